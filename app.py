@@ -1,0 +1,204 @@
+"""The page: Gradio components wired to the engine. Knows events and files of the page; holds no algorithm."""
+
+import argparse
+import html
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+import gradio as gr
+import plotly
+
+from engine.models import LoadedPair, load
+from engine.race import LIMITS, Race, Settings
+from engine.systems import SYSTEMS
+from engine.views.wire import events
+
+PAGE = Path(__file__).parent / "assets" / "page"
+PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
+PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+SCRIPTS = ("text.js", "wire.js", "lane.js", "plots.js", "race-view.js", "header.js")
+LANES = ("vanilla", "tree")
+ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
+QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def read(*names: str) -> str:
+    return "\n".join((PAGE / name).read_text("utf-8") for name in names)
+
+
+def systems() -> dict[str, dict[str, str]]:
+    return {
+        each.name: {"title": each.title, "idea": each.idea, "guarantee": each.guarantee} for each in SYSTEMS.values()
+    }
+
+
+def theme() -> gr.themes.Base:
+    return gr.themes.Base(
+        primary_hue="orange",
+        secondary_hue="blue",
+        neutral_hue="stone",
+        radius_size="md",
+        font=[gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "monospace"],
+    ).set(
+        body_background_fill="#f4f3ee",
+        body_background_fill_dark="#0f1113",
+        body_text_color="#1b1c1e",
+        body_text_color_dark="#f1f2f3",
+        body_text_color_subdued="#5b5c5e",
+        body_text_color_subdued_dark="#a4abb3",
+        block_background_fill="#ffffff",
+        block_background_fill_dark="#181b1f",
+        border_color_primary="#d9d8d1",
+        border_color_primary_dark="#33383e",
+        slider_color="#a84300",
+        slider_color_dark="#f08a24",
+    )
+
+
+def refusal(sentence: str) -> gr.Error:
+    """A sentence for the visitor. Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
+    return gr.Error(html.escape(sentence, quote=False), title="No race", print_exception=False)
+
+
+def build(pair: LoadedPair) -> gr.Blocks:
+    def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
+        try:
+            yield from events(Race(pair, Settings(prompt, systems, **settings)))
+        except ValueError as error:
+            raise refusal(str(error)) from None
+        except RuntimeError as error:
+            if "out of memory" not in str(error).lower():
+                raise
+            raise refusal(
+                "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
+            ) from None
+
+    def race_on_page(prompt, left, right, depth, width, temperature, nodes, max_new_tokens, seed):
+        yield from stream(
+            (left, right),
+            prompt,
+            depth=depth,
+            width=width,
+            nodes=nodes,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+
+    def race(
+        prompt: str,
+        system: str = "tree",
+        depth: int = 4,
+        width: int = 4,
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result."""
+        yield from stream(
+            ("vanilla", str(system)),
+            prompt,
+            depth=depth,
+            width=width,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+
+    def shape(name: str) -> tuple[int, int, int]:
+        return SYSTEMS[name].depth, SYSTEMS[name].width, SYSTEMS[name].nodes
+
+    with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
+        gr.HTML(
+            json.dumps({"pair": f"{pair.title} · {pair.hardware} · {pair.dtype}", "prompts": PROMPTS}),
+            html_template=read("header.html"),
+            js_on_load="TreeRace.mountHeader(element, props.value);",
+            apply_default_css=False,
+            elem_id="masthead",
+        )
+        with gr.Row(elem_id="entry"):
+            prompt = gr.Textbox(
+                PROMPTS["stories"][0]["prompt"],
+                label="Prompt",
+                show_label=False,
+                placeholder="Write the beginning; both lanes go on from here.",
+                lines=2,
+                max_lines=2,
+                elem_id="prompt",
+            )
+            go = gr.Button("Race", variant="primary", elem_id="go")
+            halt = gr.Button("Stop", elem_id="halt")
+        menu = [(each.title, each.name) for each in SYSTEMS.values()]
+        with gr.Row(elem_id="systems"):
+            left, right = (
+                gr.Dropdown(menu, value=name, label=label, show_label=False, container=False, filterable=False)
+                for name, label in zip(LANES, ("System of the left lane", "System of the right lane"), strict=True)
+            )
+        gr.HTML(
+            json.dumps({"systems": systems(), "lanes": LANES}),
+            html_template=read("race.html"),
+            js_on_load="TreeRace.mountRace(element, props.value);",
+            apply_default_css=False,
+            elem_id="race",
+        )
+        wire = gr.HTML(
+            "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
+        )
+        with gr.Row(elem_id="dials"):
+            depth = gr.Slider(*LIMITS["depth"], value=SYSTEMS["tree"].depth, step=1, label="Depth", buttons=[])
+            width = gr.Slider(*LIMITS["width"], value=SYSTEMS["tree"].width, step=1, label="Width", buttons=[])
+            temperature = gr.Slider(0.0, 2.0, value=0.0, step=0.05, label="Temperature", buttons=[])
+            nodes = gr.Number(SYSTEMS["tree"].nodes, label="Nodes", precision=0, elem_classes="number")
+            seed = gr.Number(0, label="Seed", precision=0, elem_classes="number")
+            max_new_tokens = gr.Number(200, label="New tokens", precision=0, elem_classes="number")
+
+        running = gr.on(
+            [go.click, prompt.submit],
+            race_on_page,
+            [prompt, left, right, depth, width, temperature, nodes, max_new_tokens, seed],
+            wire,
+            js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
+            show_progress="hidden",
+            trigger_mode="once",
+            api_visibility="private",
+            **ONE_AT_A_TIME,
+        )
+        running.failure(None, js="() => TreeRace.view.failed()", **QUIET)
+        halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
+        for lane in (left, right):
+            lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
+        right.input(shape, right, [depth, width, nodes], **QUIET)
+        gr.api(race, api_name="race", **ONE_AT_A_TIME)
+    return page
+
+
+def serve(port: int) -> None:
+    try:
+        pair = load(os.environ.get("TREERACE_PAIR", "embedded"), four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    gr.set_static_paths([PLOTLY])
+    page = build(pair)
+    page.queue(max_size=16).launch(
+        server_name="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1",
+        server_port=port,
+        theme=theme(),
+        css=read("page.css", "race.css"),
+        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read(*SCRIPTS)}</script>',
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        mcp_server=False,
+        quiet=True,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Serve the TreeRace page.")
+    parser.add_argument("--port", type=int, default=7860)
+    serve(parser.parse_args().port)

@@ -1,0 +1,116 @@
+// One lane on the page: its text in bursts, its figures, its track. Knows one lane's steps and the time it is asked to show.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const BADGES = {
+    tokens: ["same tokens", "This system writes the very tokens of plain decoding."],
+    law: ["same distribution", "This system samples from the target's distribution; above temperature 0 the tokens may differ."],
+    lossy: ["lossy", "This system may write what the target would not."],
+  };
+
+  T.Lane = class {
+    constructor(root, index, onPick) {
+      this.root = root;
+      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.text = this.at("text");
+      this.bursts = this.at("bursts");
+      this.bursts.addEventListener("click", (event) => {
+        const burst = event.target.closest("[data-index]");
+        if (burst) onPick(index, Number(burst.dataset.index));
+      });
+      this.reset();
+    }
+
+    describe(system) {
+      const [badge, meaning] = BADGES[system.guarantee] || [system.guarantee, ""];
+      this.at("name").textContent = system.title;
+      this.at("badge").textContent = badge;
+      this.at("badge").title = meaning;
+      this.at("badge").dataset.guarantee = system.guarantee;
+      this.text.setAttribute("aria-label", `${system.title}: text`);
+      this.text.dataset.idea = system.idea;
+    }
+
+    reset(prompt = "") {
+      this.steps = [];
+      this.totals = [0]; // totals[k]: tokens after k steps
+      this.shown = 0; // steps on the page
+      this.at("prompt").textContent = prompt;
+      this.bursts.replaceChildren();
+      this.text.classList.remove("scrolled");
+      this.root.classList.toggle("idle", !prompt);
+      this.text.classList.toggle("code", prompt.startsWith("# Python"));
+      for (const name of ["count", "state", "clock"]) this.at(name).textContent = "";
+      for (const name of ["speed", "tau"]) this.at(name).textContent = "–";
+      this.at("fill").style.width = this.at("rival").style.left = "0";
+    }
+
+    push(step) {
+      this.steps.push(step);
+      this.totals.push(this.totals[this.steps.length - 1] + step.burst.length);
+    }
+
+    get ended() {
+      return this.steps.length > 0 && this.steps[this.steps.length - 1].end !== "";
+    }
+
+    get lastTime() {
+      return this.steps.length ? this.steps[this.steps.length - 1].t : 0;
+    }
+
+    get tokens() {
+      return this.totals[this.totals.length - 1];
+    }
+
+    // How many steps the lane had done at this time.
+    stepsAt(time) {
+      let [low, high] = [0, this.steps.length];
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.steps[middle].t <= time + 1e-9) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    }
+
+    // Writes or takes back bursts until the page shows `count` steps. True if anything changed.
+    show(count, animate) {
+      if (count === this.shown) return false;
+      while (this.shown > count) this.bursts.children[--this.shown].remove();
+      const fresh = document.createDocumentFragment();
+      while (this.shown < count) fresh.append(this.span(this.shown++, animate));
+      this.bursts.append(fresh);
+      this.text.scrollTop = this.text.scrollHeight;
+      this.text.classList.toggle("scrolled", this.text.scrollTop > 2);
+      return true;
+    }
+
+    span(index, animate) {
+      const span = document.createElement("span");
+      span.className = animate ? "burst pop" : "burst";
+      span.dataset.index = index;
+      span.textContent = this.steps[index].pieces.join("");
+      return span;
+    }
+
+    mark(index) {
+      this.bursts.querySelector(".current")?.classList.remove("current");
+      const burst = this.bursts.children[index];
+      if (burst) burst.classList.add("current");
+    }
+
+    // The figures after `count` steps; the clock is frozen at the lane's own finish.
+    figures(count, time, total, rivalTokens) {
+      const tokens = this.totals[count];
+      const done = this.ended && count === this.steps.length;
+      const elapsed = count ? this.steps[count - 1].t : 0;
+      this.at("speed").textContent = count ? T.number(tokens / elapsed, 0) : "–";
+      this.at("tau").textContent = count ? T.number(tokens / count, 2) : "–";
+      this.at("count").textContent = `${tokens} of ${total} tokens`;
+      this.at("state").textContent = done ? "finished" : "";
+      this.at("clock").textContent = `${T.number(done ? elapsed : time, 3)} s`;
+      this.at("fill").style.width = `${(100 * tokens) / total}%`;
+      this.at("rival").style.left = `${(100 * rivalTokens) / total}%`;
+    }
+  };
+})(window.TreeRace);

@@ -1,0 +1,273 @@
+// The race on the page: feeds the lanes, plays them on their own clocks, moves over the steps. Knows the events of the wire;
+// asks the server for nothing.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const REDRAW_MS = 250; // while playing
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+
+  T.RaceView = class {
+    constructor(root, about) {
+      this.about = about; // title, idea and guarantee of each system by name
+      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.root = root;
+      this.lanes = [...root.querySelectorAll("[data-lane]")].map((lane, index) => new T.Lane(lane, index, (...pick) => this.pick(...pick)));
+      this.clear();
+      this.say("Pick a prompt and press Race.");
+      this.listen();
+      requestAnimationFrame((now) => this.frame(now));
+    }
+
+    clear() {
+      this.run = null;
+      this.result = null;
+      this.systems = [];
+      this.focus = 1; // the lane whose trees are drawn
+      this.time = 0; // seconds on the lanes' clocks
+      this.total = 1;
+      this.playing = false;
+      this.step = -1;
+      this.drawnStep = -1;
+      this.drawnAt = -Infinity;
+    }
+
+    say(words, kind = "") {
+      this.at("verdict").textContent = words;
+      this.at("verdict").dataset.kind = kind;
+    }
+
+    // ---- what arrives ---------------------------------------------------------------------------------------------
+
+    // The menus were changed. What has been raced keeps its description.
+    describe(names) {
+      if (!this.run) this.lanes.forEach((lane, index) => lane.describe(this.about[names[index]]));
+    }
+
+    pending() {
+      this.stopped = null;
+      this.say("Waiting for the models …");
+    }
+
+    failed() {
+      this.say(this.result ? this.verdict() : "Nothing was raced.");
+    }
+
+    stop() {
+      this.stopped = this.run;
+      this.pause();
+      this.root.dataset.state = "done";
+      this.say(this.run && !this.atEnd ? "Stopped. Press Race to start again, or look at the steps so far." : this.at("verdict").textContent);
+    }
+
+    feed(message) {
+      if (message.start) this.begin(message);
+      if (message.run !== this.run || message.run === this.stopped) return;
+      if (message.lost) return this.broken();
+      for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
+      if (message.end) this.result = message;
+      const ended = this.lanes.filter((lane) => lane.ended);
+      if (ended.length) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
+      this.at("scrub").max = Math.max(0, this.steps.length - 1);
+      this.at("scrub").disabled = this.steps.length === 0;
+    }
+
+    // A race with a hole in it would show text that nobody wrote.
+    broken() {
+      this.stopped = this.run;
+      this.pause();
+      this.root.dataset.state = "done";
+      this.say("Part of the race was lost on its way here. Press Race again.", "different");
+    }
+
+    begin(message) {
+      this.clear();
+      this.run = message.run;
+      this.systems = message.lanes;
+      this.total = message.settings.max_new_tokens;
+      this.focus = message.lanes[1].name === "vanilla" && message.lanes[0].name !== "vanilla" ? 0 : 1;
+      this.lanes.forEach((lane, index) => {
+        lane.reset(message.prompt);
+        lane.describe(message.lanes[index]);
+      });
+      if (!this.chosen) this.at("rate").value = String(message.slowdown);
+      this.pace();
+      this.say("");
+      this.root.dataset.state = "racing";
+      this.play();
+    }
+
+    get steps() {
+      return this.lanes[this.focus].steps;
+    }
+
+    // How far the clocks may run: no lane is shown waiting for data that is still on its way.
+    get horizon() {
+      const open = this.lanes.filter((lane) => !lane.ended);
+      const times = (open.length ? open : this.lanes).map((lane) => lane.lastTime);
+      return open.length ? Math.min(...times) : Math.max(...times);
+    }
+
+    get atEnd() {
+      return this.result !== null && this.time >= this.horizon - 1e-9;
+    }
+
+    // ---- playback -------------------------------------------------------------------------------------------------
+
+    frame(now) {
+      const passed = Math.min(0.25, (now - (this.lastFrame ?? now)) / 1000);
+      this.lastFrame = now;
+      if (this.playing && this.run) {
+        this.time = Math.min(this.horizon, this.time + passed / Number(this.at("rate").value));
+        this.update(true, now);
+        if (this.atEnd) this.finish();
+      }
+      requestAnimationFrame((next) => this.frame(next));
+    }
+
+    finish() {
+      this.pause();
+      this.say(this.verdict(), this.verdictKind());
+      this.root.dataset.state = "done";
+      this.draw(true);
+    }
+
+    play() {
+      this.playing = true;
+      this.at("play").textContent = "❚❚";
+      this.at("play").setAttribute("aria-label", "Pause");
+    }
+
+    pause() {
+      this.playing = false;
+      this.at("play").textContent = "▶";
+      this.at("play").setAttribute("aria-label", "Play");
+    }
+
+    toggle() {
+      if (!this.steps.length) return;
+      if (this.playing) return this.pause();
+      if (this.time >= this.horizon - 1e-9) this.time = 0;
+      this.play();
+    }
+
+    pick(lane, index) {
+      this.seek(this.lanes[lane].steps[index].t);
+    }
+
+    go(index) {
+      const at = Math.max(0, Math.min(this.steps.length - 1, index));
+      if (this.steps[at]) this.seek(this.steps[at].t);
+    }
+
+    seek(time) {
+      this.pause();
+      this.time = time;
+      this.update(false, performance.now());
+      this.draw(true);
+    }
+
+    pace() {
+      const rate = this.at("rate").value;
+      this.at("pace").textContent = rate === "1" ? "real time" : `slow motion, clocks show the measured time`;
+    }
+
+    // ---- what is shown --------------------------------------------------------------------------------------------
+
+    update(animate, now) {
+      const counts = this.lanes.map((lane) => lane.stepsAt(this.time));
+      const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
+      this.lanes.forEach((lane, index) => {
+        lane.show(counts[index], animate && !calm.matches);
+        lane.figures(counts[index], this.time, this.total, tokens[1 - index]);
+      });
+      this.lead(tokens);
+      this.step = counts[this.focus] - 1;
+      if (now - this.drawnAt >= REDRAW_MS) this.draw(false);
+    }
+
+    lead([left, right]) {
+      const leader = right >= left ? 1 : 0;
+      const [most, least] = [Math.max(left, right), Math.min(left, right)];
+      const clear = least >= 3 && most > least;
+      this.at("lead").dataset.lane = leader;
+      this.at("ratio").textContent = clear ? `${T.number(most / least, 1)}× ahead` : "";
+      this.at("margin").textContent = clear ? `${this.systems[leader].title}, ${most - least} tokens further` : "";
+    }
+
+    draw(force) {
+      if (this.step === this.drawnStep && !force) return;
+      this.drawnStep = this.step;
+      this.drawnAt = performance.now();
+      const step = this.steps[this.step];
+      this.root.classList.toggle("blank", !step);
+      if (!step) return;
+      this.at("step").textContent = `step ${this.step + 1} of ${this.steps.length}`;
+      this.at("scrub").value = this.step;
+      this.at("scrub").setAttribute("aria-valuetext", `step ${this.step + 1} of ${this.steps.length}: ${step.sentence}`);
+      this.at("sentence").textContent = step.sentence;
+      this.lanes[this.focus].mark(this.step);
+      T.drawTree(this.at("tree"), step);
+      T.drawMask(this.at("mask"), step);
+    }
+
+    verdict() {
+      const { speedup, identical, divergence, lanes } = this.result;
+      const speed = speedup >= 1 ? `${T.number(speedup, 1)}× faster` : `${T.number(1 / speedup, 1)}× slower`;
+      if (identical === true) return `${speed} · identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`;
+      if (identical === "law") return `${speed} · same distribution, other tokens`;
+      const lossy = this.systems.some((system) => system.guarantee === "lossy") ? "lossy" : "not identical";
+      const at = divergence ? ` from token ${divergence.index + 1} on: ${quoted(divergence.left)} or ${quoted(divergence.right)}` : "";
+      return `${speed} · ${lossy}${at}`;
+    }
+
+    verdictKind() {
+      return this.result.identical === true ? "identical" : this.result.identical === "law" ? "law" : "different";
+    }
+
+    // ---- what the visitor does ------------------------------------------------------------------------------------
+
+    listen() {
+      window.addEventListener("treerace", (event) => this.feed(event.detail));
+      this.at("scrub").addEventListener("input", (event) => this.go(Number(event.target.value)));
+      this.at("back").addEventListener("click", () => this.go(this.step - 1));
+      this.at("next").addEventListener("click", () => this.go(this.step + 1));
+      this.at("play").addEventListener("click", () => this.toggle());
+      this.at("rate").addEventListener("change", () => {
+        this.chosen = true;
+        this.pace();
+      });
+      document.addEventListener("keydown", (event) => this.key(event));
+      const redraw = () => this.run && this.draw(true);
+      new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+      new ResizeObserver(redraw).observe(this.at("tree"));
+    }
+
+    key(event) {
+      const busy = "input:not([type=range]), textarea, select, button, a, [role=listbox], [role=option], [contenteditable]";
+      const elsewhere = event.target.closest?.(busy) || event.target.matches?.("input[type=range]:not([data-scrub])");
+      if (elsewhere || event.ctrlKey || event.metaKey || event.altKey || !this.steps.length) return;
+      const action = {
+        ArrowRight: () => this.go(this.step + 1),
+        ArrowLeft: () => this.go(this.step - 1),
+        Home: () => this.go(0),
+        End: () => this.go(Infinity),
+        " ": () => this.toggle(),
+      }[event.key];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    }
+  };
+
+  function quoted(text) {
+    const { rest } = T.visible(text);
+    return `“${rest || "␣"}”`;
+  }
+
+  // `value`: what each system is, and the names of the two lanes' systems.
+  T.mountRace = function (element, value) {
+    const { systems, lanes } = JSON.parse(value);
+    T.view = new T.RaceView(element.querySelector("[data-race]"), systems);
+    T.view.describe(lanes);
+  };
+})(window.TreeRace);

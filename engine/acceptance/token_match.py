@@ -1,0 +1,24 @@
+"""Token match: the target draws its own token behind every node, and a child survives when it carries that token.
+
+With noise keyed by (seed, position) the draw behind a node is the one that plain decoding makes there, so the output is plain
+decoding's, token for token, at every temperature and for every tree.
+"""
+
+import torch
+
+from engine.acceptance.verdict import Verdict
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class TokenMatch:
+    proposal = "ranked"
+    guarantee = "tokens"
+
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+        drawn = sampling.draw(logits, [position + depth + 1 for depth in tree.depth])
+        path, node = [], 0
+        while (child := tree.child(node, drawn[node])) is not None:
+            path.append(child)
+            node = child
+        return Verdict(path, drawn[node])

@@ -1,0 +1,129 @@
+"""`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
+
+All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; speedups are medians over prompts of
+seconds-per-token ratios, prefill included.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from engine.models import LoadedPair, load
+from engine.race import Race, Settings
+from engine.systems import SYSTEMS
+from engine.trace import Trace
+
+HELD_OUT = Path(__file__).parents[1] / "assets" / "held_out.json"
+
+
+def seconds_per_token(trace: Trace) -> float:
+    return trace.seconds / len(trace.tokens)
+
+
+def generate_seconds(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> float:
+    """Seconds a token of `transformers` `generate()` on the same weights."""
+    model = pair.target.model
+    ids = torch.tensor([prompt], device=model.device)
+    sampling = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
+    start = time.perf_counter()
+    with torch.inference_mode():
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **sampling)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return (time.perf_counter() - start) / (out.shape[1] - ids.shape[1])
+
+
+def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, temperature: float, seed: int) -> dict:
+    """Race `vanilla` and the systems over the prompts; the figures as the last line prints them."""
+    names = ["vanilla", *(name for name in systems if name != "vanilla")]
+    traces: dict[str, list[Trace]] = {name: [] for name in names}
+    identical: dict[str, list[bool | str]] = {name: [] for name in names}
+    generated = []
+    generate_seconds(pair, pair.tokenizer("Story: Once upon a time")["input_ids"], 8, temperature)  # first calls
+    for prompt in tqdm(prompts, desc="prompts", unit="prompt"):
+        race = Race(pair, Settings(prompt, tuple(names), temperature=temperature, max_new_tokens=tokens, seed=seed))
+        for _ in race.run():
+            pass
+        generated.append(generate_seconds(pair, race.lanes[0].trace.prompt_tokens, tokens, temperature))
+        for lane, figures in zip(race.lanes, race.result()["lanes"], strict=True):
+            traces[lane.system.name].append(lane.trace)
+            identical[lane.system.name].append(figures["identical"])
+    base = [seconds_per_token(trace) for trace in traces["vanilla"]]
+    rows = []
+    for name in systems:
+        mine = traces[name]
+        clock = sum(trace.seconds for trace in mine)
+        rows.append(
+            {
+                "name": name,
+                "tau": sum(len(trace.tokens) for trace in mine) / sum(trace.forwards for trace in mine),
+                "speedup": statistics.median(b / seconds_per_token(trace) for b, trace in zip(base, mine, strict=True)),
+                "identical": False if False in identical[name] else "law" if "law" in identical[name] else True,
+                "draft_share": sum(trace.share("draft") * trace.seconds for trace in mine) / clock,
+                "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,
+            }
+        )
+    return {
+        "machine": pair.hardware,
+        "pair": pair.title,
+        "dtype": pair.dtype,
+        "temperature": temperature,
+        "prompts": len(prompts),
+        "tokens": tokens,
+        "baseline": {
+            "tokens_per_s": 1 / statistics.median(base),
+            "vs_generate": statistics.median(g / b for g, b in zip(generated, base, strict=True)),
+        },
+        "systems": rows,
+    }
+
+
+def table(figures: dict) -> str:
+    lines = [
+        f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
+        f"{figures['prompts']} prompts, up to {figures['tokens']} tokens",
+        f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
+        f"{figures['baseline']['vs_generate']:.2f}x generate()",
+        "",
+        f"{'system':<16}{'tau':>6}{'speedup':>9}{'identical':>11}{'draft':>8}{'verify':>8}",
+    ]
+    for row in figures["systems"]:
+        same = {True: "yes", False: "NO", "law": "in law"}[row["identical"]]
+        lines.append(
+            f"{row['name']:<16}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{same:>11}{row['draft_share']:>8.0%}{row['verify_share']:>8.0%}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
+    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+    parser.add_argument("--systems", default="tree", help=f"names, comma-separated, or all: {', '.join(SYSTEMS)}")
+    parser.add_argument("--domain", choices=held_out, default="stories")
+    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    options = parser.parse_args()
+    systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
+    prompts = held_out[options.domain][: options.prompts]
+    if not 1 <= options.prompts <= len(held_out[options.domain]):
+        parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
+    try:
+        pair = load(options.pair, device=options.device)
+        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed)
+    except ValueError as error:
+        parser.error(str(error))
+    print(table(figures))
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Drafters: who guesses. One file per drafter and one line in `DRAFTERS`; all answer the same question, `log_q(tree, nodes)`."""
+
+from typing import Protocol
+
+import torch
+
+from engine.drafters.bigram import BigramDrafter
+from engine.drafters.lookup import LookupDrafter
+from engine.drafters.model import ModelDrafter
+from engine.drafters.none import NoDrafter
+from engine.tree import DraftTree
+
+
+class Drafter(Protocol):
+    """Guesses what may follow the nodes of a tree. Made as `Drafter(pair, capacity)`, one for each lane.
+
+    The calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked before, then one `commit`.
+    """
+
+    def begin(self, prompt: list[int]) -> None:
+        """Take in the context; its last token is the first root."""
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """Log-probabilities `[len(nodes), V]` (float32, temperature 1) of the token after each node; None for no guess at all."""
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+        """The accepted nodes and the token after them, which is the next root."""
+
+
+DRAFTERS: dict[str, type[Drafter]] = {
+    "none": NoDrafter,
+    "bigram": BigramDrafter,
+    "lookup": LookupDrafter,
+    "model": ModelDrafter,
+}

@@ -1,0 +1,25 @@
+"""Bigram drafter: guesses from the last token alone, out of a table of counts (seed 000). Costs no forward."""
+
+import torch
+
+from engine.models import LoadedPair
+from engine.tree import DraftTree
+
+
+class BigramDrafter:
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when the pair has no bigram table."""
+        if pair.bigram is None:
+            raise ValueError(
+                f"The pair {pair.title} has no bigram table. Choose the system lookup, or the embedded pair."
+            )
+        self.table = pair.bigram
+
+    def begin(self, prompt: list[int]) -> None:
+        pass
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        return self.table.log_q([tree.tokens[node] for node in nodes])
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+        pass

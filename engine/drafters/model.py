@@ -1,0 +1,61 @@
+"""Draft-model drafter: a small language model with its own KV cache, one forward per tree level for all branches at once.
+
+Invariant: between rounds the cache holds the rows of the committed context up to, not including, `pending`.
+"""
+
+import torch
+
+from engine.models import LoadedPair
+from engine.tree import DraftTree
+
+
+class ModelDrafter:
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when the pair has no draft model."""
+        if pair.draft is None:
+            raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
+        self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
+
+    def begin(self, prompt: list[int]) -> None:
+        self.session.prefill(prompt[:-1])
+        self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
+        self.order: list[int] = []  # keys of this round's nodes in the order of their rows
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        logits = self.first_level() if nodes == [0] else self.level(tree, nodes)
+        width = logits.shape[-1]
+        if width != self.vocab:  # a draft whose logits are padded to another size than the target's
+            logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
+        return logits.float().log_softmax(-1)
+
+    def first_level(self) -> torch.Tensor:
+        """Logits `[1, V]` behind the root, catching up on what was committed since the last forward."""
+        logits = self.session.prefill(self.pending)
+        self.pending = []
+        self.base = self.session.rows
+        return logits
+
+    def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        """Logits `[n, V]` behind nodes whose ancestors' rows are written."""
+        written = self.order + [tree.keys[node] for node in nodes]
+        column = {key: index for index, key in enumerate(written)}
+        visible = torch.zeros(len(nodes), len(written), dtype=torch.bool)
+        for row, node in enumerate(nodes):
+            while node > 0:
+                visible[row, column[tree.keys[node]]] = True
+                node = tree.parents[node]
+        positions = [self.base - 1 + tree.depth[node] for node in nodes]
+        logits = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
+        self.session.keep(list(range(len(nodes))))
+        self.order = written
+        return logits
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+        if not self.pending:  # this round wrote rows: keep those of the path, which are a prefix of it
+            column = {key: index for index, key in enumerate(self.order)}
+            kept = [column[tree.keys[node]] for node in path if tree.keys[node] in column]
+            self.session.rewind(self.base)
+            self.session.keep(kept)
+            path = path[len(kept) :]
+        self.pending += [tree.tokens[node] for node in path] + [bonus]
+        self.order = []

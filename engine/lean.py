@@ -1,0 +1,101 @@
+"""A Llama forward without transformers' modules, on weights packed for the CPU. Tested equal to the transformers path.
+
+On two cores a small model spends much of a forward in module overhead and in unpacked matrix products; without them an 8-node
+verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it).
+"""
+
+import torch
+import torch.nn.functional as F
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+from engine.cache import KVCache
+
+
+def serves(model: PreTrainedModel) -> bool:
+    """Whether the lean forward computes exactly this model: plain Llama in float32 on a CPU."""
+    config = model.config
+    return (
+        type(model) is LlamaForCausalLM
+        and model.device.type == "cpu"
+        and all(parameter.dtype == torch.float32 for parameter in model.parameters())
+        and getattr(model, "hf_quantizer", None) is None
+        and not config.attention_bias
+        and not config.mlp_bias
+        and config.hidden_act == "silu"
+        and model.model.rotary_emb.rope_type == "default"
+    )
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """A weight `[out, in]` in oneDNN's own layout when this torch offers it, else as it is."""
+    try:
+        return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+    except (AttributeError, RuntimeError):
+        return weight.detach().contiguous()
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    if weight.is_mkldnn:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return F.linear(x, weight)
+
+
+class LeanLlama:
+    """The weights of a `LlamaForCausalLM`, query/key/value and gate/up fused, and one function over them."""
+
+    def __init__(self, model: LlamaForCausalLM, packing=pack):
+        config = model.config
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.eps, self.hidden, self.mlp = config.rms_norm_eps, config.hidden_size, config.intermediate_size
+        self.embedding = model.model.embed_tokens.weight.detach()
+        self.layers = []
+        for layer in model.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            self.layers.append(
+                (
+                    layer.input_layernorm.weight.detach(),
+                    packing(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
+                    packing(attention.o_proj.weight),
+                    layer.post_attention_layernorm.weight.detach(),
+                    packing(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
+                    packing(mlp.down_proj.weight),
+                )
+            )
+        self.norm, self.head = model.model.norm.weight.detach(), packing(model.lm_head.weight)
+        angles = torch.arange(config.max_position_embeddings).float()[:, None] * model.model.rotary_emb.inv_freq.float()
+        sign = torch.cat([-torch.ones(self.head_dim // 2), torch.ones(self.head_dim // 2)])
+        self.cos = torch.cat([angles.cos()] * 2, -1)[:, None]  # [context, 1, head_dim]
+        self.sin = (torch.cat([angles.sin()] * 2, -1) * sign)[:, None]
+
+    def __call__(
+        self, cache: KVCache, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, last_only: bool
+    ) -> torch.Tensor:
+        """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones.
+
+        `mask` is additive `[N, rows + N]`, or None when every query may see every key.
+        """
+        count, heads, kv_heads, width = ids.shape[0], self.heads, self.kv_heads, self.head_dim
+        start, end = cache.rows, cache.rows + count
+        cos, sin, shape = self.cos[positions], self.sin[positions], (self.hidden,)
+        x = F.embedding(ids, self.embedding)
+        for layer, (norm1, qkv_weight, out_weight, norm2, gate_up_weight, down_weight) in enumerate(self.layers):
+            qkv = linear(F.rms_norm(x, shape, norm1, self.eps), qkv_weight).view(count, heads + 2 * kv_heads, width)
+            rotated = qkv[:, : heads + kv_heads]
+            rotated = torch.addcmul(rotated * cos, rotated.roll(width // 2, -1), sin)
+            keys, values = cache.kv[layer].unbind(0)
+            keys[:, start:end] = rotated[:, heads:].transpose(0, 1)
+            values[:, start:end] = qkv[:, heads + kv_heads :].transpose(0, 1)
+            attended = F.scaled_dot_product_attention(
+                rotated[:, :heads].transpose(0, 1)[None],
+                keys[None, :, :end],
+                values[None, :, :end],
+                attn_mask=mask,
+                enable_gqa=heads != kv_heads,
+            )
+            x = x + linear(attended[0].transpose(0, 1).reshape(count, heads * width), out_weight)
+            gate_up = linear(F.rms_norm(x, shape, norm2, self.eps), gate_up_weight)
+            x = x + linear(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :]), down_weight)
+        if last_only:
+            x = x[-1:]
+        return linear(F.rms_norm(x, shape, self.norm, self.eps), self.head)

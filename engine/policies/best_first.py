@@ -1,0 +1,38 @@
+"""Best-first policy: a budget of nodes, always spent on the most probable path (EAGLE-2's expand and rerank, exact).
+
+A path's score is the product of its nodes' scores, so it never grows with depth: the best nodes of all levels are closed under
+parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
+"""
+
+import heapq
+
+from engine.drafters import Drafter
+from engine.policies.ranking import favourites
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
+
+
+class BestFirst:
+    proposals = frozenset({"ranked"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str):
+        self.depth, self.width, self.nodes = depth, width, nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier, best = DraftTree.rooted(root), [0], []
+        for level in range(1, min(self.depth, room) + 1):
+            log_q = drafter.log_q(tree, frontier)
+            if log_q is None:
+                break
+            rows = zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
+            for node, tokens, scores, q in rows:
+                for token, score, probability in zip(tokens, scores, q, strict=True):
+                    if tree.score[node] * score >= LEAST_SCORE:
+                        tree.add(node, token, tree.score[node] * score, probability)
+            best = heapq.nlargest(self.nodes - 1, range(1, len(tree)), key=lambda node: (tree.score[node], -node))
+            frontier = sorted(node for node in best if tree.depth[node] == level)
+            if not frontier:
+                break
+        return tree.kept([0, *sorted(best)])

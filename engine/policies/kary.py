@@ -1,0 +1,36 @@
+"""K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
+
+from engine.drafters import Drafter
+from engine.policies.ranking import favourites
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+MAX_NODES = 128
+
+
+class Kary:
+    proposals = frozenset({"ranked"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str):
+        """Raises `ValueError` when depth and width ask for more than `MAX_NODES` nodes; the node budget is not used."""
+        size = sum(width**level for level in range(depth + 1))
+        if size > MAX_NODES:
+            raise ValueError(
+                f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {MAX_NODES}. "
+                "Choose a smaller depth or width (depth 3 and width 2 make 15), or the system tree, which keeps to a node budget."
+            )
+        self.depth, self.width = depth, width
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), [0]
+        for level in range(1, min(self.depth, room) + 1):
+            log_q = drafter.log_q(tree, frontier)
+            if log_q is None:
+                break
+            rows = zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
+            frontier = [
+                tree.add(node, token, tree.score[node] * score, probability)
+                for node, tokens, scores, q in rows
+                for token, score, probability in zip(tokens, scores, q, strict=True)
+            ]
+        return tree

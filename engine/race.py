@@ -1,0 +1,210 @@
+"""Lane and Race: two or more systems on one prompt, each on its own clock. Knows whose turn it is; knows no page.
+
+The fair clock: a lane's clock counts only its own synchronised prefill, draft, verify, accept and commit time, and the lane whose
+clock is behind steps next. All lanes share the model object, dtype, prompt, seed and warm-up; each has its own cache.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.decode import Round, decode
+from engine.models import LoadedPair
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, System
+from engine.target import Target
+from engine.text import TextStream, label
+from engine.trace import Step, Trace, first_divergence
+
+LIMITS = {
+    "depth": (1, 12),
+    "width": (1, 16),
+    "nodes": (2, 64),
+    "max_new_tokens": (1, 900),
+    "temperature": (0.0, 5.0),
+    "seed": (0, 2**53 - 1),
+}
+SHAPE = ("depth", "width", "nodes")
+LONGEST_PROMPT = 20_000  # characters; read before any tokenizer is asked
+WARM_UP_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a visitor may choose; a shape of None is each system's own. Raises `ValueError` when a value makes no sense."""
+
+    prompt: str
+    systems: tuple[str, ...] = ("vanilla", "tree")
+    depth: int | None = None
+    width: int | None = None
+    nodes: int | None = None
+    temperature: float = 0.0
+    max_new_tokens: int = 200
+    seed: int = 0
+
+    def __post_init__(self):
+        if not isinstance(self.prompt, str) or not self.prompt.strip():
+            raise ValueError("The prompt is empty. Write a few words for the model to go on from.")
+        if len(self.prompt) > LONGEST_PROMPT:
+            raise ValueError(
+                f"The prompt has {len(self.prompt):,} characters; at most {LONGEST_PROMPT:,} are read. Shorten it."
+            )
+        for system in self.systems:
+            if system not in SYSTEMS:
+                raise ValueError(f"Unknown system {system!r}. Available: {', '.join(SYSTEMS)}.")
+        for name, (least, most) in LIMITS.items():
+            value = getattr(self, name)
+            if value is None and name in SHAPE:
+                continue
+            what = name.replace("_", " ").capitalize()
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {value!r}.")
+            if not least <= value <= most:
+                raise ValueError(f"{what} must be between {least:,} and {most:,}, got {value:,}.")
+            if name != "temperature":
+                if value != int(value):
+                    raise ValueError(f"{what} must be a whole number, got {value}.")
+                object.__setattr__(self, name, int(value))
+
+
+class Lane:
+    """One system at work on the prompt: its decode loop, its trace and its clock."""
+
+    def __init__(self, pair: LoadedPair, system: System, settings: Settings, sampling: Sampling, prompt: list[int]):
+        self.pair, self.system, self.finished = pair, system, False
+        shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
+        capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + 2 * LIMITS["nodes"][1] + 1
+        parts = system.build(pair, capacity, **shape)
+        self.rounds = decode(
+            Target(pair.target, capacity),
+            *parts,
+            prompt,
+            sampling,
+            settings.max_new_tokens,
+            pair.stop_ids,
+            pair.context,
+        )
+        self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
+        self.trace = Trace(
+            system=system.name,
+            pair=pair.title,
+            hardware=pair.hardware,
+            dtype=pair.dtype,
+            prompt=settings.prompt,
+            prompt_tokens=prompt,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            max_new_tokens=settings.max_new_tokens,
+            **shape,
+        )
+        self.clock = 0.0
+
+    def step(self) -> Step:
+        """One target forward, on this lane's clock; the record of it is made off the clock."""
+        step = self.record(next(self.rounds))
+        self.trace.steps.append(step)
+        self.clock += step.total_seconds
+        self.finished = bool(step.end)
+        return step
+
+    def record(self, done: Round) -> Step:
+        tree, pair = done.tree, self.pair
+        logits = done.logits.float() if self.sampling.greedy else self.sampling.scaled(done.logits)
+        logp = logits.log_softmax(-1)
+        parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]
+        tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
+        return Step(
+            index=len(self.trace.steps),
+            position=done.position,
+            tokens=tree.tokens,
+            parents=tree.parents,
+            texts=[label(pair.tokenizer, token) for token in tree.tokens],
+            score=tree.score,
+            q=tree.q,
+            p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
+            verdicts=done.verdict.by_node(tree),
+            path=done.verdict.path,
+            bonus=done.verdict.bonus,
+            bonus_text=label(pair.tokenizer, done.verdict.bonus),
+            bonus_p=float(logp[last[0], done.verdict.bonus].exp()),
+            burst=done.burst,
+            pieces=[self.stream.add(token) for token in done.burst],
+            end=done.end,
+            seconds=done.seconds,
+        )
+
+    def close(self) -> None:
+        self.rounds.close()
+
+
+class Race:
+    """Several lanes on one prompt. Raises `ValueError` when the prompt does not fit the context or a system the pair."""
+
+    def __init__(self, pair: LoadedPair, settings: Settings):
+        prompt = pair.tokenizer(settings.prompt)["input_ids"]
+        if len(prompt) >= pair.context:
+            raise ValueError(
+                f"The prompt is {len(prompt):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
+                "for the answer. Shorten it."
+            )
+        self.pair, self.settings = pair, settings
+        sampling = Sampling(temperature=settings.temperature, seed=settings.seed)
+        systems = [SYSTEMS[name] for name in settings.systems]
+        self.lanes = [Lane(pair, system, settings, sampling, prompt) for system in systems]
+
+    def warm_up(self) -> None:
+        """Run every lane's system for a few tokens on another text, so that no clock pays for first calls."""
+        text = replace(self.settings, prompt="Story: Once upon a time", max_new_tokens=WARM_UP_TOKENS)
+        prompt = self.pair.tokenizer(text.prompt)["input_ids"]
+        for lane in self.lanes:
+            warm = Lane(self.pair, lane.system, text, lane.sampling, prompt)
+            while not warm.finished:
+                warm.step()
+
+    def run(self) -> Iterator[tuple[int, Step]]:
+        """Steps as (lane index, step); the lane whose clock is behind goes next. Closing the iterator frees every lane."""
+        try:
+            self.warm_up()
+            while running := [index for index, lane in enumerate(self.lanes) if not lane.finished]:
+                index = min(running, key=lambda i: (self.lanes[i].clock, i))
+                yield index, self.lanes[index].step()
+        finally:
+            for lane in self.lanes:
+                lane.close()
+
+    def result(self) -> dict:
+        """Figures by lane and the comparison of every lane with the first; plain values.
+
+        `identical` is True or False, or "law" when the tokens differ under a rule that keeps the distribution only.
+        """
+        base = self.lanes[0].trace
+        lanes, divergence = [], None
+        for lane in self.lanes:
+            trace = lane.trace
+            at = first_divergence(base.tokens, trace.tokens)
+            same_law = lane.system.guarantee == "law" and self.settings.temperature > 0
+            if at is not None and divergence is None:
+                divergence = {"index": at, "left": self.token_text(base, at), "right": self.token_text(trace, at)}
+            lanes.append(
+                {
+                    "name": lane.system.name,
+                    "text": trace.text,
+                    "tokens": len(trace.tokens),
+                    "seconds": trace.seconds,
+                    "forwards": trace.forwards,
+                    "tau": trace.tau,
+                    "tokens_per_s": len(trace.tokens) / trace.seconds,
+                    "draft_share": trace.share("draft"),
+                    "verify_share": trace.share("verify"),
+                    "identical": True if at is None else "law" if same_law else False,
+                }
+            )
+        same = [lane["identical"] for lane in lanes]
+        identical = False if False in same else "law" if "law" in same else True
+        speedup = lanes[-1]["tokens_per_s"] / lanes[0]["tokens_per_s"]
+        return {"lanes": lanes, "identical": identical, "divergence": divergence, "speedup": speedup}
+
+    def token_text(self, trace: Trace, index: int) -> str:
+        return label(self.pair.tokenizer, trace.tokens[index]) if index < len(trace.tokens) else "(end)"

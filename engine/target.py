@@ -1,0 +1,32 @@
+"""Target: the verifying model and its KV cache. Knows which rows a tree needs and which survive; knows no drafter and no rule.
+
+Invariant: after `prefill` and after every `commit` the cache holds one row less than the context has tokens; the root's is missing.
+"""
+
+import torch
+
+from engine.runner import Runner
+from engine.tree import DraftTree
+
+
+class Target:
+    def __init__(self, runner: Runner, capacity: int):
+        self.session = runner.open(capacity)
+
+    @property
+    def length(self) -> int:
+        """Committed rows, which is also the root's position id."""
+        return self.session.rows
+
+    def prefill(self, ids: list[int]) -> None:
+        """Write the rows of the context without its last token, the root."""
+        self.session.prefill(ids)
+
+    def verify(self, tree: DraftTree) -> torch.Tensor:
+        """Logits `[N, V]` behind every node, each given the committed context and the node's own path, in one forward."""
+        visible = tree.ancestor_mask() if len(tree) > 1 else None
+        return self.session.forward(tree.tokens, tree.positions(self.length), visible)
+
+    def commit(self, path: list[int]) -> None:
+        """Keep the rows of the root and of the accepted nodes, in path order."""
+        self.session.keep([0, *path])

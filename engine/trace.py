@@ -1,0 +1,118 @@
+"""Step and Trace: what happened in a decode, as plain values. Standard library only; knows no tensor, no model, no page.
+
+Everything that shows or measures a race reads these. A trace survives JSON exactly: `Trace.from_json(trace.to_json()) == trace`.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+
+PHASES = ("prefill", "draft", "verify", "accept", "commit")
+ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One target forward: the tree it verified and the burst that came out of it.
+
+    `p[i]` and `q[i]` are the target's and the drafter's probability of node i's token given its parent's text (1 for the root).
+    `path` holds the accepted nodes from the root down, root excluded; `bonus` is the token that the target itself emitted after it.
+    `burst` is path + bonus, cut at a stop token or at the length limit; `pieces[j]` is the text that token j adds ("" while a
+    character is incomplete). `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
+    """
+
+    index: int
+    position: int  # position id of the root, that is context length - 1
+    tokens: list[int]
+    parents: list[int]
+    texts: list[str]
+    score: list[float]
+    q: list[float]
+    p: list[float]
+    verdicts: list[str]
+    path: list[int]
+    bonus: int
+    bonus_text: str
+    bonus_p: float
+    burst: list[int]
+    pieces: list[str]
+    end: str
+    seconds: dict[str, float]
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass
+class Trace:
+    """One lane: how it was set up, and its steps in order."""
+
+    system: str
+    pair: str
+    hardware: str
+    dtype: str
+    prompt: str
+    prompt_tokens: list[int]
+    temperature: float
+    seed: int
+    depth: int
+    width: int
+    nodes: int
+    max_new_tokens: int
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for step in self.steps for token in step.burst]
+
+    @property
+    def text(self) -> str:
+        return "".join(piece for step in self.steps for piece in step.pieces)
+
+    @property
+    def seconds(self) -> float:
+        """The lane's own clock: the sum of its phases."""
+        return sum(step.total_seconds for step in self.steps)
+
+    @property
+    def forwards(self) -> int:
+        """Target forwards after prefill."""
+        return len(self.steps)
+
+    @property
+    def tau(self) -> float:
+        """Mean burst length: tokens per target forward."""
+        return len(self.tokens) / len(self.steps) if self.steps else 0.0
+
+    def share(self, phase: str) -> float:
+        """The phase's share of the lane's clock."""
+        return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """Raises `ValueError` naming what is missing or unknown."""
+        values = json.loads(text)
+        check_fields(cls, values)
+        for step in values["steps"]:
+            check_fields(Step, step)
+        return cls(**{**values, "steps": [Step(**step) for step in values["steps"]]})
+
+
+def check_fields(kind: type, values: object) -> None:
+    expected = {each.name for each in fields(kind)}
+    if not isinstance(values, dict) or set(values) != expected:
+        found = set(values) if isinstance(values, dict) else {type(values).__name__}
+        raise ValueError(
+            f"Not a {kind.__name__}: missing {sorted(expected - found) or 'nothing'}, unknown {sorted(found - expected) or 'nothing'}."
+        )
+
+
+def first_divergence(left: list[int], right: list[int]) -> int | None:
+    """The first index at which two token lists differ (a missing token differs), or None when they are equal."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return None if len(left) == len(right) else min(len(left), len(right))

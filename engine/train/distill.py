@@ -1,0 +1,100 @@
+"""The embedded draft: one Llama layer that learns the target's own probabilities, on real text and on text the target wrote.
+
+What counts is tau, so the loss is the divergence from the target's distribution, and half of the rows are the target's own writing,
+greedy and sampled, which is what a draft sees while it serves.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+from transformers import GenerationConfig, LlamaForCausalLM
+
+from engine.train.data import DOMAINS, MIX, Corpus
+from engine.train.loop import Budget, train
+from engine.train.pretrain import llama
+
+DRAFT_SHAPE = (128, 1, 2, 384)  # hidden, layers, heads, MLP
+ROW = 256
+PROMPT = (4, 40)  # tokens of a document that the target goes on from
+TEMPERATURES = (0.0, 0.0, 0.8, 1.0)
+OWN_SHARE = 0.6
+
+
+@torch.inference_mode()
+def own_text(target: LlamaForCausalLM, corpus: Corpus, work: Path, rows: int, batch: int = 128) -> np.ndarray:
+    """`[rows, ROW]` ids that the target wrote itself after short prompts of all domains; kept in `work/own.npy` and resumed."""
+    path = work / "own.npy"
+    done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
+    bar = tqdm(total=rows, initial=len(done), desc="own text", unit="row")
+    kept = target.generation_config
+    target.generation_config = GenerationConfig(max_length=ROW)  # without an end token: a new text follows the first
+    while len(done) < rows:
+        rng = np.random.default_rng([2, len(done)])
+        torch.manual_seed(len(done))
+        domain = DOMAINS[rng.choice(len(DOMAINS), p=[MIX[name] for name in DOMAINS])]
+        length = int(rng.integers(*PROMPT))
+        temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
+        prompts = torch.from_numpy(corpus.rows(domain, length, batch, rng)).long().to(target.device)
+        written = target.generate(
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            do_sample=temperature > 0,
+            temperature=temperature or None,
+            top_k=0 if temperature else None,
+        )
+        done = np.concatenate([done, written.cpu().numpy().astype(np.int32)])
+        np.save(path, done)
+        bar.update(len(written))
+    bar.close()
+    target.generation_config = kept
+    return done
+
+
+def distillation_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy `[]` of the draft against the target's distribution, both `[B, T, V]`: KL up to a constant."""
+    return F.cross_entropy(draft_logits.flatten(0, 1), target_logits.flatten(0, 1).softmax(-1))
+
+
+@torch.inference_mode()
+def agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, held_out: Corpus, rows: int = 16) -> dict[str, float]:
+    """How often the draft's favourite (`top1`) or its first three (`top3`) hold the target's greedy token, by domain."""
+    found = {}
+    for domain in DOMAINS:
+        ids = torch.from_numpy(held_out.rows(domain, ROW, rows, np.random.default_rng(0))).long().to(target.device)
+        wanted = target(input_ids=ids).logits.argmax(-1, keepdim=True)
+        best = draft(input_ids=ids).logits.topk(3, dim=-1).indices == wanted
+        found[f"{domain} top1"] = float(best[..., 0].float().mean())
+        found[f"{domain} top3"] = float(best.any(-1).float().mean())
+    return found
+
+
+def distill(
+    target: LlamaForCausalLM,
+    corpus: Corpus,
+    held_out: Corpus,
+    work: Path,
+    budget: Budget,
+    own_rows: int,
+    batch: int = 16,
+    lr: float = 4e-3,
+) -> LlamaForCausalLM:
+    """A trained draft; progress and checkpoints as in `loop.train`."""
+    own = own_text(target, corpus, work, own_rows)
+    torch.manual_seed(0)
+    draft = llama(*DRAFT_SHAPE, target.config.vocab_size).to(target.device)
+
+    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
+        rng = np.random.default_rng([3, step])
+        if rng.random() < OWN_SHARE:
+            ids = torch.from_numpy(own[rng.choice(len(own), batch)]).long().to(target.device)
+        else:
+            ids = corpus.batch(batch, ROW, rng).to(target.device)
+        with torch.no_grad():
+            wanted = target(input_ids=ids, use_cache=False).logits
+        return distillation_loss(draft(input_ids=ids, use_cache=False).logits, wanted), ids.numel()
+
+    train("draft", draft, loss_of, lambda: agreement(draft, target, held_out), work, budget, lr, save_every=120.0)
+    return draft

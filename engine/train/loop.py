@@ -1,0 +1,97 @@
+"""The training loop that every recipe shares: a budget, two optimisers, progress, validation, checkpoints and resume."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from engine.train.muon import Muon
+
+WARM_UP_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a run may spend: `minutes` of wall-clock time, or `tokens` when that is set."""
+
+    minutes: float
+    tokens: int | None = None
+
+    def share(self, seconds: float, tokens: int) -> float:
+        return min(1.0, tokens / self.tokens if self.tokens else seconds / 60 / self.minutes)
+
+
+def optimizers_for(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices, AdamW for the embedding (tied with the head) and the norms."""
+    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if not (p.ndim == 2 and "embed" not in name)]
+    return [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=0.75 * lr, betas=(0.9, 0.95), weight_decay=0.01)]
+
+
+def rate(share: float, step: int) -> float:
+    """Learning-rate factor: linear warm-up, then linear to 5 % as the budget is spent."""
+    return min(1.0, (step + 1) / WARM_UP_STEPS) * (1.0 - 0.95 * share)
+
+
+def train(
+    name: str,
+    model: torch.nn.Module,
+    loss_of: Callable[[int, float], tuple[torch.Tensor, int]],
+    validate: Callable[[], dict[str, float]],
+    work: Path,
+    budget: Budget,
+    lr: float,
+    save_every: float = 180.0,
+) -> None:
+    """Train `model` in place until the budget is spent.
+
+    `loss_of(step, share)` gives a step's loss and its number of tokens; it draws its rows by `step`, so a resumed run goes on where it
+    stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
+    """
+    optimizers = optimizers_for(model, lr)
+    base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    checkpoint, log = work / f"{name}.pt", work / f"{name}.log.jsonl"
+    step, seen, spent = 0, 0, 0.0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, map_location=next(model.parameters()).device)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        step, seen, spent = state["step"], state["seen"], state["spent"]
+    model.train()
+    bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
+    saved_at, last, share = spent, time.perf_counter(), budget.share(spent, seen)
+    while share < 1.0:
+        for optimizer, rates in zip(optimizers, base_rates, strict=True):
+            for group, base in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = base * rate(share, step)
+        loss, tokens = loss_of(step, share)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step, seen = step + 1, seen + tokens
+        now = time.perf_counter()
+        spent, last = spent + now - last, now
+        share = budget.share(spent, seen)
+        if step % 10 == 0:
+            bar.set_postfix_str(f"loss {float(loss):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
+            bar.update(round(100 * share - bar.n, 2))
+        if spent - saved_at >= save_every or share >= 1.0:
+            saved_at = spent
+            figures = validate()
+            model.train()
+            bar.write(f"{seen / 1e6:.2f}M tokens: " + ", ".join(f"{key} {value:.3f}" for key, value in figures.items()))
+            state = {"model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers]}
+            torch.save({**state, "step": step, "seen": seen, "spent": spent}, checkpoint.with_suffix(".tmp"))
+            checkpoint.with_suffix(".tmp").replace(checkpoint)
+            with log.open("a") as out:
+                out.write(json.dumps({"step": step, "tokens": seen, "minutes": round(spent / 60, 1), **figures}) + "\n")
+            last = time.perf_counter()  # validation and saving are not part of the budget
+    bar.close()
+    model.eval()

@@ -1,0 +1,82 @@
+"""DraftTree: candidate tokens as flat arrays. Knows shape; knows no model, no probabilities' meaning, no device.
+
+Invariant: node 0 is the root and every parent stands before its children, so one pass in array order sees ancestors first.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class DraftTree:
+    """Node i is `tokens[i]` after `parents[i]`; `parents[0]` is -1. The root is the last committed token.
+
+    `score[i]` is the estimated probability that the whole path to i is accepted, `q[i]` the draft probability of the token given
+    its parent (1 for the root). `keys[i]` is the index that the node was created under; pruning leaves it as it is, so a drafter
+    recognises its nodes. `q_rows[i]` holds the distribution `[V]` that node i's children were drawn from, where an
+    acceptance rule needs it.
+    """
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    depth: list[int] = field(default_factory=lambda: [0])
+    score: list[float] = field(default_factory=lambda: [1.0])
+    q: list[float] = field(default_factory=lambda: [1.0])
+    keys: list[int] = field(default_factory=lambda: [0])
+    q_rows: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def rooted(cls, token: int) -> "DraftTree":
+        return cls(tokens=[token])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, parent: int, token: int, score: float, q: float) -> int:
+        """Append a node and return its index. Raises `IndexError` when the parent is not in the tree."""
+        if not 0 <= parent < len(self):
+            raise IndexError(f"Parent {parent} is not in a tree of {len(self)} nodes.")
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depth.append(self.depth[parent] + 1)
+        self.score.append(score)
+        self.q.append(q)
+        self.keys.append(len(self.keys))
+        return len(self) - 1
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of `node` that carries `token`, or None."""
+        for index in range(node + 1, len(self)):
+            if self.parents[index] == node and self.tokens[index] == token:
+                return index
+        return None
+
+    def children(self, node: int) -> list[int]:
+        return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
+
+    def ancestor_mask(self) -> torch.Tensor:
+        """bool `[N, N]`: row i may attend to column j, that is j is i or one of its ancestors."""
+        rows = [[False] * len(self) for _ in self.tokens]
+        for index, parent in enumerate(self.parents):
+            if parent >= 0:
+                rows[index] = rows[parent][:]
+            rows[index][index] = True
+        return torch.tensor(rows)
+
+    def positions(self, base: int) -> list[int]:
+        """The position id of every node when the root stands at `base`: base + depth, never the array index."""
+        return [base + depth for depth in self.depth]
+
+    def kept(self, nodes: list[int]) -> "DraftTree":
+        """The subtree of the given nodes, in their order, parents first. Raises `KeyError` when a node's parent is missing."""
+        index_of = {node: index for index, node in enumerate(nodes)}
+        return DraftTree(
+            tokens=[self.tokens[node] for node in nodes],
+            parents=[-1 if node == 0 else index_of[self.parents[node]] for node in nodes],
+            depth=[self.depth[node] for node in nodes],
+            score=[self.score[node] for node in nodes],
+            q=[self.q[node] for node in nodes],
+            keys=[self.keys[node] for node in nodes],
+            q_rows={index_of[node]: row for node, row in self.q_rows.items() if node in index_of},
+        )

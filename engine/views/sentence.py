@@ -1,0 +1,60 @@
+"""One plain sentence or two for a step: what was guessed, what was kept, why it ended there. Knows no page and no model."""
+
+from engine.trace import Step
+
+ENDINGS = {
+    "": "",
+    "stop": " The stop token ended the text.",
+    "length": " The length limit ended the text.",
+    "context": " The context window was full.",
+}
+VISIBLE = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "␍"})
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, whitespace made visible where it would vanish; “…” while a character is incomplete."""
+    if not text:
+        return "“…”"
+    inner = text.strip(" ") or "␣" * len(text)
+    return f"“{inner.translate(VISIBLE)}”"
+
+
+def sentence(step: Step) -> str:
+    """What happened in this step, for a reader who has never seen a tree."""
+    ending = ENDINGS.get(step.end, f" It ended here: {step.end}.")
+    if len(step.tokens) == 1:
+        return f"No guesses: one forward of the target, one token, {quoted(step.bonus_text)}.{ending}"
+    if len(step.burst) <= len(step.path):
+        return f"{kept(step)}.{ending}"
+    return f"{kept(step)}, then the target's own {quoted(step.bonus_text)}. {reason(step)}{ending}"
+
+
+def kept(step: Step) -> str:
+    guesses = len(step.tokens) - 1
+    count = f"{guesses} guess" if guesses == 1 else f"{guesses} guesses"
+    if not step.path:
+        return f"{count}, none accepted"
+    text = quoted("".join(step.texts[node] for node in step.path[: len(step.burst)]))
+    cut = f", {len(step.burst)} kept" if len(step.burst) < len(step.path) else ""
+    return f"{count}, {len(step.path)} accepted{cut}: {text}"
+
+
+def reason(step: Step) -> str:
+    """Why the accepted path went no further."""
+    last = step.path[-1] if step.path else 0
+    rivals = [node for node, parent in enumerate(step.parents) if parent == last]
+    if not rivals:
+        deepest = max(depth_of(step, node) for node in range(len(step.parents)))
+        at_end = depth_of(step, last) == deepest
+        return "The path reached the tree's last level." if at_end else "The path reached the end of its branch."
+    if any(step.tokens[node] == step.bonus for node in rivals):
+        return "The rule turned down every branch and the target drew for itself."
+    return f"The target wanted {quoted(step.bonus_text)} and no branch had it."
+
+
+def depth_of(step: Step, node: int) -> int:
+    depth = 0
+    while step.parents[node] >= 0:
+        node = step.parents[node]
+        depth += 1
+    return depth

@@ -1,0 +1,64 @@
+"""Small stand-ins for the tests: a random Llama pair with a byte tokenizer, and the embedded pair."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.bigram import BigramTable
+from engine.models import LoadedPair, Pair, load
+from engine.runner import Runner
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, 256 in all."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0) -> LlamaForCausalLM:
+    """A random Llama over 256 tokens; `scale` sharpens its logits so that its distributions differ clearly."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=160,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    model = LlamaForCausalLM(config)
+    model.lm_head.weight.data.mul_(scale / 0.16)
+    return model.eval()
+
+
+def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
+    """A random pair; with `same` the draft is the target itself, so that long paths are accepted."""
+    target = Runner(tiny_llama(0), lean=lean)
+    return LoadedPair(
+        pair=Pair(name="tiny", title="tiny random pair", target="", draft=""),
+        tokenizer=byte_tokenizer(),
+        target=target,
+        draft=target if same else Runner(tiny_llama(1, layers=1)),
+        bigram=BigramTable.count(torch.randint(0, 256, (2000,), generator=torch.Generator().manual_seed(0)), 256, k=8),
+        hardware="test machine",
+        dtype="fp32",
+        context=160,
+        stop_ids=stop_ids,
+    )
+
+
+@pytest.fixture(scope="session")
+def embedded() -> LoadedPair:
+    return load("embedded", device="cpu")

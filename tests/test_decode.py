@@ -1,0 +1,140 @@
+"""The loop: every token-match system writes plain decoding's own tokens, and a burst is cut where it must be.
+
+The embedded models accept long and short paths alike, so equality over 48 tokens is no accident of trees that never get accepted;
+`test_trees_do_win_tokens` guards that.
+"""
+
+import pytest
+import torch
+from conftest import tiny_pair
+
+from engine.decode import cut, decode
+from engine.race import Race, Settings
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, System
+from engine.target import Target
+
+PROMPTS = {
+    "stories": "Story: Once upon a time there was a little fox who lived in the woods.",
+    "code": '# Python\ndef is_even(n):\n    """Return True if n is even."""\n',
+    "word problems": "Question: Tom has 3 bags with 4 apples each. How many apples does he have?\nAnswer:",
+    "emoji": "Story: The 🦊 and the 🐻 went to the 🌊. 🦊🦊",
+    "CJK": "从前有一只小狐狸,它住在森林里。",
+}
+EXACT = [name for name, system in SYSTEMS.items() if system.guarantee == "tokens" and name != "vanilla"]
+
+
+def raced(pair, **settings) -> Race:
+    race = Race(pair, Settings(**settings))
+    for _ in race.run():
+        pass
+    return race
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.2])
+@pytest.mark.parametrize("domain", PROMPTS)
+def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, temperature):
+    race = raced(
+        embedded,
+        prompt=PROMPTS[domain],
+        systems=("vanilla", *EXACT),
+        temperature=temperature,
+        max_new_tokens=48,
+        seed=11,
+    )
+    base = race.lanes[0].trace
+    assert len(base.tokens) == base.forwards
+    for lane in race.lanes[1:]:
+        assert lane.trace.tokens == base.tokens, lane.system.name
+        assert lane.trace.text == base.text
+    assert race.result()["identical"] is True
+
+
+def test_trees_do_win_tokens(embedded):
+    race = raced(embedded, prompt=PROMPTS["stories"], max_new_tokens=64)
+    assert race.lanes[1].trace.tau > 1.5
+
+
+def test_greedy_chain_speculation_is_exact_and_sampled_is_its_own_text(embedded):
+    settings = {"prompt": PROMPTS["stories"], "systems": ("vanilla", "chain"), "max_new_tokens": 48}
+    assert raced(embedded, **settings).result()["identical"] is True
+    assert raced(embedded, **settings, temperature=1.0).result()["identical"] == "law"
+
+
+def test_greedy_decoding_is_that_of_generate(embedded):
+    race = raced(embedded, prompt=PROMPTS["stories"], systems=("vanilla",), max_new_tokens=40)
+    trace = race.lanes[0].trace
+    ids = torch.tensor([trace.prompt_tokens])
+    out = embedded.target.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
+    assert out[0, ids.shape[1] :].tolist() == trace.tokens
+
+
+def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
+    system = SYSTEMS[name]
+    parts = system.build(pair, pair.context + 129, system.depth, system.width, system.nodes)
+    target = Target(pair.target, pair.context + 129)
+    sampling = Sampling(temperature=temperature)
+    return list(decode(target, *parts, prompt, sampling, max_new_tokens, stop_ids, pair.context))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_any_length_limit_cuts_the_burst_there(name):
+    """The draft is the target itself, so bursts are long and every offset within one is met."""
+    pair = tiny_pair(same=True)
+    whole = [token for r in decoded(pair, name, [1, 2, 3], 30) for token in r.burst]
+    for length in range(1, 30):
+        rounds = decoded(pair, name, [1, 2, 3], length)
+        assert [token for r in rounds for token in r.burst] == whole[:length]
+        assert [r.end for r in rounds] == [""] * (len(rounds) - 1) + ["length"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_any_stop_token_cuts_the_burst_behind_it(name):
+    pair = tiny_pair(same=True)
+    whole = [token for r in decoded(pair, name, [9, 8], 30, temperature=1.0) for token in r.burst]
+    base = [token for r in decoded(pair, "vanilla", [9, 8], 30, temperature=1.0) for token in r.burst]
+    if SYSTEMS[name].guarantee == "tokens":
+        assert whole == base
+    for stop in dict.fromkeys(whole):
+        rounds = decoded(pair, name, [9, 8], 30, frozenset({stop}), temperature=1.0)
+        assert [token for r in rounds for token in r.burst] == whole[: whole.index(stop) + 1]
+        assert rounds[-1].end == "stop"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_context_window_ends_decoding_without_touching_a_position_beyond_it(name):
+    pair = tiny_pair(same=True)
+    prompt = [t % 256 for t in range(150)]
+    rounds = decoded(pair, name, prompt, 100)
+    assert rounds[-1].end == "context"
+    assert sum(len(r.burst) for r in rounds) == pair.context - len(prompt)
+    assert max(r.position + max(r.tree.depth) for r in rounds) < pair.context
+
+
+def test_cutting():
+    assert cut([1, 2, 3], frozenset({2}), 9, 9) == ([1, 2], "stop")
+    assert cut([1, 2, 3], frozenset({3}), 2, 9) == ([1, 2], "length")
+    assert cut([1, 2], frozenset({2}), 2, 9) == ([1, 2], "stop")
+    assert cut([1, 2, 3], frozenset(), 9, 2) == ([1, 2], "context")
+    assert cut([1, 2], frozenset(), 9, 9) == ([1, 2], "")
+
+
+def test_a_draft_with_its_own_cache_follows_the_context():
+    """With the target as its own draft the first child is always right, so every path runs down to a leaf, round after round."""
+    rounds = decoded(tiny_pair(same=True), "tree", [4, 5, 6], 60)
+    for r in rounds[:-1]:
+        assert not r.tree.children((r.verdict.path or [0])[-1])
+    assert sum(len(r.burst) for r in rounds) / len(rounds) > 2
+
+
+def test_an_unsound_combination_is_refused_with_the_reason():
+    parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "depth": 2, "width": 2, "nodes": 4}
+    with pytest.raises(ValueError, match="best_first with speculative would bias the output"):
+        System(drafter="model", policy="best_first", acceptance="speculative", **parts)
+    with pytest.raises(KeyError, match="Unknown drafter 'oracle'"):
+        System(drafter="oracle", policy="chain", acceptance="token_match", **parts)
+
+
+def test_a_full_tree_beyond_the_limit_is_refused(embedded):
+    with pytest.raises(ValueError, match="depth 4 and width 4 has 341 nodes, over the limit of 128"):
+        Race(embedded, Settings("Story: x", ("vanilla", "nanogpt-tree"), depth=4, width=4))
