@@ -20,7 +20,7 @@ from engine.views.wire import events
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-SCRIPTS = ("text.js", "wire.js", "lane.js", "plots.js", "race-view.js", "header.js")
+SCRIPTS = ("text.js", "wire.js", "lane.js", "plot-base.js", "tree-plot.js", "mask-plot.js", "race-view.js", "header.js")
 LANES = ("vanilla", "tree")
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
 QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -31,9 +31,9 @@ def read(*names: str) -> str:
 
 
 def systems() -> dict[str, dict[str, str]]:
-    return {
-        each.name: {"title": each.title, "idea": each.idea, "guarantee": each.guarantee} for each in SYSTEMS.values()
-    }
+    """What the page says about each system."""
+    about = ("title", "idea", "guarantee")
+    return {name: {key: getattr(system, key) for key in about} for name, system in SYSTEMS.items()}
 
 
 def theme() -> gr.themes.Base:

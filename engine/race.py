@@ -17,6 +17,7 @@ from engine.systems import SYSTEMS, System
 from engine.target import Target
 from engine.text import TextStream, label
 from engine.trace import Step, Trace, first_divergence
+from engine.tree import LARGEST_TREE
 
 LIMITS = {
     "depth": (1, 12),
@@ -75,7 +76,7 @@ class Lane:
     def __init__(self, pair: LoadedPair, system: System, settings: Settings, sampling: Sampling, prompt: list[int]):
         self.pair, self.system, self.finished = pair, system, False
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
-        capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + 2 * LIMITS["nodes"][1] + 1
+        capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         parts = system.build(pair, capacity, **shape)
         self.rounds = decode(
             Target(pair.target, capacity),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+LARGEST_TREE = 400  # nodes, the root included; caches keep room for one such tree behind the context
+
 
 @dataclass
 class DraftTree:

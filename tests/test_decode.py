@@ -13,10 +13,11 @@ from engine.race import Race, Settings
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
 from engine.target import Target
+from engine.tree import LARGEST_TREE
 
 PROMPTS = {
     "stories": "Story: Once upon a time there was a little fox who lived in the woods.",
-    "code": '# Python\ndef is_even(n):\n    """Return True if n is even."""\n',
+    "code": '# Python\ndef is_even(n):\n    """Return True if n is even."""',
     "word problems": "Question: Tom has 3 bags with 4 apples each. How many apples does he have?\nAnswer:",
     "emoji": "Story: The 🦊 and the 🐻 went to the 🌊. 🦊🦊",
     "CJK": "从前有一只小狐狸,它住在森林里。",
@@ -71,8 +72,8 @@ def test_greedy_decoding_is_that_of_generate(embedded):
 
 def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
     system = SYSTEMS[name]
-    parts = system.build(pair, pair.context + 129, system.depth, system.width, system.nodes)
-    target = Target(pair.target, pair.context + 129)
+    parts = system.build(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
+    target = Target(pair.target, pair.context + LARGEST_TREE)
     sampling = Sampling(temperature=temperature)
     return list(decode(target, *parts, prompt, sampling, max_new_tokens, stop_ids, pair.context))
 
@@ -136,5 +137,5 @@ def test_an_unsound_combination_is_refused_with_the_reason():
 
 
 def test_a_full_tree_beyond_the_limit_is_refused(embedded):
-    with pytest.raises(ValueError, match="depth 4 and width 4 has 341 nodes, over the limit of 128"):
-        Race(embedded, Settings("Story: x", ("vanilla", "nanogpt-tree"), depth=4, width=4))
+    with pytest.raises(ValueError, match="depth 5 and width 4 has 1,365 nodes, over the limit of 400"):
+        Race(embedded, Settings("Story: x", ("vanilla", "nanogpt-tree"), depth=5, width=4))

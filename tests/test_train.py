@@ -115,8 +115,12 @@ def test_muon_pushes_every_direction_alike():
 
 
 def test_the_draft_is_best_when_it_is_the_target():
-    target = torch.randn(2, 5, 30)
-    assert distillation_loss(target, target) < distillation_loss(target + torch.randn(2, 5, 30), target)
+    logits = torch.randn(2, 5, 30)
+    tokens = torch.arange(30).expand(2, 5, 30)
+    p = logits.softmax(-1)
+    entropy = -(p * p.log()).sum(-1).mean()
+    assert distillation_loss(logits, tokens, p) == pytest.approx(float(entropy), abs=1e-5)
+    assert distillation_loss(logits + torch.randn(2, 5, 30), tokens, p) > entropy + 0.05
 
 
 def test_a_run_resumes_where_it_stopped(tmp_path):

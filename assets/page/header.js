@@ -1,4 +1,4 @@
-// The head of the page: the pair's name, the gallery, dark mode, the help. Knows the form by its elements; nothing of races.
+// The head of the page: the pair's name, the gallery, dark mode, the help. Knows the form; nothing of races.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {

@@ -1,11 +1,11 @@
-// One lane on the page: its text in bursts, its figures, its track. Knows one lane's steps and the time it is asked to show.
+// One lane on the page: its text in bursts, its figures, its track. Knows its own steps; is told the time to show.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const BADGES = {
-    tokens: ["same tokens", "This system writes the very tokens of plain decoding."],
-    law: ["same distribution", "This system samples from the target's distribution; above temperature 0 the tokens may differ."],
-    lossy: ["lossy", "This system may write what the target would not."],
+    tokens: ["same tokens", "It writes the very tokens of plain decoding."],
+    law: ["same distribution", "It samples from the target's distribution; above temperature 0 the tokens may differ."],
+    lossy: ["lossy", "It may write what the target would not."],
   };
 
   T.Lane = class {
@@ -38,9 +38,10 @@ window.TreeRace = window.TreeRace || {};
       this.at("prompt").textContent = prompt;
       this.bursts.replaceChildren();
       this.text.classList.remove("scrolled");
+      this.root.classList.remove("done");
       this.root.classList.toggle("idle", !prompt);
       this.text.classList.toggle("code", prompt.startsWith("# Python"));
-      for (const name of ["count", "state", "clock"]) this.at(name).textContent = "";
+      for (const name of ["count", "clock"]) this.at(name).textContent = "";
       for (const name of ["speed", "tau"]) this.at(name).textContent = "–";
       this.at("fill").style.width = this.at("rival").style.left = "0";
     }
@@ -85,12 +86,17 @@ window.TreeRace = window.TreeRace || {};
       return true;
     }
 
+    // The colour leaves out the leading space: at a line's end it would stand there without its word.
     span(index, animate) {
-      const span = document.createElement("span");
-      span.className = animate ? "burst pop" : "burst";
-      span.dataset.index = index;
-      span.textContent = this.steps[index].pieces.join("");
-      return span;
+      const text = this.steps[index].pieces.join("");
+      const burst = document.createElement("span");
+      burst.className = "burst";
+      burst.dataset.index = index;
+      const ink = document.createElement("span");
+      ink.className = animate ? "ink pop" : "ink";
+      ink.textContent = text.trimStart();
+      burst.append(text.slice(0, text.length - ink.textContent.length), ink);
+      return burst;
     }
 
     mark(index) {
@@ -106,11 +112,11 @@ window.TreeRace = window.TreeRace || {};
       const elapsed = count ? this.steps[count - 1].t : 0;
       this.at("speed").textContent = count ? T.number(tokens / elapsed, 0) : "–";
       this.at("tau").textContent = count ? T.number(tokens / count, 2) : "–";
-      this.at("count").textContent = `${tokens} of ${total} tokens`;
-      this.at("state").textContent = done ? "finished" : "";
+      this.at("count").textContent = `${String(tokens).padStart(String(total).length, "\u2007")} of ${total} tokens`;
       this.at("clock").textContent = `${T.number(done ? elapsed : time, 3)} s`;
       this.at("fill").style.width = `${(100 * tokens) / total}%`;
       this.at("rival").style.left = `${(100 * rivalTokens) / total}%`;
+      this.root.classList.toggle("done", done);
     }
   };
 })(window.TreeRace);

@@ -1,9 +1,11 @@
-// The race on the page: feeds the lanes, plays them on their own clocks, moves over the steps. Knows the events of the wire;
-// asks the server for nothing.
+// The race on the page: feeds the lanes, plays them on their own clocks, moves over the steps.
+// Knows the events of the wire; asks the server for nothing.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const REDRAW_MS = 250; // while playing
+  const INVITATION = "Pick a prompt and press Race.";
+  const BUSY = "input:not([type=range]), textarea, select, button, a, [role=listbox], [role=option], [contenteditable]";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   T.RaceView = class {
@@ -11,9 +13,10 @@ window.TreeRace = window.TreeRace || {};
       this.about = about; // title, idea and guarantee of each system by name
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.root = root;
-      this.lanes = [...root.querySelectorAll("[data-lane]")].map((lane, index) => new T.Lane(lane, index, (...pick) => this.pick(...pick)));
+      const pick = (lane, index) => this.seek(this.lanes[lane].steps[index].t);
+      this.lanes = [...root.querySelectorAll("[data-lane]")].map((lane, index) => new T.Lane(lane, index, pick));
       this.clear();
-      this.say("Pick a prompt and press Race.");
+      this.say(INVITATION);
       this.listen();
       requestAnimationFrame((now) => this.frame(now));
     }
@@ -31,8 +34,10 @@ window.TreeRace = window.TreeRace || {};
       this.drawnAt = -Infinity;
     }
 
-    say(words, kind = "") {
-      this.at("verdict").textContent = words;
+    say(words, kind = "", outcome = "", winner = 1) {
+      this.at("outcome").textContent = outcome;
+      this.at("outcome").dataset.hue = winner;
+      this.at("words").textContent = words;
       this.at("verdict").dataset.kind = kind;
     }
 
@@ -49,14 +54,16 @@ window.TreeRace = window.TreeRace || {};
     }
 
     failed() {
-      this.say(this.result ? this.verdict() : "Nothing was raced.");
+      if (this.result) this.verdict();
+      else this.say("Nothing was raced.");
     }
 
     stop() {
       this.stopped = this.run;
       this.pause();
       this.root.dataset.state = "done";
-      this.say(this.run && !this.atEnd ? "Stopped. Press Race to start again, or look at the steps so far." : this.at("verdict").textContent);
+      if (this.atEnd) return;
+      this.say(this.run ? "Stopped. Press Race to start again, or look at the steps so far." : INVITATION);
     }
 
     feed(message) {
@@ -116,6 +123,10 @@ window.TreeRace = window.TreeRace || {};
     frame(now) {
       const passed = Math.min(0.25, (now - (this.lastFrame ?? now)) / 1000);
       this.lastFrame = now;
+      if (window.Plotly && !this.canDraw) {
+        this.canDraw = true; // its script may arrive after the first steps
+        this.draw(true);
+      }
       if (this.playing && this.run) {
         this.time = Math.min(this.horizon, this.time + passed / Number(this.at("rate").value));
         this.update(true, now);
@@ -126,20 +137,20 @@ window.TreeRace = window.TreeRace || {};
 
     finish() {
       this.pause();
-      this.say(this.verdict(), this.verdictKind());
+      this.verdict();
       this.root.dataset.state = "done";
       this.draw(true);
     }
 
     play() {
       this.playing = true;
-      this.at("play").textContent = "❚❚";
+      this.at("sign").textContent = "❚❚";
       this.at("play").setAttribute("aria-label", "Pause");
     }
 
     pause() {
       this.playing = false;
-      this.at("play").textContent = "▶";
+      this.at("sign").textContent = "▶";
       this.at("play").setAttribute("aria-label", "Play");
     }
 
@@ -148,10 +159,6 @@ window.TreeRace = window.TreeRace || {};
       if (this.playing) return this.pause();
       if (this.time >= this.horizon - 1e-9) this.time = 0;
       this.play();
-    }
-
-    pick(lane, index) {
-      this.seek(this.lanes[lane].steps[index].t);
     }
 
     go(index) {
@@ -168,7 +175,7 @@ window.TreeRace = window.TreeRace || {};
 
     pace() {
       const rate = this.at("rate").value;
-      this.at("pace").textContent = rate === "1" ? "real time" : `slow motion, clocks show the measured time`;
+      this.at("pace").textContent = rate === "1" ? "real time" : "slow motion, clocks show the measured time";
     }
 
     // ---- what is shown --------------------------------------------------------------------------------------------
@@ -189,9 +196,9 @@ window.TreeRace = window.TreeRace || {};
       const leader = right >= left ? 1 : 0;
       const [most, least] = [Math.max(left, right), Math.min(left, right)];
       const clear = least >= 3 && most > least;
-      this.at("lead").dataset.lane = leader;
+      this.at("lead").dataset.hue = leader;
       this.at("ratio").textContent = clear ? `${T.number(most / least, 1)}× ahead` : "";
-      this.at("margin").textContent = clear ? `${this.systems[leader].title}, ${most - least} tokens further` : "";
+      this.at("margin").textContent = clear ? `${this.systems[leader].title}, by ${most - least} tokens` : "";
     }
 
     draw(force) {
@@ -201,27 +208,27 @@ window.TreeRace = window.TreeRace || {};
       const step = this.steps[this.step];
       this.root.classList.toggle("blank", !step);
       if (!step) return;
-      this.at("step").textContent = `step ${this.step + 1} of ${this.steps.length}`;
+      const place = `step ${this.step + 1} of ${this.steps.length}`;
+      this.at("step").textContent = place;
       this.at("scrub").value = this.step;
-      this.at("scrub").setAttribute("aria-valuetext", `step ${this.step + 1} of ${this.steps.length}: ${step.sentence}`);
+      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${step.sentence}`);
       this.at("sentence").textContent = step.sentence;
       this.lanes[this.focus].mark(this.step);
+      this.at("tree").setAttribute("aria-label", `Draft tree of step ${this.step + 1}: ${step.sentence}`);
       T.drawTree(this.at("tree"), step);
       T.drawMask(this.at("mask"), step);
     }
 
+    // How it ended: how much faster, and whether the texts are the same.
     verdict() {
       const { speedup, identical, divergence, lanes } = this.result;
-      const speed = speedup >= 1 ? `${T.number(speedup, 1)}× faster` : `${T.number(1 / speedup, 1)}× slower`;
-      if (identical === true) return `${speed} · identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`;
-      if (identical === "law") return `${speed} · same distribution, other tokens`;
+      const outcome = speedup >= 1 ? `${T.number(speedup, 1)}× faster` : `${T.number(1 / speedup, 1)}× slower`;
+      const say = (words, kind) => this.say(words, kind, outcome, speedup >= 1 ? 1 : 0);
+      if (identical === true) return say(`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical");
+      if (identical === "law") return say("same distribution, other tokens", "law");
       const lossy = this.systems.some((system) => system.guarantee === "lossy") ? "lossy" : "not identical";
-      const at = divergence ? ` from token ${divergence.index + 1} on: ${quoted(divergence.left)} or ${quoted(divergence.right)}` : "";
-      return `${speed} · ${lossy}${at}`;
-    }
-
-    verdictKind() {
-      return this.result.identical === true ? "identical" : this.result.identical === "law" ? "law" : "different";
+      const { index, left, right } = divergence;
+      return say(`${lossy} from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`, "different");
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
@@ -243,8 +250,7 @@ window.TreeRace = window.TreeRace || {};
     }
 
     key(event) {
-      const busy = "input:not([type=range]), textarea, select, button, a, [role=listbox], [role=option], [contenteditable]";
-      const elsewhere = event.target.closest?.(busy) || event.target.matches?.("input[type=range]:not([data-scrub])");
+      const elsewhere = event.target.closest?.(BUSY) || event.target.matches?.("input[type=range]:not([data-scrub])");
       if (elsewhere || event.ctrlKey || event.metaKey || event.altKey || !this.steps.length) return;
       const action = {
         ArrowRight: () => this.go(this.step + 1),

@@ -1,4 +1,4 @@
-// The wire: JSON strings from the server become events of the window. Knows the order of messages; reads nothing else in them.
+// The wire: JSON strings from the server become events of the window. Knows their order; reads nothing else in them.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {

@@ -3,20 +3,18 @@
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
 from engine.sampling import Sampling
-from engine.tree import DraftTree
-
-MAX_NODES = 128
+from engine.tree import LARGEST_TREE, DraftTree
 
 
 class Kary:
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str):
-        """Raises `ValueError` when depth and width ask for more than `MAX_NODES` nodes; the node budget is not used."""
+        """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
         size = sum(width**level for level in range(depth + 1))
-        if size > MAX_NODES:
+        if size > LARGEST_TREE:
             raise ValueError(
-                f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {MAX_NODES}. "
+                f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
                 "Choose a smaller depth or width (depth 3 and width 2 make 15), or the system tree, which keeps to a node budget."
             )
         self.depth, self.width = depth, width

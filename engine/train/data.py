@@ -135,6 +135,6 @@ def held_out_prompts(folder: Path) -> dict[str, list[str]]:
     questions = [row["question"].strip() for row in read_jsonl(folder / "gsm8k" / "test.jsonl")]
     return {
         "stories": [MARK["stories"] + opening(text) for text in stories[:20]],
-        "code": [MARK["code"] + stub + "\n" for stub in short[:20]],
+        "code": [MARK["code"] + stub for stub in short[:20]],
         "word problems": [f"{MARK['problems']}{question}\nAnswer:" for question in questions[:20]],
     }

@@ -1,4 +1,4 @@
-"""One plain sentence or two for a step: what was guessed, what was kept, why it ended there. Knows no page and no model."""
+"""A step in plain words: what was guessed, what was kept, why it ended there. Knows no page and no model."""
 
 from engine.trace import Step
 

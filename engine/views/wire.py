@@ -57,12 +57,11 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
 
 def start(race: Any) -> dict[str, Any]:
     trace: Trace = race.lanes[0].trace
+    about = ("name", "title", "idea", "guarantee")
     settings = ("temperature", "seed", "depth", "width", "nodes", "max_new_tokens")
     return {
         "start": True,
-        "lanes": [
-            {key: getattr(lane.system, key) for key in ("name", "title", "idea", "guarantee")} for lane in race.lanes
-        ],
+        "lanes": [{key: getattr(lane.system, key) for key in about} for lane in race.lanes],
         "pair": trace.pair,
         "hardware": trace.hardware,
         "dtype": trace.dtype,
@@ -74,6 +73,7 @@ def start(race: Any) -> dict[str, Any]:
 
 
 def measured(race: Any) -> bool:
+    """Every lane has enough steps, or all the steps it will ever have."""
     return all(
         len(lane.trace.steps) >= FIRST_STEPS or (lane.trace.steps and lane.trace.steps[-1].end) for lane in race.lanes
     )
@@ -93,7 +93,7 @@ def slowdown(seconds: float) -> int:
 
 
 def page_step(step: Step, clock: float) -> dict[str, Any]:
-    """A step with its place on the lane's clock, its drawing and its sentence. `x`, `y` end with the bonus if it was kept."""
+    """A step with its place on the lane's clock, its sentence and its drawing; a kept bonus is last in `x` and `y`."""
     has_bonus = len(step.burst) > len(step.path)
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
     return {

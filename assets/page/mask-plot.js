@@ -1,0 +1,109 @@
+// The attention mask of one step, drawn with Plotly: rows look at columns. Builds it from the parents alone.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const LARGEST_CELL = { width: 110, height: 56 };
+  const LARGEST_NAMED = 28; // with more nodes the axes carry no labels
+  const LARGEST_GAPPED = 40;
+  const [UNSEEN, SEEN, ON_PATH] = [0, 1, 2];
+
+  function ancestors(parents, node) {
+    const seen = new Set();
+    for (let at = node; at >= 0; at = parents[at]) seen.add(at);
+    return seen;
+  }
+
+  // One row for each node: the cache, which every node sees, then all nodes.
+  function cellsOf(step, name) {
+    const accepted = new Set([0, ...step.path]);
+    const [z, notes] = [[], []];
+    step.parents.forEach((_, query) => {
+      const seen = ancestors(step.parents, query);
+      const [row, words] = [[SEEN], [`${name(query)} → the text so far<br>may look: all of it`]];
+      step.parents.forEach((_, key) => {
+        row.push(!seen.has(key) ? UNSEEN : accepted.has(query) && accepted.has(key) ? ON_PATH : SEEN);
+        const why = key === query ? "may look: itself" : seen.has(key) ? "may look: an ancestor" : "may not look";
+        words.push(`${name(query)} → ${name(key)}<br>${why}`);
+      });
+      z.push(row);
+      notes.push(words);
+    });
+    return { z, notes };
+  }
+
+  // The room that labels of this size take, and whether the columns' labels fit above them without turning.
+  function axesAt(size, texts, width, colours) {
+    const font = `400 ${size}px ${colours.mono}`;
+    const named = texts.length <= LARGEST_NAMED;
+    const longest = T.width("m".repeat(11), font);
+    const widest = Math.max(...texts.map((text) => Math.min(T.width(text, font), longest)));
+    const left = named ? Math.ceil(widest) + 20 : 8;
+    const cellWidth = Math.min(LARGEST_CELL.width, (width - left - 8) / (texts.length + 1));
+    const flat = named && cellWidth > Math.min(widest, 4.5 * size) + 4;
+    const limit = flat ? Math.max(3, Math.floor(cellWidth / T.width("m", font))) : 10;
+    return { size, named, widest, left, cellWidth, flat, limit };
+  }
+
+  // The largest size whose labels need not be turned, else the largest that fits the rows.
+  function chooseAxes(texts, width, height, colours) {
+    const largest = Math.round(Math.max(10, Math.min(22, (height - 60) / texts.length - 3, width / 34)));
+    for (let size = largest; size >= 13; size--) {
+      const axes = axesAt(size, texts, width, colours);
+      if (axes.flat) return axes;
+    }
+    return axesAt(largest, texts, width, colours);
+  }
+
+  function steps(colours) {
+    const levels = [colours.cell, colours.sees, colours.tree];
+    return levels.flatMap((colour, level) => [[level / 3, colour], [(level + 1) / 3, colour]]);
+  }
+
+  T.drawMask = function (div, step) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!window.Plotly || !width || !height) return;
+    const colours = T.palette(div);
+    const texts = step.texts;
+    const label = (text, limit) => T.label(text, colours.faint, limit) || "…";
+    const { z, notes } = cellsOf(step, (node) => label(texts[node], 10));
+    const { size, named, widest, left, cellWidth, flat, limit } = chooseAxes(texts, width, height, colours);
+    const gap = texts.length > LARGEST_GAPPED ? 0 : 2;
+    const heat = {
+      type: "heatmap",
+      z,
+      zmin: UNSEEN,
+      zmax: ON_PATH,
+      colorscale: steps(colours),
+      showscale: false,
+      xgap: gap,
+      ygap: gap,
+      customdata: notes,
+      hovertemplate: "%{customdata}<extra></extra>",
+    };
+    const axis = (ticktext) => ({
+      fixedrange: true,
+      showgrid: false,
+      zeroline: false,
+      ticks: "",
+      ticklabelstandoff: 5,
+      showticklabels: named,
+      tickfont: { family: colours.mono, size, color: colours.ink },
+      tickvals: ticktext.map((_, index) => index),
+      ticktext,
+    });
+    const keys = [`<span style="color:${colours.faint}">cache</span>`, ...texts.map((text) => label(text, limit))];
+    const queries = texts.map((text) => label(text, 10));
+    const top = named ? (flat ? size : Math.max(widest, 3 * size)) + 12 : 8;
+    const margin = {
+      l: left,
+      r: Math.max(8, width - left - cellWidth * keys.length),
+      t: top,
+      b: Math.max(8, height - top - LARGEST_CELL.height * queries.length),
+    };
+    const axes = {
+      xaxis: { ...axis(keys), side: "top", tickangle: flat ? 0 : -90 },
+      yaxis: { ...axis(queries), autorange: "reversed" },
+    };
+    Plotly.react(div, [heat], T.plotLayout(colours, width, height, margin, axes), T.PLOT);
+  };
+})(window.TreeRace);

@@ -1,0 +1,192 @@
+// The draft tree of one step, drawn with Plotly in pixels. Knows one step; nothing of lanes, clocks or playback.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const MARK = 11; // half the room of a marker, in pixels
+  const PAD = { x: 20, y: 24 };
+  const SMALLEST_ROW = 14; // below this height only the path keeps its labels
+  const NARROW = 520;
+
+  // Every node as the drawing needs it, the bonus last.
+  function nodesOf(step) {
+    const path = new Set(step.path);
+    const nodes = step.parents.map((parent, index) => ({
+      parent,
+      text: step.texts[index],
+      q: step.q[index],
+      p: step.p[index],
+      verdict: step.verdicts[index],
+      onPath: path.has(index),
+    }));
+    if (step.bonus) {
+      const parent = step.path.length ? step.path[step.path.length - 1] : 0;
+      nodes.push({ parent, text: step.bonus.text, q: null, p: step.bonus.p, verdict: "bonus", onPath: true });
+    }
+    nodes.forEach((node, index) => Object.assign(node, { column: step.x[index], row: step.y[index] }));
+    return nodes;
+  }
+
+  // How large rows, letters and markers may be.
+  function sizesOf(nodes, width, height, colours) {
+    const rows = Math.max(...nodes.map((node) => node.row)) + 1;
+    const rowHeight = Math.min(84, (height - 2 * PAD.y) / Math.max(1, rows - 1));
+    const crowded = rowHeight < SMALLEST_ROW;
+    const wanted = Math.max(width < NARROW ? 12 : 16, width / 36);
+    const fontSize = crowded ? 15 : Math.round(Math.max(11, Math.min(rowHeight * 0.58, wanted, 30)));
+    return {
+      rowHeight,
+      crowded,
+      fontSize,
+      top: (height - rowHeight * (rows - 1)) / 2,
+      font: `700 ${fontSize}px ${colours.mono}`,
+      scale: Math.max(0.4, Math.min(fontSize / 20, rowHeight / 15, 1.5)),
+    };
+  }
+
+  // Left edge of each column: as wide as its labels, which are cut to `cap` when the tree would not fit.
+  function columnsOf(nodes, width) {
+    const widest = [];
+    for (const node of nodes) widest[node.column] = Math.max(widest[node.column] || 0, node.width);
+    const gaps = Math.max(1, widest.length - 1);
+    const least = width < NARROW ? 12 : 26; // room for the curves between two columns
+    const room = width - 2 * PAD.x - widest.length * 2 * MARK - gaps * least;
+    const cap = capFor(widest, room);
+    const widths = widest.map((each) => Math.min(each, cap));
+    const spare = room - widths.reduce((sum, each) => sum + each, 0);
+    const gap = least + Math.min(110, Math.max(0, spare) / gaps);
+    const left = [PAD.x + MARK];
+    for (let column = 1; column < widths.length; column++) {
+      left[column] = left[column - 1] + 2 * MARK + widths[column - 1] + gap;
+    }
+    return { cap, widths, left };
+  }
+
+  // The label width at which all columns together fit the room.
+  function capFor(widest, room) {
+    const total = (cap) => widest.reduce((sum, each) => sum + Math.min(each, cap), 0);
+    let [low, high] = [0, Math.max(...widest)];
+    if (total(high) <= room) return high;
+    for (let round = 0; round < 20; round++) {
+      const middle = (low + high) / 2;
+      if (total(middle) <= room) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+
+  function place(nodes, width, sizes) {
+    for (const node of nodes) {
+      node.labelled = !sizes.crowded || node.onPath || node.verdict === "root";
+      node.width = node.labelled ? T.width(node.text, sizes.font) : 0;
+    }
+    const { cap, widths, left } = columnsOf(nodes, width);
+    const letter = T.width("m", sizes.font);
+    for (const node of nodes) {
+      const dots = T.visible(node.text).dots.length;
+      node.x = left[node.column];
+      node.y = sizes.top + node.row * sizes.rowHeight;
+      node.limit = node.width > cap ? Math.max(2, Math.floor(cap / letter) - dots) : Infinity;
+      node.labelEnd = node.x + MARK + (node.labelled ? 9 + Math.min(node.width, cap) : 0);
+      node.columnEnd = node.x + MARK + 9 + widths[node.column];
+    }
+  }
+
+  // A line from the end of the parent's label that bends into the child's row.
+  function edge(parent, child, xs, ys) {
+    const [start, bend, end] = [parent.labelEnd, Math.max(parent.labelEnd, parent.columnEnd), child.x - MARK + 2];
+    xs.push(start, bend);
+    ys.push(parent.y, parent.y);
+    for (let k = 1; k < 10 && child.y !== parent.y; k++) {
+      const share = k / 10;
+      xs.push(bend + (end - bend) * share);
+      ys.push(parent.y + (child.y - parent.y) * share * share * (3 - 2 * share));
+    }
+    xs.push(end, null);
+    ys.push(child.y, null);
+  }
+
+  function edges(nodes, keep, line) {
+    const [x, y] = [[], []];
+    nodes.forEach((node) => node.parent >= 0 && keep(node) && edge(nodes[node.parent], node, x, y));
+    return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip" };
+  }
+
+  function look(node, colours) {
+    const kept = { fill: colours.tree, edge: colours.tree, text: colours.treeInk };
+    return {
+      root: { symbol: "circle", size: 13, fill: colours.ink, edge: colours.ink, text: colours.ink },
+      accepted: { symbol: "square", size: 17, ...kept },
+      bonus: { symbol: "diamond", size: 20, ...kept },
+      rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint, text: colours.faint },
+      unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line, text: colours.faint },
+    }[node.verdict];
+  }
+
+  function hover(node, colours) {
+    const name = T.label(node.text, colours.faint) || "(no text yet)";
+    if (node.verdict === "root") return `${name}<br>root: the last token of the text`;
+    const guess = node.q === null ? "" : `<br>draft q ${T.share(node.q)}`;
+    const verdict = node.verdict === "unreached" ? "not reached" : node.verdict;
+    return `${name}${guess}<br>target p ${T.share(node.p)}<br>${verdict}`;
+  }
+
+  function markers(nodes, looks, scale, colours) {
+    return {
+      type: "scatter",
+      mode: "markers",
+      x: nodes.map((node) => node.x),
+      y: nodes.map((node) => node.y),
+      marker: {
+        symbol: looks.map((each) => each.symbol),
+        size: looks.map((each) => each.size * scale),
+        color: looks.map((each) => each.fill),
+        line: { color: looks.map((each) => each.edge), width: Math.min(2, 2.5 * scale) },
+        opacity: 1,
+      },
+      customdata: nodes.map((node) => hover(node, colours)),
+      hovertemplate: "%{customdata}<extra></extra>",
+    };
+  }
+
+  function labels(nodes, fontSize, colours) {
+    const named = nodes.filter((node) => node.labelled);
+    return {
+      type: "scatter",
+      mode: "text",
+      x: named.map((node) => node.x + MARK + 4),
+      y: named.map((node) => node.y),
+      text: named.map((node) => T.label(node.text, colours.faint, node.limit)),
+      textposition: "middle right",
+      textfont: {
+        family: colours.mono,
+        size: fontSize,
+        color: named.map((node) => look(node, colours).text),
+        weight: named.map((node) => (node.onPath ? 700 : 400)),
+      },
+      hoverinfo: "skip",
+      cliponaxis: false,
+    };
+  }
+
+  T.drawTree = function (div, step) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!window.Plotly || !width || !height) return;
+    const colours = T.palette(div);
+    const nodes = nodesOf(step);
+    const sizes = sizesOf(nodes, width, height, colours);
+    place(nodes, width, sizes);
+    const looks = nodes.map((node) => look(node, colours));
+    const isBonus = (node) => node.verdict === "bonus";
+    const thick = Math.max(3, 5 * sizes.scale);
+    const traces = [
+      edges(nodes, (node) => !node.onPath, { color: colours.line, width: 1.5 }),
+      edges(nodes, (node) => node.onPath && !isBonus(node), { color: colours.tree, width: thick }),
+      edges(nodes, isBonus, { color: colours.tree, width: 3, dash: "4px,4px" }),
+      markers(nodes, looks, sizes.scale, colours),
+      labels(nodes, sizes.fontSize, colours),
+    ];
+    const axis = (range) => ({ visible: false, fixedrange: true, range });
+    const axes = { xaxis: axis([0, width]), yaxis: axis([height, 0]) };
+    Plotly.react(div, traces, T.plotLayout(colours, width, height, { l: 0, r: 0, t: 0, b: 0 }, axes), T.PLOT);
+  };
+})(window.TreeRace);
