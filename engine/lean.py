@@ -1,14 +1,19 @@
-"""A Llama forward without transformers' modules, on weights packed for the CPU. Tested equal to the transformers path.
+"""A Llama forward without transformers' modules, on weights laid out for the CPU. Tested equal to the transformers path.
 
-On two cores a small model spends much of a forward in module overhead and in unpacked matrix products; without them an 8-node
+On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products; without them an 8-node
 verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it).
 """
+
+import statistics
+import time
 
 import torch
 import torch.nn.functional as F
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from engine.cache import KVCache
+
+ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
 
 
 def serves(model: PreTrainedModel) -> bool:
@@ -34,16 +39,26 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().contiguous()
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    if weight.is_mkldnn:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-    return F.linear(x, weight)
+class Weight:
+    """One matrix `[out, in]` as it is and packed. Which product is faster depends on the machine, the matrix and the rows."""
+
+    def __init__(self, weight: torch.Tensor):
+        self.plain, self.packed = weight.detach().contiguous(), pack(weight)
+
+    def __call__(self, x: torch.Tensor, packed: bool) -> torch.Tensor:
+        """`x [N, in]` times the transposed matrix, `[N, out]`."""
+        if packed and self.packed.is_mkldnn:
+            return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+        return F.linear(x, self.plain)
 
 
 class LeanLlama:
-    """The weights of a `LlamaForCausalLM`, query/key/value and gate/up fused, and one function over them."""
+    """The weights of a `LlamaForCausalLM`, query/key/value and gate/up fused, and one function over them.
 
-    def __init__(self, model: LlamaForCausalLM, packing=pack):
+    `packed_from` is the number of rows from which packed weights win; `calibrate` measures it, for every lane alike.
+    """
+
+    def __init__(self, model: LlamaForCausalLM, packed_from: int | None = None):
         config = model.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
@@ -55,18 +70,38 @@ class LeanLlama:
             self.layers.append(
                 (
                     layer.input_layernorm.weight.detach(),
-                    packing(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
-                    packing(attention.o_proj.weight),
+                    Weight(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
+                    Weight(attention.o_proj.weight),
                     layer.post_attention_layernorm.weight.detach(),
-                    packing(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
-                    packing(mlp.down_proj.weight),
+                    Weight(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
+                    Weight(mlp.down_proj.weight),
                 )
             )
-        self.norm, self.head = model.model.norm.weight.detach(), packing(model.lm_head.weight)
+        self.norm, self.head = model.model.norm.weight.detach(), Weight(model.lm_head.weight)
         angles = torch.arange(config.max_position_embeddings).float()[:, None] * model.model.rotary_emb.inv_freq.float()
         sign = torch.cat([-torch.ones(self.head_dim // 2), torch.ones(self.head_dim // 2)])
         self.cos = torch.cat([angles.cos()] * 2, -1)[:, None]  # [context, 1, head_dim]
         self.sin = (torch.cat([angles.sin()] * 2, -1) * sign)[:, None]
+        self.packed_from = self.calibrate() if packed_from is None else packed_from
+
+    @torch.inference_mode()
+    def calibrate(self) -> int:
+        """The smallest of `ROWS` from which on packed weights are the faster ones here, by interleaved medians."""
+        cache = KVCache(len(self.layers), self.kv_heads, self.head_dim, max(ROWS), torch.float32, torch.device("cpu"))
+        winner_from = max(ROWS) + 1
+        for rows in reversed(ROWS):
+            ids = torch.zeros(rows, dtype=torch.long)
+            seconds: dict[int, list[float]] = {1: [], max(ROWS) + 1: []}
+            for _ in range(REPEATS):
+                for self.packed_from, times in seconds.items():
+                    start = time.perf_counter()
+                    self(cache, ids, ids, None, last_only=False)
+                    times.append(time.perf_counter() - start)
+            packed, plain = (statistics.median(times[1:]) for times in seconds.values())
+            if packed >= plain:
+                break
+            winner_from = rows
+        return winner_from
 
     def __call__(
         self, cache: KVCache, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, last_only: bool
@@ -77,10 +112,11 @@ class LeanLlama:
         """
         count, heads, kv_heads, width = ids.shape[0], self.heads, self.kv_heads, self.head_dim
         start, end = cache.rows, cache.rows + count
+        packed = count >= self.packed_from
         cos, sin, shape = self.cos[positions], self.sin[positions], (self.hidden,)
         x = F.embedding(ids, self.embedding)
         for layer, (norm1, qkv_weight, out_weight, norm2, gate_up_weight, down_weight) in enumerate(self.layers):
-            qkv = linear(F.rms_norm(x, shape, norm1, self.eps), qkv_weight).view(count, heads + 2 * kv_heads, width)
+            qkv = qkv_weight(F.rms_norm(x, shape, norm1, self.eps), packed).view(count, heads + 2 * kv_heads, width)
             rotated = qkv[:, : heads + kv_heads]
             rotated = torch.addcmul(rotated * cos, rotated.roll(width // 2, -1), sin)
             keys, values = cache.kv[layer].unbind(0)
@@ -93,9 +129,9 @@ class LeanLlama:
                 attn_mask=mask,
                 enable_gqa=heads != kv_heads,
             )
-            x = x + linear(attended[0].transpose(0, 1).reshape(count, heads * width), out_weight)
-            gate_up = linear(F.rms_norm(x, shape, norm2, self.eps), gate_up_weight)
-            x = x + linear(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :]), down_weight)
+            x = x + out_weight(attended[0].transpose(0, 1).reshape(count, heads * width), packed)
+            gate_up = gate_up_weight(F.rms_norm(x, shape, norm2, self.eps), packed)
+            x = x + down_weight(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :]), packed)
         if last_only:
             x = x[-1:]
-        return linear(F.rms_norm(x, shape, self.norm, self.eps), self.head)
+        return self.head(F.rms_norm(x, shape, self.norm, self.eps), packed)

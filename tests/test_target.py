@@ -78,10 +78,11 @@ def test_the_lean_forward_is_the_transformers_one_with_packed_and_plain_weights(
     model = tiny_llama(3, kv_heads=1)
     assert serves(model)
     reference = Runner(model, lean=False).open(32).prefill(PROMPT)
-    for packing in ({}, {"packing": lambda weight: weight}):
+    for packed_from in (1, 1000):
         runner = Runner(model, lean=True)
-        runner.lean = LeanLlama(model, **packing)
+        runner.lean = LeanLlama(model, packed_from)
         assert torch.allclose(runner.open(32).prefill(PROMPT), reference, atol=1e-4, rtol=0)
+    assert LeanLlama(model).packed_from in (1, 2, 4, 8, 16, 17)
 
 
 def test_the_lean_forward_is_offered_only_what_it_computes():
