@@ -2,6 +2,7 @@
 
 import argparse
 import html
+import importlib.util
 import json
 import os
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ from pathlib import Path
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import gradio as gr
-import plotly
 
 from engine.models import LoadedPair, load
 from engine.race import LIMITS, Race, Settings
@@ -19,7 +19,7 @@ from engine.views.wire import events
 
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
-PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
 SCRIPTS = ("text.js", "wire.js", "lane.js", "plot-base.js", "tree-plot.js", "mask-plot.js", "race-view.js", "header.js")
 LANES = ("vanilla", "tree")
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks

@@ -5,7 +5,7 @@ window.TreeRace = window.TreeRace || {};
 (function (T) {
   const REDRAW_MS = 250; // while playing
   const INVITATION = "Pick a prompt and press Race.";
-  const BUSY = "input:not([type=range]), textarea, select, button, a, [role=listbox], [role=option], [contenteditable]";
+  const BUSY = "input:not([type=range]), textarea, select, a, [role=listbox], [role=option], [contenteditable]"; // elements with a use of their own for the keys
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   T.RaceView = class {
@@ -259,7 +259,7 @@ window.TreeRace = window.TreeRace || {};
         End: () => this.go(Infinity),
         " ": () => this.toggle(),
       }[event.key];
-      if (!action) return;
+      if (!action || (event.key === " " && event.target.closest?.("button"))) return;
       event.preventDefault();
       action();
     }
