@@ -5,7 +5,8 @@ window.TreeRace = window.TreeRace || {};
 (function (T) {
   const REDRAW_MS = 250; // while playing
   const INVITATION = "Pick a prompt and press Race.";
-  const BUSY = "input:not([type=range]), textarea, select, a, [role=listbox], [role=option], [contenteditable]"; // elements with a use of their own for the keys
+  // elements with a use of their own for the keys
+  const BUSY = "input:not([type=range]), textarea, select, a, [role=listbox], [role=option], [contenteditable]";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   T.RaceView = class {
