@@ -73,8 +73,8 @@ def decode(
     """Write up to `max_new_tokens` tokens after `prompt` (at least one token), a burst a round. `context` is the model's window."""
     watch = Stopwatch(target.session.runner.device)
     with watch.phase("prefill"):
-        target.prefill(prompt[:-1])
-        drafter.begin(prompt)
+        features = target.prefill(prompt[:-1])
+        drafter.begin(prompt, features)
     root, left, end = prompt[-1], max_new_tokens, ""
     while not end:
         position = target.length
@@ -82,12 +82,12 @@ def decode(
         with watch.phase("draft"):
             tree = policy.grow(drafter, root, position, sampling, min(left, window) - 1)
         with watch.phase("verify"):
-            logits = target.verify(tree)
+            logits, features = target.verify(tree)
         with watch.phase("accept"):
             verdict = acceptance.decide(tree, logits, sampling, position)
         with watch.phase("commit"):
             target.commit(verdict.path)
-            drafter.commit(tree, verdict.path, verdict.bonus)
+            drafter.commit(tree, verdict.path, verdict.bonus, features)
         burst, end = cut([tree.tokens[node] for node in verdict.path] + [verdict.bonus], stop_ids, left, window)
         yield Round(position, tree, logits, verdict, burst, end, watch.lap())
         root, left = verdict.bonus, left - len(burst)

@@ -104,9 +104,16 @@ class LeanLlama:
         return winner_from
 
     def __call__(
-        self, cache: KVCache, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, last_only: bool
-    ) -> torch.Tensor:
-        """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones.
+        self,
+        cache: KVCache,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None,
+        last_only: bool,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones; and, with `taps`,
+        the hidden states behind these layers and behind the final norm, `[N, taps + 1, H]`.
 
         `mask` is additive `[N, rows + N]`, or None when every query may see every key.
         """
@@ -114,7 +121,7 @@ class LeanLlama:
         start, end = cache.rows, cache.rows + count
         packed = count >= self.packed_from
         cos, sin, shape = self.cos[positions], self.sin[positions], (self.hidden,)
-        x = F.embedding(ids, self.embedding)
+        x, tapped = F.embedding(ids, self.embedding), []
         for layer, (norm1, qkv_weight, out_weight, norm2, gate_up_weight, down_weight) in enumerate(self.layers):
             qkv = qkv_weight(F.rms_norm(x, shape, norm1, self.eps), packed).view(count, heads + 2 * kv_heads, width)
             rotated = qkv[:, : heads + kv_heads]
@@ -132,6 +139,8 @@ class LeanLlama:
             x = x + out_weight(attended[0].transpose(0, 1).reshape(count, heads * width), packed)
             gate_up = gate_up_weight(F.rms_norm(x, shape, norm2, self.eps), packed)
             x = x + down_weight(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :]), packed)
-        if last_only:
+            tapped += [x] * taps.count(layer + 1)
+        if last_only and not taps:
             x = x[-1:]
-        return self.head(F.rms_norm(x, shape, self.norm, self.eps), packed)
+        x = F.rms_norm(x, shape, self.norm, self.eps)
+        return self.head(x[-1:] if last_only else x, packed), torch.stack([*tapped, x], 1) if taps else None

@@ -8,9 +8,9 @@ import inspect
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -27,6 +27,8 @@ from transformers import (
 )
 
 from engine.bigram import BigramTable
+from engine.calibration import Calibration
+from engine.nets import Net, load_nets
 from engine.runner import Runner
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "assets" / "models"
@@ -53,7 +55,8 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
+    """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`. `drafters` is a
+    folder of drafters trained for the target, `calibration` a file of what was measured about the pair.
 
     A `gated` pair has a repository that asks for an accepted licence and a token.
     Raises `ValueError` for a revision that is no full commit: a branch may change, and for pickled weights on a branch
@@ -67,6 +70,8 @@ class Pair:
     target_revision: str | None = None
     draft_revision: str | None = None
     bigram: str | None = None
+    drafters: str | None = None
+    calibration: str | None = None
     gated: bool = False
 
     def __post_init__(self):
@@ -92,6 +97,8 @@ PAIRS = {
             target=str(EMBEDDED / "target"),
             draft=str(EMBEDDED / "draft"),
             bigram=str(EMBEDDED / "bigram.safetensors"),
+            drafters=str(EMBEDDED / "drafters"),
+            calibration=str(EMBEDDED / "calibration.json"),
         ),
         Pair(
             name="qwen2.5-7b",
@@ -135,7 +142,8 @@ PAIRS = {
 class LoadedPair:
     """A pair in memory. `dtype` is the target's, a name in `DTYPES` or "nf4"; `context` is the smaller context window.
 
-    With padded logits `target.vocab` and `draft.vocab` may differ; every id of the tokenizer is below both.
+    `learned` holds the drafters trained for this target, by name. With padded logits `target.vocab` and `draft.vocab` may differ;
+    every id of the tokenizer is below both.
     """
 
     pair: Pair
@@ -147,6 +155,8 @@ class LoadedPair:
     dtype: str
     context: int
     stop_ids: frozenset[int]
+    learned: Mapping[str, Net] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @property
     def title(self) -> str:
@@ -210,6 +220,10 @@ def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, f
         dtype="nf4" if four_bit else precision,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
+        learned={} if pair.drafters is None else load_nets(Path(pair.drafters), model),
+        calibration=Calibration.load(pair.calibration)
+        if pair.calibration and Path(pair.calibration).exists()
+        else None,
     )
 
 

@@ -79,7 +79,7 @@ class Lane:
         capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         parts = system.build(pair, capacity, **shape)
         self.rounds = decode(
-            Target(pair.target, capacity),
+            Target(pair.target, capacity, parts[0].reads_features),
             *parts,
             prompt,
             sampling,
@@ -178,14 +178,16 @@ class Race:
     def result(self) -> dict:
         """Figures by lane and the comparison of every lane with the first; plain values.
 
-        `identical` is True or False, or "law" when the tokens differ under a rule that keeps the distribution only.
+        `identical` is True or False; when the tokens differ under a rule that keeps the distribution only it is "law", and "lossy"
+        under one that promises neither.
         """
         base = self.lanes[0].trace
         lanes, divergence = [], None
         for lane in self.lanes:
             trace = lane.trace
             at = first_divergence(base.tokens, trace.tokens)
-            same_law = lane.system.guarantee == "law" and self.settings.temperature > 0
+            guarantee = lane.system.guarantee
+            excused = guarantee == "lossy" or (guarantee == "law" and self.settings.temperature > 0)
             if at is not None and divergence is None:
                 divergence = {"index": at, "left": self.token_text(base, at), "right": self.token_text(trace, at)}
             lanes.append(
@@ -199,11 +201,11 @@ class Race:
                     "tokens_per_s": len(trace.tokens) / trace.seconds,
                     "draft_share": trace.share("draft"),
                     "verify_share": trace.share("verify"),
-                    "identical": True if at is None else "law" if same_law else False,
+                    "identical": True if at is None else guarantee if excused else False,
                 }
             )
         same = [lane["identical"] for lane in lanes]
-        identical = False if False in same else "law" if "law" in same else True
+        identical = next((worst for worst in (False, "lossy", "law") if worst in same), True)
         speedup = lanes[-1]["tokens_per_s"] / lanes[0]["tokens_per_s"]
         return {"lanes": lanes, "identical": identical, "divergence": divergence, "speedup": speedup}
 

@@ -10,12 +10,13 @@ from engine.policies import POLICIES, Policy
 
 @dataclass(frozen=True)
 class System:
-    """A way of decoding. `depth`, `width` and `nodes` are the shape it starts with on the page."""
+    """A way of decoding. `cost` says in a sentence what drafting takes; `depth`, `width` and `nodes` are the shape it starts with."""
 
     name: str
     title: str
     idea: str
     source: str
+    cost: str
     drafter: str
     policy: str
     acceptance: str
@@ -49,7 +50,7 @@ class System:
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. Raises `ValueError` when the pair or the shape does not allow it."""
         rule = ACCEPTANCES[self.acceptance]()
-        policy = POLICIES[self.policy](depth, width, nodes, rule.proposal)
+        policy = POLICIES[self.policy](depth, width, nodes, rule.proposal, pair.calibration)
         return DRAFTERS[self.drafter](pair, capacity), policy, rule
 
 
@@ -61,6 +62,7 @@ SYSTEMS: dict[str, System] = {
             title="token by token",
             idea="One target forward for every token: the baseline.",
             source="autoregressive decoding",
+            cost="No draft: every token pays for a whole target forward.",
             drafter="none", policy="chain", acceptance="token_match", depth=1, width=1, nodes=2,
         ),
         System(
@@ -68,6 +70,7 @@ SYSTEMS: dict[str, System] = {
             title="draft tree",
             idea="A small model drafts the most probable branches within a node budget; the target verifies all of them at once.",
             source="EAGLE-2's expand and rerank (Li et al. 2024) with a draft model and token match",
+            cost="One draft forward per tree level.",
             drafter="model", policy="best_first", acceptance="token_match", depth=4, width=4, nodes=8,
         ),
         System(
@@ -75,6 +78,7 @@ SYSTEMS: dict[str, System] = {
             title="draft chain",
             idea="A small model drafts a few tokens in a row; each is accepted with min(1, p/q).",
             source="Leviathan et al. 2023, Chen et al. 2023",
+            cost="One draft forward per token of the chain.",
             drafter="model", policy="chain", acceptance="speculative", depth=4, width=1, nodes=5,
         ),
         System(
@@ -82,6 +86,7 @@ SYSTEMS: dict[str, System] = {
             title="bigram tree",
             idea="A table of which token follows which fills a full tree: no draft model at all.",
             source="tree-based speculative decoding for nanoGPT, with token match in place of its biased rule",
+            cost="A table look-up per node; no draft forward.",
             drafter="bigram", policy="kary", acceptance="token_match", depth=3, width=2, nodes=15,
         ),
         System(
@@ -89,6 +94,7 @@ SYSTEMS: dict[str, System] = {
             title="prompt lookup",
             idea="Guesses what followed the same words earlier in the text: free, and strong when text repeats itself.",
             source="prompt lookup decoding (Saxena 2023)",
+            cost="A dictionary look-up per node; no draft forward.",
             drafter="lookup", policy="best_first", acceptance="token_match", depth=4, width=2, nodes=8,
         ),
     )

@@ -10,20 +10,22 @@ from engine.tree import DraftTree
 
 
 class Target:
-    def __init__(self, runner: Runner, capacity: int):
-        self.session = runner.open(capacity)
+    def __init__(self, runner: Runner, capacity: int, features: bool = False):
+        """`features` asks every forward for what learned drafters read (`Session` says what that is)."""
+        self.session = runner.open(capacity, features)
 
     @property
     def length(self) -> int:
         """Committed rows, which is also the root's position id."""
         return self.session.rows
 
-    def prefill(self, ids: list[int]) -> None:
-        """Write the rows of the context without its last token, the root."""
-        self.session.prefill(ids)
+    def prefill(self, ids: list[int]) -> torch.Tensor | None:
+        """Write the rows of the context without its last token, the root. Returns their features `[len(ids), 4, H]`, if asked for."""
+        return self.session.prefill(ids)[1]
 
-    def verify(self, tree: DraftTree) -> torch.Tensor:
-        """Logits `[N, V]` behind every node, each given the committed context and the node's own path, in one forward."""
+    def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits `[N, V]` behind every node, each given the committed context and the node's own path, in one forward; and the
+        features `[N, 4, H]`, if asked for."""
         visible = tree.ancestor_mask() if len(tree) > 1 else None
         return self.session.forward(tree.tokens, tree.positions(self.length), visible)
 

@@ -129,7 +129,7 @@ def test_a_draft_with_its_own_cache_follows_the_context():
 
 
 def test_an_unsound_combination_is_refused_with_the_reason():
-    parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "depth": 2, "width": 2, "nodes": 4}
+    parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
     with pytest.raises(ValueError, match="best_first with speculative would bias the output"):
         System(drafter="model", policy="best_first", acceptance="speculative", **parts)
     with pytest.raises(KeyError, match="Unknown drafter 'oracle'"):

@@ -13,6 +13,7 @@ from test_tree import random_tree
 from engine.lean import LeanLlama, serves
 from engine.runner import Runner
 from engine.target import Target
+from engine.tree import DraftTree
 
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 
@@ -45,7 +46,7 @@ def test_tree_logits_are_every_paths_own(runner):
         tree = random_tree(rng, size)
         target = Target(runner, 64)
         target.prefill(PROMPT)
-        logits = target.verify(tree)
+        logits, _ = target.verify(tree)
         for node in range(size):
             expected = sequential(runner.model, PROMPT + path_tokens(tree, node))
             assert torch.allclose(logits[node], expected, atol=tolerance, rtol=0), (size, node)
@@ -77,11 +78,11 @@ def test_cache_after_each_commit_is_that_of_a_fresh_prefill(runner):
 def test_the_lean_forward_is_the_transformers_one_with_packed_and_plain_weights():
     model = tiny_llama(3, kv_heads=1)
     assert serves(model)
-    reference = Runner(model, lean=False).open(32).prefill(PROMPT)
+    reference, _ = Runner(model, lean=False).open(32).prefill(PROMPT)
     for packed_from in (1, 1000):
         runner = Runner(model, lean=True)
         runner.lean = LeanLlama(model, packed_from)
-        assert torch.allclose(runner.open(32).prefill(PROMPT), reference, atol=1e-4, rtol=0)
+        assert torch.allclose(runner.open(32).prefill(PROMPT)[0], reference, atol=1e-4, rtol=0)
     assert LeanLlama(model).packed_from in (1, 2, 4, 8, 16, 17)
 
 
@@ -96,3 +97,23 @@ def test_a_full_cache_says_so():
     session = Runner(tiny_llama(0)).open(4)
     with pytest.raises(ValueError, match="holds 4 rows; 0 are committed and 7 more do not fit"):
         session.forward(PROMPT, list(range(7)))
+
+
+def test_features_are_the_normalised_hidden_states_on_every_way():
+    """Lean and transformers, in one forward and by tree; the last feature is what the LM head reads."""
+    model = tiny_llama(0, layers=4)
+    hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
+    early, middle, late = (
+        hidden[layer][0] / hidden[layer][0].square().mean(-1, keepdim=True).sqrt() for layer in (1, 2, 3)
+    )
+    expected = torch.stack([early, middle, late, hidden[-1][0]], 1)
+    for lean in (True, False):
+        target = Target(Runner(model, lean=lean), 64, features=True)
+        found = target.prefill(PROMPT[:-2])
+        tree = DraftTree.rooted(PROMPT[-2])
+        tree.add(0, PROMPT[-1], 1.0, 1.0)
+        logits, behind = target.verify(tree)
+        assert torch.allclose(torch.cat([found, behind]), expected, atol=1e-3, rtol=0)
+        assert torch.allclose(behind[:, -1] @ model.lm_head.weight.T, logits, atol=1e-3, rtol=0)
+    assert Target(Runner(model), 64).prefill(PROMPT) is None
+    assert Target(Runner(model), 64, features=True).prefill([]).shape == (0, 4, 64)

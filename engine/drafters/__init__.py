@@ -15,16 +15,19 @@ class Drafter(Protocol):
     """Guesses what may follow the nodes of a tree. Made as `Drafter(pair, capacity)`, one for each lane.
 
     The calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked before, then one `commit`.
+    `reads_features` says whether it wants the target's hidden states; others get None for them.
     """
 
-    def begin(self, prompt: list[int]) -> None:
-        """Take in the context; its last token is the first root."""
+    reads_features: bool
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        """Take in the context; its last token is the first root. `features` `[len(prompt) - 1, 4, H]` of all tokens before it."""
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Log-probabilities `[len(nodes), V]` (float32, temperature 1) of the token after each node; None for no guess at all."""
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
-        """The accepted nodes and the token after them, which is the next root."""
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        """The accepted nodes and the token after them, which is the next root. `features` `[N, 4, H]` of the tree's nodes."""
 
 
 DRAFTERS: dict[str, type[Drafter]] = {

@@ -7,6 +7,8 @@ from engine.tree import DraftTree
 
 
 class BigramDrafter:
+    reads_features = False
+
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when the pair has no bigram table."""
         if pair.bigram is None:
@@ -15,11 +17,11 @@ class BigramDrafter:
             )
         self.table = pair.bigram
 
-    def begin(self, prompt: list[int]) -> None:
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         pass
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.table.log_q([tree.tokens[node] for node in nodes])
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         pass

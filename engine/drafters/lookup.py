@@ -16,10 +16,12 @@ KNOWN_SHARE = 0.9  # probability given to what was seen; the rest is spread over
 
 
 class LookupDrafter:
+    reads_features = False
+
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab = pair.target.vocab
 
-    def begin(self, prompt: list[int]) -> None:
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.context: list[int] = []
         self.followers: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         for token in prompt:
@@ -57,7 +59,7 @@ class LookupDrafter:
                 return seen
         return Counter()
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         for node in path:
             self.append(tree.tokens[node])
         self.append(bonus)

@@ -10,13 +10,15 @@ from engine.tree import DraftTree
 
 
 class ModelDrafter:
+    reads_features = False
+
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when the pair has no draft model."""
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
 
-    def begin(self, prompt: list[int]) -> None:
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
         self.order: list[int] = []  # keys of this round's nodes in the order of their rows
@@ -30,7 +32,7 @@ class ModelDrafter:
 
     def first_level(self) -> torch.Tensor:
         """Logits `[1, V]` behind the root, catching up on what was committed since the last forward."""
-        logits = self.session.prefill(self.pending)
+        logits, _ = self.session.prefill(self.pending)
         self.pending = []
         self.base = self.session.rows
         return logits
@@ -45,12 +47,12 @@ class ModelDrafter:
                 visible[row, column[tree.keys[node]]] = True
                 node = tree.parents[node]
         positions = [self.base - 1 + tree.depth[node] for node in nodes]
-        logits = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
+        logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
         self.session.keep(list(range(len(nodes))))
         self.order = written
         return logits
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path, which are a prefix of it
             column = {key: index for index, key in enumerate(self.order)}
             kept = [column[tree.keys[node]] for node in path if tree.keys[node] in column]

@@ -1,18 +1,22 @@
 """No drafter: proposes nothing, so every tree is its root. This is the baseline, in the same loop as everything else."""
 
+import torch
+
 from engine.models import LoadedPair
 from engine.tree import DraftTree
 
 
 class NoDrafter:
+    reads_features = False
+
     def __init__(self, pair: LoadedPair, capacity: int):
         pass
 
-    def begin(self, prompt: list[int]) -> None:
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         pass
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         pass

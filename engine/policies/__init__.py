@@ -11,7 +11,8 @@ from engine.tree import DraftTree
 
 
 class Policy(Protocol):
-    """Grows a draft tree. Made as `Policy(depth, width, nodes, proposal)`; raises `ValueError` for a shape it cannot grow.
+    """Grows a draft tree. Made as `Policy(depth, width, nodes, proposal, calibration)`; raises `ValueError` for a shape it cannot
+    grow or a calibration that it needs and the pair lacks.
 
     `proposals` names the ways in which it can pick tokens: "ranked" takes the drafter's favourites, "drawn" samples from q and leaves
     q in the tree. Which one an acceptance rule needs is the rule's `proposal`.

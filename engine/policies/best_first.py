@@ -6,6 +6,7 @@ parents, and a level needs forwards only for nodes that are still among the best
 
 import heapq
 
+from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
 from engine.sampling import Sampling
@@ -17,7 +18,7 @@ LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to 
 class BestFirst:
     proposals = frozenset({"ranked"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str):
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

@@ -2,6 +2,7 @@
 
 import torch
 
+from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
 from engine.sampling import Sampling
@@ -11,7 +12,7 @@ from engine.tree import DraftTree
 class Chain:
     proposals = frozenset({"ranked", "drawn"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str):
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.depth, self.proposal = depth, proposal
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

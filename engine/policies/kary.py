@@ -1,5 +1,6 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
+from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
 from engine.sampling import Sampling
@@ -9,7 +10,7 @@ from engine.tree import LARGEST_TREE, DraftTree
 class Kary:
     proposals = frozenset({"ranked"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str):
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
         size = sum(width**level for level in range(depth + 1))
         if size > LARGEST_TREE:

@@ -1,0 +1,143 @@
+"""What learned drafters are built from: one Llama layer with explicit masks, rotary tables, saving and loading. Knows tensors; knows
+no tree, no target model's class and no training."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's. `depth` is the number of positions it
+    was trained for."""
+
+    kind: str
+    hidden: int
+    heads: int
+    mlp: int
+    layers: int
+    depth: int
+    vocab: int
+    rope_theta: float = 10000.0
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, eps: float = 1e-6):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
+
+
+class Rotary(nn.Module):
+    """Rotary tables by position: `forward(positions [...]) -> cos, sin`, each `[..., 1, head_dim]`, the sign of the rotation in sin."""
+
+    def __init__(self, head_dim: int, theta: float):
+        super().__init__()
+        inverse = theta ** -(torch.arange(0, head_dim, 2).float() / head_dim)
+        self.register_buffer("inverse", torch.cat([inverse, inverse]), persistent=False)
+        sign = torch.cat([-torch.ones(head_dim // 2), torch.ones(head_dim // 2)])
+        self.register_buffer("sign", sign, persistent=False)
+
+    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = positions[..., None, None].float() * self.inverse
+        return angles.cos(), angles.sin() * self.sign
+
+
+class Layer(nn.Module):
+    """Attention and a gated MLP. Its caller norms what enters attention, because drafters feed more than the residual stream there:
+    `entering` has `inputs` columns, the residual stream `x` has `hidden`."""
+
+    def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None):
+        super().__init__()
+        self.heads, self.mlp = heads, mlp
+        self.qkv = nn.Linear(inputs or hidden, 3 * hidden, bias=False)
+        self.out = nn.Linear(hidden, hidden, bias=False)
+        self.norm = RMSNorm(hidden)
+        self.gate_up = nn.Linear(hidden, 2 * mlp, bias=False)
+        self.down = nn.Linear(mlp, hidden, bias=False)
+        for matrix in (self.qkv, self.gate_up):
+            nn.init.normal_(matrix.weight, std=0.02)
+        for matrix in (self.out, self.down):
+            nn.init.normal_(matrix.weight, std=0.01)
+
+    def project(
+        self, entering: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rotated queries, rotated keys and values, each `[B, heads, N, head_dim]`, of `entering [B, N, inputs]`."""
+        batch, count, _ = entering.shape
+        qkv = self.qkv(entering).view(batch, count, 3 * self.heads, -1)
+        rotated = qkv[:, :, : 2 * self.heads]
+        rotated = rotated * rotary[0] + rotated.roll(qkv.shape[-1] // 2, -1) * rotary[1]
+        queries, keys = rotated.transpose(1, 2).chunk(2, dim=1)
+        return queries, keys, qkv[:, :, 2 * self.heads :].transpose(1, 2)
+
+    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """The residual stream behind this layer, from `x [B, N, H]` and attention's `[B, heads, N, head_dim]`."""
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        gate_up = self.gate_up(self.norm(x))
+        return x + self.down(F.silu(gate_up[..., : self.mlp]) * gate_up[..., self.mlp :])
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        entering: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        kv: torch.Tensor | None = None,
+        rows: int = 0,
+    ) -> torch.Tensor:
+        """`x [B, N, H]` after attention and MLP. `mask` is bool (True: may attend) or additive, broadcastable to `[B, heads, N, M]`.
+
+        With `kv` `[2, heads, capacity, head_dim]` (one sequence), the N new rows are written behind its first `rows` ones and M is
+        rows + N; without it M is N.
+        """
+        queries, keys, values = self.project(entering, rotary)
+        if kv is not None:
+            end = rows + keys.shape[2]
+            kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
+            keys, values = kv[None, 0, :, :end], kv[None, 1, :, :end]
+        return self.finish(x, F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))
+
+
+class Net(nn.Module):
+    """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved."""
+
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        super().__init__()
+        self.config = config
+        self.register_buffer("embedding", embedding.detach().float(), persistent=False)
+        self.register_buffer("head", head.detach().float(), persistent=False)
+
+    def save(self, folder: Path) -> None:
+        """Write `config.json` and float16 `model.safetensors`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(asdict(self.config), indent=1) + "\n")
+        weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
+        save_file({name: each.contiguous().cpu() for name, each in weights.items()}, folder / "model.safetensors")
+
+    @classmethod
+    def load(cls, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> "Net":
+        """Raises `ValueError` when the files do not fit this class or the target."""
+        config = NetConfig(**json.loads((folder / "config.json").read_text()))
+        if (config.vocab, config.hidden) != tuple(embedding.shape):
+            raise ValueError(
+                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
+                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine.train {config.kind}`."
+            )
+        net = cls(config, embedding, head)
+        try:
+            net.load_state_dict({name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
+        except RuntimeError as error:
+            raise ValueError(
+                f"{folder} holds no {config.kind} drafter: {str(error).splitlines()[-1].strip()}"
+            ) from error
+        return net.to(embedding.device).eval().requires_grad_(False)

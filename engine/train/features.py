@@ -1,0 +1,100 @@
+"""What learned drafters train on: the frozen target's features and its own distribution, cached to disk in shards.
+
+Most rows are the target's own writing (self-distillation), the rest real text; at every place the label is what the target itself
+would say there, never the text's next token.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from engine.runner import normalised, tapped_layers
+
+ROW, SHARD, LISTED = 256, 64, 32  # tokens a row, rows a shard, tokens of the target's distribution kept at every place
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens`, `p` `[B, T, LISTED]`, the likeliest next tokens
+    behind every place with their probabilities at temperature 1, favourite first, sum 1. Place t was seen with tokens 0..t."""
+
+    ids: torch.Tensor
+    features: torch.Tensor
+    tokens: torch.Tensor
+    p: torch.Tensor
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """On the device, with wide types."""
+        ids, features, tokens, p = (each.to(device) for each in (self.ids, self.features, self.tokens, self.p))
+        return Batch(ids.long(), features.float(), tokens.long(), p.float())
+
+
+@torch.inference_mode()
+def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
+    """What the target makes of `ids [B, T]`: one forward."""
+    output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
+    taps = (*tapped_layers(target.config.num_hidden_layers), -1)
+    features = normalised(torch.stack([output.hidden_states[at] for at in taps], -2))
+    top = output.logits.float().topk(min(LISTED, output.logits.shape[-1]), dim=-1)
+    return Batch(ids, features, top.indices, top.values.softmax(-1))
+
+
+def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
+    """Write what the target makes of `rows [n, T]` into `folder/shard-*.safetensors`; shards that are there already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
+        path = folder / f"shard-{start // SHARD:05d}.safetensors"
+        if path.exists():
+            continue
+        seen = [observe(target, ids) for ids in torch.from_numpy(rows[start : start + SHARD]).split(batch)]
+        tensors = {
+            "ids": torch.cat([each.ids for each in seen]).int(),
+            "features": torch.cat([each.features.half().cpu() for each in seen]),
+            "tokens": torch.cat([each.tokens.int().cpu() for each in seen]),
+            "p": torch.cat([each.p.half().cpu() for each in seen]),
+        }
+        save_file(tensors, path.with_suffix(".tmp"))
+        path.with_suffix(".tmp").replace(path)
+
+
+class Shards:
+    """Batches from cached shards, in an order that depends on the step alone, so that a resumed run goes on where it stopped."""
+
+    def __init__(self, folder: Path):
+        self.paths = sorted(folder.glob("shard-*.safetensors"))
+        if not self.paths:
+            raise ValueError(f"No cached features in {folder}. They are made by the training command itself.")
+        self.loaded: tuple[int, Batch] | None = None
+
+    def shard(self, index: int) -> Batch:
+        if self.loaded is None or self.loaded[0] != index:
+            self.loaded = index, Batch(**load_file(self.paths[index]))
+        return self.loaded[1]
+
+    def batch(self, step: int, size: int) -> Batch:
+        """The rows of a step: shards in a new random order every epoch, rows of a shard in a new random order every time."""
+        a_shard = max(1, SHARD // size)
+        epoch, place = divmod(step, a_shard * len(self.paths))
+        at, part = divmod(place, a_shard)
+        shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
+        rows = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))[part * size : (part + 1) * size]
+        return Batch(shard.ids[rows], shard.features[rows], shard.tokens[rows], shard.p[rows])
+
+    def all(self, size: int) -> Iterator[Batch]:
+        for index in range(len(self.paths)):
+            shard = self.shard(index)
+            for start in range(0, len(shard.ids), size):
+                yield Batch(
+                    *(each[start : start + size] for each in (shard.ids, shard.features, shard.tokens, shard.p))
+                )
+
+
+def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy `[...]` of draft `logits [..., V]` against the target's listed `tokens`, `p` `[..., LISTED]`."""
+    return logits.logsumexp(-1) - (p * logits.gather(-1, tokens)).sum(-1)
