@@ -13,7 +13,7 @@ import torch
 from engine.decode import Round, decode
 from engine.models import LoadedPair
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, System
+from engine.systems import System, find
 from engine.target import Target
 from engine.text import TextStream, label
 from engine.trace import Step, Trace, first_divergence
@@ -53,8 +53,7 @@ class Settings:
                 f"The prompt has {len(self.prompt):,} characters; at most {LONGEST_PROMPT:,} are read. Shorten it."
             )
         for system in self.systems:
-            if system not in SYSTEMS:
-                raise ValueError(f"Unknown system {system!r}. Available: {', '.join(SYSTEMS)}.")
+            find(system)
         for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
             if value is None and name in SHAPE:
@@ -152,7 +151,7 @@ class Race:
             )
         self.pair, self.settings = pair, settings
         sampling = Sampling(temperature=settings.temperature, seed=settings.seed)
-        systems = [SYSTEMS[name] for name in settings.systems]
+        systems = [find(name) for name in settings.systems]
         self.lanes = [Lane(pair, system, settings, sampling, prompt) for system in systems]
 
     def warm_up(self) -> None:

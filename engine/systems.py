@@ -99,3 +99,34 @@ SYSTEMS: dict[str, System] = {
         ),
     )
 }  # fmt: skip
+
+
+def find(name: str) -> System:
+    """The system of that name, or one mixed by hand: "drafter/policy/acceptance", such as "model/kary/token_match".
+
+    Raises `ValueError` with the reason when there is none or when the parts would bias the output together.
+    """
+    if name in SYSTEMS:
+        return SYSTEMS[name]
+    parts = str(name).split("/")
+    if len(parts) != 3:
+        raise ValueError(
+            f"Unknown system {name!r}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
+        )
+    drafter, policy, acceptance = parts
+    try:
+        return System(
+            name=name,
+            title="your own mix",
+            idea=f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand.",
+            source="mixed by hand",
+            cost="As its drafter and its policy.",
+            drafter=drafter,
+            policy=policy,
+            acceptance=acceptance,
+            depth=3,
+            width=2,
+            nodes=8,
+        )
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None

@@ -149,3 +149,18 @@ def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
     first_byte = pair.tokenizer("🦊")["input_ids"][0]
     assert label(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
     assert label(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
+
+
+def test_a_mix_by_hand_races_and_an_unsound_one_is_refused_with_the_reason(embedded):
+    race = Race(
+        embedded, Settings("Story: A fox", ("vanilla", "model/kary/token_match"), depth=2, width=2, max_new_tokens=16)
+    )
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True
+    with pytest.raises(ValueError, match="would bias the output"):
+        Settings("Story: A fox", ("vanilla", "model/kary/speculative"))
+    with pytest.raises(ValueError, match="Unknown drafter 'oracle'"):
+        Settings("Story: A fox", ("oracle/kary/token_match",))
+    with pytest.raises(ValueError, match="Unknown system 'kary/token_match'"):
+        Settings("Story: A fox", ("kary/token_match",))
