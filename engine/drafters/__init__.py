@@ -5,7 +5,9 @@ from typing import Protocol
 import torch
 
 from engine.drafters.bigram import BigramDrafter
+from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
+from engine.drafters.medusa import MedusaDrafter
 from engine.drafters.model import ModelDrafter
 from engine.drafters.none import NoDrafter
 from engine.tree import DraftTree
@@ -35,4 +37,6 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "bigram": BigramDrafter,
     "lookup": LookupDrafter,
     "model": ModelDrafter,
+    "medusa": MedusaDrafter,
+    "eagle": EagleDrafter,
 }

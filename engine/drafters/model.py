@@ -5,6 +5,7 @@ Invariant: between rounds the cache holds the rows of the committed context up t
 
 import torch
 
+from engine.drafters.rows import DraftedRows
 from engine.models import LoadedPair
 from engine.tree import DraftTree
 
@@ -21,7 +22,7 @@ class ModelDrafter:
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
-        self.order: list[int] = []  # keys of this round's nodes in the order of their rows
+        self.drafted = DraftedRows()
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         logits = self.first_level() if nodes == [0] else self.level(tree, nodes)
@@ -39,25 +40,17 @@ class ModelDrafter:
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Logits `[n, V]` behind nodes whose ancestors' rows are written."""
-        written = self.order + [tree.keys[node] for node in nodes]
-        column = {key: index for index, key in enumerate(written)}
-        visible = torch.zeros(len(nodes), len(written), dtype=torch.bool)
-        for row, node in enumerate(nodes):
-            while node > 0:
-                visible[row, column[tree.keys[node]]] = True
-                node = tree.parents[node]
+        visible = self.drafted.write(tree, nodes)
         positions = [self.base - 1 + tree.depth[node] for node in nodes]
         logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
         self.session.keep(list(range(len(nodes))))
-        self.order = written
         return logits
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path, which are a prefix of it
-            column = {key: index for index, key in enumerate(self.order)}
-            kept = [column[tree.keys[node]] for node in path if tree.keys[node] in column]
+            kept = self.drafted.of(tree, path)
             self.session.rewind(self.base)
             self.session.keep(kept)
             path = path[len(kept) :]
         self.pending += [tree.tokens[node] for node in path] + [bonus]
-        self.order = []
+        self.drafted = DraftedRows()

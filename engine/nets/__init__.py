@@ -5,9 +5,11 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
+from engine.nets.eagle import Eagle
 from engine.nets.layer import Net, NetConfig
+from engine.nets.medusa import Medusa
 
-NETS: dict[str, type[Net]] = {}
+NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle}
 
 
 def load_nets(folder: Path, target: PreTrainedModel) -> dict[str, Net]:

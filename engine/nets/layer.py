@@ -16,7 +16,7 @@ FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth
 @dataclass(frozen=True)
 class NetConfig:
     """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's. `depth` is the number of positions it
-    was trained for."""
+    was trained for, `own_vocab` the size of a vocabulary of its own, 0 without one."""
 
     kind: str
     hidden: int
@@ -26,6 +26,7 @@ class NetConfig:
     depth: int
     vocab: int
     rope_theta: float = 10000.0
+    own_vocab: int = 0
 
 
 class RMSNorm(nn.Module):

@@ -1,4 +1,4 @@
-"""`python -m engine.train pair`: everything in `assets/models/`, from files it is given."""
+"""`python -m engine.train pair`, then `medusa`, `eagle`, ...: everything in `assets/models/`, from files it is given."""
 
 import argparse
 import json
@@ -10,8 +10,10 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from engine.bigram import BigramTable
+from engine.models import PAIRS
 from engine.train.data import Corpus, documents
 from engine.train.distill import agreement, distill
+from engine.train.learned import RECIPES, train_learned
 from engine.train.loop import Budget
 from engine.train.pretrain import LONG_ROW, SIZES, pretrain, validation_loss
 from engine.train.tokenizer import train_tokenizer
@@ -68,6 +70,25 @@ def main() -> None:
     )
     pair.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     pair.set_defaults(run=train_pair)
+    for name in RECIPES:
+        drafter = recipes.add_parser(
+            name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
+        )
+        drafter.add_argument(
+            "--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/"
+        )
+        drafter.add_argument("--pair", choices=PAIRS, default="embedded", help="train for this pair's target")
+        drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
+        drafter.add_argument("--revision", help="the Hub repository's full commit")
+        drafter.add_argument("--out", type=Path, default=MODELS / "drafters", help="where the drafter is written")
+        drafter.add_argument(
+            "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
+        )
+        drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
+        drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
+        drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")
+        drafter.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+        drafter.set_defaults(run=train_learned)
     options = parser.parse_args()
     options.run(options)
 

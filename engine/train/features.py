@@ -35,7 +35,7 @@ class Batch:
         return Batch(ids.long(), features.float(), tokens.long(), p.float())
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
     """What the target makes of `ids [B, T]`: one forward."""
     output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
@@ -83,7 +83,8 @@ class Shards:
         epoch, place = divmod(step, a_shard * len(self.paths))
         at, part = divmod(place, a_shard)
         shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
-        rows = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))[part * size : (part + 1) * size]
+        order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
+        rows = order[np.arange(part * size, (part + 1) * size) % len(order)]  # the last shard may be a short one
         return Batch(shard.ids[rows], shard.features[rows], shard.tokens[rows], shard.p[rows])
 
     def all(self, size: int) -> Iterator[Batch]:

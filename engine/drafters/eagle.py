@@ -1,0 +1,73 @@
+"""EAGLE drafter: goes on from the target's hidden states with one small layer, one forward per tree level for all branches at once.
+
+Invariant: between rounds the cache holds rows made of the target's true features only, up to the token before `pending`'s first;
+what was drafted with the drafter's own outputs is thrown away.
+"""
+
+import torch
+
+from engine.cache import KVCache
+from engine.drafters.rows import DraftedRows
+from engine.models import LoadedPair
+from engine.nets.eagle import Eagle
+from engine.tree import DraftTree
+
+
+class EagleDrafter:
+    reads_features = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when no EAGLE drafter was trained for the pair's target."""
+        self.net: Eagle = pair.net("eagle")
+        config = self.net.config
+        self.device = self.net.embedding.device
+        self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
+        if len(prompt) == 1:
+            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        self.pending, self.features = prompt[self.first :], features
+        self.rows, self.outs = DraftedRows(), {}
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        return self.net.log_q(self.catch_up() if nodes == [0] else self.level(tree, nodes))
+
+    @torch.inference_mode()
+    def forward(
+        self, tokens: list[int], feature: torch.Tensor, positions: list[int], visible: torch.Tensor
+    ) -> torch.Tensor:
+        """The layer's output `[n, H]` of new entries, whose rows are kept. `visible` bool `[n, M]` is over the last M rows."""
+        count, rows = len(tokens), self.cache.rows
+        self.cache.room_for(count)
+        mask = torch.zeros(count, rows + count)
+        mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
+        ids, places = torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
+        out = self.net.step(ids, feature, places, mask.to(self.device), self.cache.kv[0], rows)
+        self.cache.rows += count
+        return out
+
+    def catch_up(self) -> torch.Tensor:
+        """Output `[1, H]` of the root's entry, after the entries that were committed since the last round."""
+        count, start = len(self.pending), self.first + self.cache.rows
+        causal = torch.ones(count, count, dtype=torch.bool).tril()
+        out = self.forward(self.pending, self.net.fused(self.features), list(range(start, start + count)), causal)
+        self.base, self.outs = self.cache.rows, {0: out[-1]}
+        return out[-1:]
+
+    def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
+        feature = torch.stack([self.outs[tree.keys[tree.parents[node]]] for node in nodes])
+        positions = [self.first + self.base - 1 + tree.depth[node] for node in nodes]
+        out = self.forward([tree.tokens[node] for node in nodes], feature, positions, self.rows.write(tree, nodes))
+        self.outs.update((tree.keys[node], row) for node, row in zip(nodes, out, strict=True))
+        return out
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        tokens, behind = [tree.tokens[node] for node in path] + [bonus], features[[0, *path]]
+        if self.outs:  # the root's row was written; those of drafted features go
+            self.cache.rows = self.base
+            self.pending, self.features = tokens, behind
+        else:
+            self.pending, self.features = self.pending + tokens, torch.cat([self.features, behind])
+        self.rows, self.outs = DraftedRows(), {}

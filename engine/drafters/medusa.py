@@ -1,0 +1,34 @@
+"""Medusa drafter: heads on the target's own last hidden state, one for each depth. No forward of its own, no cache, no path: every
+node of a level gets the same guess."""
+
+import torch
+
+from engine.models import LoadedPair
+from engine.nets.medusa import Medusa
+from engine.tree import DraftTree
+
+
+class MedusaDrafter:
+    reads_features = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when no heads were trained for the pair's target."""
+        self.net: Medusa = pair.net("medusa")
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
+        self.restart(behind)
+
+    def restart(self, behind: torch.Tensor) -> None:
+        """Guess from the features `[4, H]` behind the token before the root."""
+        self.final, self.levels = behind[-1:], []
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        if max(tree.depth[node] for node in nodes) >= self.net.config.depth:
+            return None
+        while len(self.levels) <= max(tree.depth[node] for node in nodes):
+            self.levels.append(self.net(self.final, len(self.levels)).log_softmax(-1))
+        return torch.cat([self.levels[tree.depth[node]] for node in nodes])
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.restart(features[([0, *path])[-1]])

@@ -1,0 +1,94 @@
+"""EAGLE drafter (Li et al. 2024-2025; features and training as in EAGLE-3): one layer that goes on from the target's hidden states.
+
+An entry pairs a token with the feature behind the token before it: three fused layers of the target where the target has been, the
+drafter's own output where it has not. It has its own head over the most frequent tokens; `offsets` maps its ids to the target's,
+`id = i + offsets[i]`.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from engine.nets.layer import FEATURES, Layer, Net, NetConfig, RMSNorm, Rotary
+
+
+class Eagle(Net):
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        """`config.own_vocab` is the size of the drafter's own vocabulary."""
+        super().__init__(config, embedding, head)
+        hidden, size = config.hidden, config.own_vocab
+        self.fuse = nn.Linear(FEATURES * hidden, hidden, bias=False)
+        self.norm_token, self.norm_feature, self.norm_out = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
+        self.layer = Layer(hidden, config.heads, config.mlp, inputs=2 * hidden)
+        self.rotary = Rotary(hidden // config.heads, config.rope_theta)
+        self.unembed = nn.Parameter(self.head[:size].clone())
+        self.register_buffer("offsets", torch.zeros(size, dtype=torch.long))
+
+    def choose_vocabulary(self, ids: torch.Tensor) -> None:
+        """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
+        ids = ids.to(self.offsets.device).sort().values
+        self.offsets.copy_(ids - torch.arange(len(ids), device=ids.device))
+        self.unembed.data.copy_(self.head[ids])
+
+    @property
+    def vocabulary(self) -> torch.Tensor:
+        """The target's id of each of the drafter's own, `[own_vocab]`."""
+        return self.offsets + torch.arange(len(self.offsets), device=self.offsets.device)
+
+    def fused(self, features: torch.Tensor) -> torch.Tensor:
+        """`[..., H]` from the target's features `[..., 4, H]`."""
+        return self.fuse(features[..., :FEATURES, :].flatten(-2))
+
+    def entering(self, tokens: torch.Tensor, feature: torch.Tensor) -> torch.Tensor:
+        """What enters attention, `[..., 2H]`, for `tokens [...]` and the feature `[..., H]` behind the token before each."""
+        return torch.cat([self.norm_token(F.embedding(tokens, self.embedding)), self.norm_feature(feature)], -1)
+
+    def logits(self, out: torch.Tensor) -> torch.Tensor:
+        """`[..., own_vocab]` from the layer's output `[..., H]`."""
+        return F.linear(self.norm_out(out), self.unembed)
+
+    def log_q(self, out: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for what it cannot say."""
+        own = self.logits(out).log_softmax(-1)
+        return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
+
+    def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
+        """The layer's output `[N, H]` of N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
+        out = self.layer(
+            feature[None], self.entering(tokens, feature)[None], self.rotary(positions[None]), mask, kv, rows
+        )
+        return out[0]
+
+    def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
+        """Training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
+
+        Output t of step s speaks about the token behind place t + 1, from true features up to place t - s and from its own outputs
+        after that, which is what drafting s levels deep looks like. Outputs before place s have no such past: do not count them.
+        """
+        tokens, feature = ids[:, 1:], self.fused(features[:, :-1])
+        count = tokens.shape[1]
+        rotary = self.rotary(torch.arange(1, count + 1, device=ids.device))
+        outs, chain = [], []  # keys and values of the steps so far
+        scale = (self.config.hidden // self.config.heads) ** -0.5
+        allowed = torch.ones(count, count, dtype=torch.bool, device=ids.device).tril()
+        for step in range(steps):
+            queries, keys, values = self.layer.project(self.entering(tokens, feature), rotary)
+            chain.append((keys, values))
+            scores = (queries @ chain[0][0].mT * scale).masked_fill(~allowed.tril(-step), -torch.inf)
+            own = [  # at step s the entry made i steps into the chain stands s - i places back
+                (queries * delayed(key, step - i)).sum(-1, keepdim=True) * scale
+                for i, (key, _) in enumerate(chain[1:], 1)
+            ]
+            weights = torch.cat([scores, *own], -1).softmax(-1)
+            attended = weights[..., :count] @ chain[0][1]
+            for i, (_, value) in enumerate(chain[1:], 1):
+                attended = attended + weights[..., count + i - 1, None] * delayed(value, step - i)
+            out = self.layer.finish(feature, attended)
+            outs.append(out)
+            feature = F.pad(out, (0, 0, 1, 0))[:, :-1]  # the next step's feature is this one's output, one place later
+        return outs
+
+
+def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:
+    """`rows [B, heads, T, head_dim]` moved `places` further back, zeros in front."""
+    return F.pad(rows, (0, 0, places, 0))[:, :, : rows.shape[2]]

@@ -1,0 +1,26 @@
+"""Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
+
+Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero and the projection as a copy of the target's
+LM head, so an untrained head says what the target says about the token before.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from engine.nets.layer import Net, NetConfig
+
+
+class Medusa(Net):
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        super().__init__(config, embedding, head)
+        self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(config.depth))
+        self.unembeds = nn.ParameterList(nn.Parameter(self.head.clone()) for _ in range(config.depth))
+        for block in self.blocks:
+            nn.init.zeros_(block.weight)
+            nn.init.zeros_(block.bias)
+
+    def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
+        """Logits `[..., V]` of head k (0 guesses the token after the root) from `final [..., H]`, the final norm's output behind the
+        token before the root."""
+        return F.linear(final + F.silu(self.blocks[k](final)), self.unembeds[k])

@@ -1,0 +1,58 @@
+"""Parallel-tree drafter's net (seed 002): every depth from one forward, future places filled with one learned stand-in.
+
+An entry of the stream pairs a token with the target's features behind the token before it. The entry of the anchor (when serving, the
+root) answers depth 1; behind it stand `depth - 1` slots at rotary positions anchor + d, each answering depth d + 1, which carry one
+learned mask embedding and one learned hidden state in place of token and features. A slot sees the stream up to its anchor and its own
+anchor's shallower slots. Embedding, final norm and LM head are the target's, frozen; the norm's weight is saved with the net, because
+a `Net` is given only the other two.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from engine.nets.layer import FEATURES, Layer, Net, NetConfig, RMSNorm, Rotary
+
+EPS = 1e-6
+
+
+class Parallel(Net):
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        super().__init__(config, embedding, head)
+        hidden = config.hidden
+        self.feat_proj = nn.Linear(FEATURES * hidden, hidden, bias=False)
+        self.in_proj = nn.Linear(2 * hidden, hidden, bias=False)
+        self.mask_embed = nn.Parameter(torch.randn(hidden))
+        self.shared_state = nn.Parameter(torch.randn(hidden))
+        self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
+        self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
+        self.rotary = Rotary(hidden // config.heads, config.rope_theta)
+        self.register_buffer("final_norm", torch.ones(hidden))
+
+    def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
+        token = F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,))
+        return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
+
+    def slot(self) -> torch.Tensor:
+        """The entry `[H]` of every future slot; only its position tells slots apart."""
+        return self.in_proj(torch.cat([self.mask_embed, self.shared_state]))
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None,
+        kv: torch.Tensor | None = None,
+        rows: int = 0,
+    ) -> torch.Tensor:
+        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`; `mask`, `kv` (all layers') and `rows` as in
+        `Layer.forward`."""
+        rotary = self.rotary(positions)
+        for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)
+        return x
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., V]` from states `[..., H]`, through the target's own final norm and head."""
+        return F.linear(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head)

@@ -1,0 +1,86 @@
+"""`python -m engine.train medusa | parallel | specblock | eagle`: a learned drafter for any target, from the target's own text.
+
+The frozen target writes text after openings of the corpus, is observed on it once (features cached in shards), and the drafter learns
+from that. A run that was cut off resumes at its last checkpoint.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from engine.models import PAIRS, Checkpoint, checked_device, load_model, load_tokenizer_and_config
+from engine.nets import NetConfig
+from engine.train import eagle, medusa
+from engine.train.data import Corpus, documents
+from engine.train.distill import own_text
+from engine.train.features import ROW, Shards, cache
+from engine.train.loop import Budget, train
+
+RECIPES = {"medusa": medusa, "eagle": eagle}
+DEPTH = {"medusa": medusa.HEADS, "eagle": 4}
+LAYERS = {"medusa": 0, "eagle": 1}
+REAL_SHARE = 0.25  # rows of the corpus among the target's own
+HELD_OUT_ROWS, OWN_BATCH = 96, 128
+
+
+def config_for(name: str, target: PreTrainedModel) -> NetConfig:
+    """The sizes of a drafter called `name` for this target: its hidden size, its heads, its MLP."""
+    config = target.config
+    return NetConfig(
+        kind=name,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        mlp=config.intermediate_size,
+        layers=LAYERS[name],
+        depth=DEPTH[name],
+        vocab=config.vocab_size,
+        rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0),
+        own_vocab=eagle.own_size(config.vocab_size) if name == "eagle" else 0,
+    )
+
+
+def prepare(target: PreTrainedModel, tokenizer, data: Path, work: Path, own_rows: int) -> tuple[Shards, Shards]:
+    """Cached shards for training and for validation; made once for all drafters of a target and resumed."""
+    if not (work / "ready").exists():
+        corpus, held_out = Corpus(documents(data), tokenizer), Corpus(documents(data, held_out=True), tokenizer)
+        own = own_text(target, corpus, work, own_rows, OWN_BATCH)
+        real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
+        rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
+        cache(target, rows, work / "rows")
+        (work / "held_out").mkdir(exist_ok=True)
+        cache(target, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16), work / "held_out")
+        (work / "ready").touch()
+    return Shards(work / "rows"), Shards(work / "held_out")
+
+
+def train_learned(options: argparse.Namespace) -> None:
+    """Train `options.recipe` for the target and write it to `options.out/NAME`."""
+    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device)
+    checkpoint = (
+        Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
+    )
+    work = options.work / "drafters" / (options.target or options.pair).strip("/").replace("/", "--")
+    tokenizer, _ = load_tokenizer_and_config(checkpoint)
+    target = load_model(checkpoint, device, torch.float32 if device.type == "cpu" else torch.bfloat16)
+    target.requires_grad_(False)
+    work.mkdir(parents=True, exist_ok=True)
+    shards, held_out = prepare(target, tokenizer, options.data, work, options.own_rows)
+    torch.manual_seed(0)
+    net = recipe.build(target, config_for(name, target), torch.cat([batch.ids for batch in shards.all(64)])).to(device)
+    del target
+
+    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
+        batch = shards.batch(step, recipe.BATCH).to(device)
+        return recipe.loss(net, batch, step), batch.ids.numel()
+
+    def validate() -> dict[str, float]:
+        net.eval()
+        return recipe.validate(net, (batch.to(device) for batch in held_out.all(16)))
+
+    train(name, net, loss_of, validate, work, Budget(options.minutes, options.tokens), recipe.LR)
+    net.save(options.out / name)
+    print(json.dumps(validate()))

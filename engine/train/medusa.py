@@ -1,0 +1,47 @@
+"""Training of Medusa heads on the frozen target's final hidden states (MEDUSA-1): cross-entropy per head, weight 0.8^k."""
+
+from collections.abc import Iterable
+
+import torch
+from transformers import PreTrainedModel
+
+from engine.nets import NetConfig
+from engine.nets.medusa import Medusa
+from engine.train.features import Batch, soft_cross_entropy
+
+HEADS, DECAY = 4, 0.8
+LR, BATCH = 1e-3, 8
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medusa:
+    return Medusa(config, target.get_input_embeddings().weight, target.get_output_embeddings().weight)
+
+
+def guesses(net: Medusa, batch: Batch, k: int) -> tuple[torch.Tensor, slice]:
+    """Head k's logits `[B, T - k - 1, V]` and the places of `batch` that they speak about.
+
+    The feature behind place t has told the target token t + 1; head k guesses token t + k + 2, the target's word at place t + k + 1.
+    """
+    count = batch.ids.shape[1] - k - 1
+    return net(batch.features[:, :count, -1], k), slice(k + 1, None)
+
+
+def loss(net: Medusa, batch: Batch, step: int) -> torch.Tensor:
+    total = torch.zeros((), device=batch.ids.device)
+    for k in range(net.config.depth):
+        logits, places = guesses(net, batch, k)
+        total = total + DECAY**k * soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places]).mean()
+    return total
+
+
+@torch.inference_mode()
+def validate(net: Medusa, batches: Iterable[Batch]) -> dict[str, float]:
+    """How often head k's favourite (`top1`) or its first three (`top3`) hold the target's greedy token."""
+    hits = {}
+    for batch in batches:
+        for k in range(net.config.depth):
+            logits, places = guesses(net, batch, k)
+            best = logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]
+            hits.setdefault(f"depth {k + 1} top1", []).append(best[..., 0].float().mean())
+            hits.setdefault(f"depth {k + 1} top3", []).append(best.any(-1).float().mean())
+    return {name: float(torch.stack(found).mean()) for name, found in hits.items()}
