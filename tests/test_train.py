@@ -1,11 +1,14 @@
 """The recipe of the embedded pair, on a corpus of a few lines and models of a few thousand weights."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from engine.train import learned
 from engine.train import pretrain as pretraining
 from engine.train.__main__ import ship
 from engine.train.data import Corpus, documents, functions_of, is_held_out
@@ -160,6 +163,45 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
         ship(model, tokenizer, tmp_path / name)
     pair = load_pair(Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft")), device="cpu")
     race = Race(pair, Settings("Story: the little fox", temperature=0.8, max_new_tokens=24))
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True
+
+
+@pytest.mark.parametrize("name", learned.RECIPES)
+def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, corpus, tmp_path, monkeypatch):
+    """A checkpoint in Hub format that is not the embedded one (Qwen2, grouped heads): trained from the command's own entry, resumed,
+    loaded and raced without changing a token."""
+    from engine.models import Pair, load_pair
+    from engine.race import Race, Settings
+
+    _, tokenizer, texts = corpus
+    torch.manual_seed(0)
+    target = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=320, tie_word_embeddings=True,
+            bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+        )
+    )  # fmt: skip
+    ship(target, tokenizer, tmp_path / "target")
+    monkeypatch.setattr(learned, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setattr(learned, "OWN_BATCH", 8)
+    monkeypatch.setattr(learned, "HELD_OUT_ROWS", 16)
+    options = argparse.Namespace(
+        recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
+        work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
+    )  # fmt: skip
+    learned.train_learned(options)
+    options.tokens = 6000
+    learned.train_learned(options)
+    [log] = (tmp_path / "work").rglob(f"{name}.log.jsonl")
+    figures = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(figures) == 2 and figures[1]["step"] > figures[0]["step"]
+    assert 0 <= figures[1]["depth 1 top1"] <= 1
+    pair = load_pair(Pair("toy", "toy", str(tmp_path / "target"), drafters=str(tmp_path / "drafters")), device="cpu")
+    systems = ("vanilla", f"{name}/best_first/token_match")
+    race = Race(pair, Settings("Story: the little fox", systems, temperature=0.8, max_new_tokens=24))
     for _ in race.run():
         pass
     assert race.result()["identical"] is True

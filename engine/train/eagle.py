@@ -9,6 +9,7 @@ from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
 from engine.train.features import Batch, soft_cross_entropy
 
+DEPTH, LAYERS = 4, 1
 DECAY = 0.8
 LR, BATCH = 3e-3, 6
 OWN_SHARE = 0.75  # of the target's vocabulary, at most OWN_MOST tokens; 99.5 % of what the embedded target writes

@@ -14,15 +14,13 @@ from transformers import PreTrainedModel
 
 from engine.models import PAIRS, Checkpoint, checked_device, load_model, load_tokenizer_and_config
 from engine.nets import NetConfig
-from engine.train import eagle, medusa
+from engine.train import eagle, medusa, parallel
 from engine.train.data import Corpus, documents
 from engine.train.distill import own_text
 from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
 
-RECIPES = {"medusa": medusa, "eagle": eagle}
-DEPTH = {"medusa": medusa.HEADS, "eagle": 4}
-LAYERS = {"medusa": 0, "eagle": 1}
+RECIPES = {"medusa": medusa, "parallel": parallel, "eagle": eagle}
 REAL_SHARE = 0.25  # rows of the corpus among the target's own
 HELD_OUT_ROWS, OWN_BATCH = 96, 128
 
@@ -35,8 +33,8 @@ def config_for(name: str, target: PreTrainedModel) -> NetConfig:
         hidden=config.hidden_size,
         heads=config.num_attention_heads,
         mlp=config.intermediate_size,
-        layers=LAYERS[name],
-        depth=DEPTH[name],
+        layers=RECIPES[name].LAYERS,
+        depth=RECIPES[name].DEPTH,
         vocab=config.vocab_size,
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0),
         own_vocab=eagle.own_size(config.vocab_size) if name == "eagle" else 0,

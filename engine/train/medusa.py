@@ -9,7 +9,7 @@ from engine.nets import NetConfig
 from engine.nets.medusa import Medusa
 from engine.train.features import Batch, soft_cross_entropy
 
-HEADS, DECAY = 4, 0.8
+DEPTH, LAYERS, DECAY = 4, 0, 0.8
 LR, BATCH = 1e-3, 8
 
 

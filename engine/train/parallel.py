@@ -7,6 +7,7 @@ anchor stay in one segment, so the segments' gradients add up to exactly the who
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from engine.train.features import Batch, soft_cross_entropy
 
 DEPTH, LAYERS = 6, 2
 DECAY = 0.8  # weight of a depth relative to the one before it
-LR, BATCH = 4e-3, 16
-ANCHORS = 48  # anchors of a row whose slots a step trains
+LR, BATCH = 4e-3, 8
+ANCHORS = 64  # anchors of a row whose slots a step trains
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> Parallel:
@@ -72,14 +73,16 @@ def window(net: Parallel, batch: Batch, step: int, anchors: int) -> tuple[int, i
 
 
 def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, last: int, stream_from: int):
-    """The share `[]` that anchors `start .. end-1`, and stream entries from `stream_from` on, have in the loss of window first .. last."""
+    """What anchors `start .. end-1`, and stream entries from `stream_from` on, add to the loss `[]` of the window first .. last-1."""
     depth, rows = net.config.depth, len(batch.ids)
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
     stream, slots = states(net, batch, start, end)
     shallow = slice(stream_from + 1, end + 1)
     loss = soft_cross_entropy(net.logits(stream[:, stream_from:]), batch.tokens[:, shallow], batch.p[:, shallow]).sum()
     loss = loss * weights[0] / (rows * last)
-    places = torch.arange(start, end)[:, None] + torch.arange(2, depth + 1)  # slot d of anchor a speaks about place a + d + 1
+    places = torch.arange(start, end)[:, None] + torch.arange(
+        2, depth + 1
+    )  # slot d of anchor a speaks about place a + d + 1
     each = soft_cross_entropy(net.logits(slots), batch.tokens[:, places], batch.p[:, places])
     return (loss + (each.sum((0, 1)) * weights[1:]).sum() / (rows * (last - first))) / weights.sum()
 
@@ -93,7 +96,7 @@ def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int
     first, last = window(net, batch, step, anchors)
     bounds = np.linspace(first, last, min(segments, last - first) + 1).round().astype(int).tolist()
     total = torch.zeros((), device=batch.ids.device)
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in pairwise(bounds):
         part = segment_loss(net, batch, start, end, first, last, 0 if start == first else start)
         if end < last:
             part.backward()
