@@ -18,6 +18,7 @@ from engine.race import Race, Settings
 from engine.systems import SYSTEMS
 from engine.trace import Trace
 
+LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 HELD_OUT = Path(__file__).parents[1] / "assets" / "held_out.json"
 
 
@@ -42,6 +43,7 @@ def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, t
     """Race `vanilla` and the systems over the prompts; the figures as the last line prints them."""
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
+    draft_forwards = dict.fromkeys(names, 0)
     identical: dict[str, list[bool | str]] = {name: [] for name in names}
     generated = []
     generate_seconds(pair, pair.tokenizer("Story: Once upon a time")["input_ids"], 8, temperature)  # first calls
@@ -53,17 +55,21 @@ def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, t
         for lane, figures in zip(race.lanes, race.result()["lanes"], strict=True):
             traces[lane.system.name].append(lane.trace)
             identical[lane.system.name].append(figures["identical"])
+            draft_forwards[lane.system.name] += figures["draft_forwards"]
     base = [seconds_per_token(trace) for trace in traces["vanilla"]]
     rows = []
     for name in systems:
         mine = traces[name]
-        clock = sum(trace.seconds for trace in mine)
+        clock, forwards = sum(trace.seconds for trace in mine), sum(trace.forwards for trace in mine)
         rows.append(
             {
                 "name": name,
-                "tau": sum(len(trace.tokens) for trace in mine) / sum(trace.forwards for trace in mine),
+                "tau": sum(len(trace.tokens) for trace in mine) / forwards,
                 "speedup": statistics.median(b / seconds_per_token(trace) for b, trace in zip(base, mine, strict=True)),
                 "identical": next((worst for worst in (False, "lossy", "law") if worst in identical[name]), True),
+                "nodes": sum(len(step.tokens) for trace in mine for step in trace.steps) / forwards,
+                "draft_forwards": draft_forwards[name] / forwards,
+                "draft_ms": 1000 * sum(trace.share("draft") * trace.seconds for trace in mine) / forwards,
                 "draft_share": sum(trace.share("draft") * trace.seconds for trace in mine) / clock,
                 "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,
             }
@@ -84,18 +90,20 @@ def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, t
 
 
 def table(figures: dict) -> str:
+    """The figures for people. Nodes, draft forwards and draft milliseconds are means a round (one target forward)."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{figures['prompts']} prompts, up to {figures['tokens']} tokens",
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
-        f"{'system':<16}{'tau':>6}{'speedup':>9}{'identical':>11}{'draft':>8}{'verify':>8}",
+        f"{'system':<18}{'tau':>6}{'speedup':>9}{'identical':>11}{'nodes':>7}{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
     for row in figures["systems"]:
         same = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy"}[row["identical"]]
         lines.append(
-            f"{row['name']:<16}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{same:>11}{row['draft_share']:>8.0%}{row['verify_share']:>8.0%}"
+            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{same:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}"
+            f"{row['draft_ms']:>10.2f}{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
         )
     return "\n".join(lines)
 
@@ -103,7 +111,10 @@ def table(figures: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
     held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
-    parser.add_argument("--systems", default="tree", help=f"names, comma-separated, or all: {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "--systems", default="tree", help="names or mixes (drafter/policy/rule), comma-separated, or all"
+    )
+    parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     parser.add_argument("--domain", choices=held_out, default="stories")
     parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
@@ -112,6 +123,11 @@ def main() -> None:
     parser.add_argument("--pair", default="embedded")
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     options = parser.parse_args()
+    if options.list:
+        print(
+            "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
+        )
+        return
     systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
     prompts = held_out[options.domain][: options.prompts]
     if not 1 <= options.prompts <= len(held_out[options.domain]):

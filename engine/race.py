@@ -77,6 +77,7 @@ class Lane:
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
         capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         parts = system.build(pair, capacity, **shape)
+        self.drafter = parts[0]
         self.rounds = decode(
             Target(pair.target, capacity, parts[0].reads_features),
             *parts,
@@ -196,6 +197,7 @@ class Race:
                     "tokens": len(trace.tokens),
                     "seconds": trace.seconds,
                     "forwards": trace.forwards,
+                    "draft_forwards": lane.drafter.forwards,
                     "tau": trace.tau,
                     "tokens_per_s": len(trace.tokens) / trace.seconds,
                     "draft_share": trace.share("draft"),

@@ -17,10 +17,11 @@ class Drafter(Protocol):
     """Guesses what may follow the nodes of a tree. Made as `Drafter(pair, capacity)`, one for each lane.
 
     The calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked before, then one `commit`.
-    `reads_features` says whether it wants the target's hidden states; others get None for them.
+    `reads_features` says whether it wants the target's hidden states; others get None for them. `forwards` counts its own forwards.
     """
 
     reads_features: bool
+    forwards: int
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         """Take in the context; its last token is the first root. `features` `[len(prompt) - 1, 4, H]` of all tokens before it."""

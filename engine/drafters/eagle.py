@@ -22,6 +22,7 @@ class EagleDrafter:
         config = self.net.config
         self.device = self.net.embedding.device
         self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
+        self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
@@ -45,6 +46,7 @@ class EagleDrafter:
         ids, places = torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
         out = self.net.step(ids, feature, places, mask.to(self.device), self.cache.kv[0], rows)
         self.cache.rows += count
+        self.forwards += 1
         return out
 
     def catch_up(self) -> torch.Tensor:

@@ -16,6 +16,7 @@ KNOWN_SHARE = 0.9  # probability given to what was seen; the rest is spread over
 
 
 class LookupDrafter:
+    forwards = 0
     reads_features = False
 
     def __init__(self, pair: LoadedPair, capacity: int):

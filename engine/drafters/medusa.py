@@ -9,6 +9,7 @@ from engine.tree import DraftTree
 
 
 class MedusaDrafter:
+    forwards = 0
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -18,6 +18,7 @@ class ModelDrafter:
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
+        self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])
@@ -26,6 +27,7 @@ class ModelDrafter:
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         logits = self.first_level() if nodes == [0] else self.level(tree, nodes)
+        self.forwards += 1
         width = logits.shape[-1]
         if width != self.vocab:  # a draft whose logits are padded to another size than the target's
             logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)

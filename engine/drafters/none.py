@@ -7,6 +7,7 @@ from engine.tree import DraftTree
 
 
 class NoDrafter:
+    forwards = 0
     reads_features = False
 
     def __init__(self, pair: LoadedPair, capacity: int):

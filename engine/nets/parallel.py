@@ -22,8 +22,8 @@ class Parallel(Net):
         hidden = config.hidden
         self.feat_proj = nn.Linear(FEATURES * hidden, hidden, bias=False)
         self.in_proj = nn.Linear(2 * hidden, hidden, bias=False)
-        self.mask_embed = nn.Parameter(torch.randn(hidden))
-        self.shared_state = nn.Parameter(torch.randn(hidden))
+        self.mask_embed = nn.Parameter(torch.empty(hidden).normal_())
+        self.shared_state = nn.Parameter(torch.empty(hidden).normal_())
         self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
