@@ -77,7 +77,7 @@ class Lane:
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
         capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         parts = system.build(pair, capacity, **shape)
-        self.drafter = parts[0]
+        self.drafter, self.draft_forwards = parts[0], 0
         self.rounds = decode(
             Target(pair.target, capacity, parts[0].reads_features),
             *parts,
@@ -105,6 +105,7 @@ class Lane:
     def step(self) -> Step:
         """One target forward, on this lane's clock; the record of it is made off the clock."""
         step = self.record(next(self.rounds))
+        self.draft_forwards = self.drafter.forwards
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
@@ -137,7 +138,9 @@ class Lane:
         )
 
     def close(self) -> None:
+        """Free the caches; the trace stays."""
         self.rounds.close()
+        self.drafter = None
 
 
 class Race:
@@ -197,7 +200,7 @@ class Race:
                     "tokens": len(trace.tokens),
                     "seconds": trace.seconds,
                     "forwards": trace.forwards,
-                    "draft_forwards": lane.drafter.forwards,
+                    "draft_forwards": lane.draft_forwards,
                     "tau": trace.tau,
                     "tokens_per_s": len(trace.tokens) / trace.seconds,
                     "draft_share": trace.share("draft"),

@@ -2,17 +2,22 @@
 
 Noise is keyed, never consumed: the Gumbel row of a position depends on (seed, position) alone, so every lane that reaches a
 position draws the same token there, whatever tree brought it. Draws for the papers' rules are keyed by (seed, purpose, position,
-depth), where position is the round's root: no two rounds share one.
+node or depth, try), where position is the round's root: no two rounds, nodes or tries share one.
 """
 
+import bisect
 import hashlib
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 MAX_TEMPERATURE = 5.0
+DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)
+LEAST_MASS = 1e-12  # less than this of q left to draw from is rounding
 BLOCK_ELEMENTS = 1 << 18  # noise is drawn this many numbers at a time
 
 
@@ -72,10 +77,13 @@ class Sampling:
         return self.temperature == 0
 
     def scaled(self, logits: torch.Tensor) -> torch.Tensor:
-        """`[..., V]` logits / temperature in float32 or better, with what top-k and top-p exclude at -inf."""
+        """`[..., V]` logits / temperature in float32 or better, with what top-k and top-p exclude at -inf; as they are when greedy."""
+        return self.scaled_by(self.temperature or 1.0, logits)
+
+    def scaled_by(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
         scaled = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if not self.greedy:
-            scaled = scaled / self.temperature
+        if temperature != 1:
+            scaled = scaled / temperature
         if self.top_k and self.top_k < scaled.shape[-1]:
             scaled = scaled.masked_fill(scaled < scaled.topk(self.top_k, dim=-1).values[..., -1:], -torch.inf)
         if self.top_p < 1:
@@ -91,6 +99,11 @@ class Sampling:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
         return self.scaled(logits).softmax(-1)
 
+    def draft_probabilities(self, log_q: torch.Tensor) -> torch.Tensor:
+        """`[..., V]` the q that branching policies draw guesses from: the target's temperature, or 0.6 when that is 0, for a one-hot
+        q would never branch."""
+        return self.scaled_by(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
+
     def perturbed(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
         """`[n, V]` scores whose argmax is the token drawn at each of the n positions (Gumbel-max); plain logits when greedy."""
         scaled = self.scaled(logits)
@@ -102,8 +115,49 @@ class Sampling:
 
     def choose(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""
-        return int(torch.multinomial(weights.cpu().double(), 1, generator=seeded(self.seed, *key)))
+        return self.repeated(weights[None], [1], *key)[0][0][0]
 
     def accept(self, probability: float, *key: int | str) -> bool:
         """True with the given probability, by the key's own randomness."""
         return float(torch.rand((), generator=seeded(self.seed, *key), dtype=torch.float64)) < probability
+
+    def repeated(self, q: torch.Tensor, counts: list[int], *key: int | str) -> list[list[tuple[int, float]]]:
+        """`counts[i]` independent draws from row i of `q [n, V]`, each as (token, its q), by the key's own randomness."""
+        edges = q.double().cumsum(-1)
+        uniform = torch.rand(len(q), max(counts), generator=seeded(self.seed, *key), dtype=torch.float64).to(q.device)
+        tokens = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_(max=q.shape[-1] - 1)
+        drawn = zip(tokens.tolist(), q.gather(-1, tokens).tolist(), strict=True)
+        return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, counts, strict=True)]
+
+    def distinct(self, q: torch.Tensor, most: int, *key: int | str) -> list[Iterator[tuple[int, float]]]:
+        """For each row of `q [n, V]` up to `most` draws one after another without replacement, each as (token, its q in the whole row),
+        by the key's own randomness. What is not taken from an iterator has not been drawn."""
+        edges = q.double().cumsum(-1).cpu().numpy()
+        uniform = torch.rand(len(q), most, generator=seeded(self.seed, *key), dtype=torch.float64).tolist()
+        return [successive(*row) for row in zip(edges, uniform, strict=True)]
+
+
+def successive(edges: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:
+    """Draws without replacement by inversion: every uniform number falls into what the tokens drawn so far have left of [0, total).
+
+    `edges [V]` are the cumulative probabilities. Ends early when nothing is left to draw.
+    """
+    taken: list[tuple[float, float]] = []  # where each drawn token's interval starts, and its length; ascending
+    for number in uniform:
+        left = float(edges[-1]) - sum(length for _, length in taken)
+        if left < LEAST_MASS:
+            return
+        point = number * left
+        for start, length in taken:
+            if point < start:
+                break
+            point += length
+        token = int(edges.searchsorted(point, "right"))
+        if token == len(edges):
+            return
+        start = float(edges[token - 1]) if token else 0.0
+        length = float(edges[token]) - start
+        if any(start == other for other, _ in taken):
+            return
+        bisect.insort(taken, (start, length))
+        yield token, length

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from engine.acceptance import ACCEPTANCES, Acceptance
 from engine.drafters import DRAFTERS, Drafter
 from engine.models import LoadedPair
-from engine.policies import POLICIES, Policy
+from engine.policies import POLICIES, PROPOSALS, Policy
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class System:
         ):
             if name not in registry:
                 raise KeyError(f"Unknown {part} {name!r}. Available: {', '.join(registry)}.")
-        needed, offered = ACCEPTANCES[self.acceptance].proposal, POLICIES[self.policy].proposals
-        if needed not in offered:
+        if hasattr(POLICIES[self.policy], "needs") and not hasattr(DRAFTERS[self.drafter], "buckets"):
+            able = [name for name, drafter in DRAFTERS.items() if hasattr(drafter, "buckets")]
             raise ValueError(
-                f"{self.policy} with {self.acceptance} would bias the output: the rule needs tokens that were {needed} from q, and the "
-                f"policy only offers {' or '.join(sorted(offered))} ones. Use token_match with {self.policy}, or the policy chain."
+                f"{self.policy} needs a drafter with a {POLICIES[self.policy].needs}, and {self.drafter} has none. "
+                f"Use {self.policy} with {listed(able)}, or {self.drafter} with the policy best_first."
             )
+        if not fits(self.policy, self.acceptance):
+            raise ValueError(refusal(self.policy, self.acceptance))
 
     @property
     def guarantee(self) -> str:
@@ -50,8 +52,33 @@ class System:
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. Raises `ValueError` when the pair or the shape does not allow it."""
         rule = ACCEPTANCES[self.acceptance]()
-        policy = POLICIES[self.policy](depth, width, nodes, rule.proposal, pair.calibration)
+        proposal, offered = rule.proposal, POLICIES[self.policy].proposals
+        if proposal == "any":
+            proposal = "ranked" if "ranked" in offered else min(offered)
+        policy = POLICIES[self.policy](depth, width, nodes, proposal, pair.calibration)
         return DRAFTERS[self.drafter](pair, capacity), policy, rule
+
+
+def fits(policy: str, acceptance: str) -> bool:
+    """Whether the policy can pick tokens in the way that the rule needs."""
+    needed = ACCEPTANCES[acceptance].proposal
+    return needed == "any" or needed in POLICIES[policy].proposals
+
+
+def refusal(policy: str, acceptance: str) -> str:
+    """Why these two do not go together, and what goes with each of them."""
+    needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
+    offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
+    policies = [each for each in POLICIES if fits(each, acceptance)]
+    rules = [each for each in ACCEPTANCES if fits(policy, each)]
+    return (
+        f"{policy} with {acceptance} {'has no meaning' if lossy else 'would bias the output'}: the rule needs {PROPOSALS[needed]}, "
+        f"and the policy offers {offered}. Use {policy} with {listed(rules)}, or {acceptance} with the policy {listed(policies)}."
+    )
+
+
+def listed(names: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 SYSTEMS: dict[str, System] = {
@@ -90,12 +117,110 @@ SYSTEMS: dict[str, System] = {
             drafter="bigram", policy="kary", acceptance="token_match", depth=3, width=2, nodes=15,
         ),
         System(
+            name="medusa",
+            title="Medusa heads",
+            idea="Extra heads on the target's own last hidden state guess several tokens ahead, each without seeing the others' guesses.",
+            source="Medusa (Cai et al. 2024), calibrated sparse tree, with token match",
+            cost="One small matrix product per depth; no draft forward.",
+            drafter="medusa", policy="sparse", acceptance="token_match", depth=4, width=8, nodes=12,
+        ),
+        System(
+            name="medusa-typical",
+            title="Medusa, typical acceptance (lossy)",
+            idea="The same heads, but any guess that the target finds likely enough passes. Lossy: above temperature 0 the text changes.",
+            source="Medusa (Cai et al. 2024), typical acceptance",
+            cost="One small matrix product per depth; no draft forward.",
+            drafter="medusa", policy="sparse", acceptance="typical", depth=4, width=8, nodes=12,
+        ),
+        System(
+            name="parallel-tree",
+            title="parallel tree",
+            idea="A small net reads the target's hidden states and guesses every depth at once; a beam makes a tree of the guesses.",
+            source="the feature-conditioned parallel-tree drafter of the seeds",
+            cost="One draft forward a round, for all depths together.",
+            drafter="parallel", policy="beam", acceptance="token_match", depth=6, width=4, nodes=12,
+        ),
+        System(
+            name="specblock",
+            title="SpecBlock",
+            idea="Each draft forward gives four tokens that know of each other, and a rank head says where the tree should branch.",
+            source="SpecBlock, rank-guided tree, with token match",
+            cost="One draft forward per four levels.",
+            drafter="specblock", policy="rank_guided", acceptance="token_match", depth=8, width=4, nodes=12,
+        ),
+        System(
+            name="specblock-adapt",
+            title="SpecBlock, adapting",
+            idea="The same drafter learns from its rejected guesses while it serves, when a bandit expects that to pay.",
+            source="SpecBlock's cost-aware adaptation; the reward is our own",
+            cost="One draft forward per four levels, and now and then a training step, which counts on this lane's clock.",
+            drafter="specblock-adapt", policy="rank_guided", acceptance="token_match", depth=8, width=4, nodes=12,
+        ),
+        System(
+            name="eagle",
+            title="EAGLE tree",
+            idea="One small layer goes on from the target's hidden states, so it guesses with what the target was already thinking.",
+            source="EAGLE-2 and 3 (Li et al. 2024, 2025), with token match",
+            cost="One draft forward per tree level.",
+            drafter="eagle", policy="expand_rerank", acceptance="token_match", depth=5, width=3, nodes=12,
+        ),
+        System(
             name="lookup",
             title="prompt lookup",
             idea="Guesses what followed the same words earlier in the text: free, and strong when text repeats itself.",
             source="prompt lookup decoding (Saxena 2023)",
             cost="A dictionary look-up per node; no draft forward.",
             drafter="lookup", policy="best_first", acceptance="token_match", depth=4, width=2, nodes=8,
+        ),
+        System(
+            name="naive",
+            title="naive p/q tree (biased)",
+            idea="Every guess of a full tree is tried on its own with min(1, p/q), and the longest surviving path wins. "
+            "Lossy: above temperature 0 likely tokens come out too often.",
+            source="tree-based speculative decoding for nanoGPT, its own rule",
+            cost="One draft forward per tree level.",
+            drafter="model", policy="kary", acceptance="independent", depth=3, width=2, nodes=15,
+        ),
+        System(
+            name="specinfer",
+            title="SpecInfer tree",
+            idea="A fixed number of guesses is drawn on every level; each rejected guess leaves a residual for the next.",
+            source="Miao et al. 2024, multi-round speculative sampling with replacement",
+            cost="One draft forward per tree level.",
+            drafter="model", policy="widths", acceptance="with_replacement", depth=4, width=3, nodes=16,
+        ),
+        System(
+            name="spectr",
+            title="SpecTr chains",
+            idea="Several chains are drawn side by side and share their common beginnings; what they hold at a place competes there.",
+            source="Sun et al. 2023, K-SEQ",
+            cost="One draft forward per token of a chain, for all chains at once.",
+            drafter="model", policy="chains", acceptance="k_seq", depth=4, width=3, nodes=16,
+        ),
+        System(
+            name="sequoia",
+            title="Sequoia tree",
+            idea="One tree shape, computed beforehand from measured acceptance and forward times; its guesses are drawn, none twice. "
+            "At 64 nodes the tree is as large as pays off, below that as large as asked for.",
+            source="Chen et al. 2024, dynamic program and sampling without replacement",
+            cost="One draft forward per tree level.",
+            drafter="model", policy="sequoia", acceptance="without_replacement", depth=6, width=8, nodes=64,
+        ),
+        System(
+            name="dyspec",
+            title="DySpec tree",
+            idea="Each guess is drawn where the draft itself expects the best chance of acceptance, until the budget is spent.",
+            source="DySpec, Algorithms 1 and 3",
+            cost="One draft forward for every node that gets children: the best tree for its size, drafted one node at a time.",
+            drafter="model", policy="dyspec", acceptance="without_replacement", depth=5, width=4, nodes=8,
+        ),
+        System(
+            name="dyspec-threshold",
+            title="DySpec tree by levels",
+            idea="Draws guesses level by level wherever their expected acceptance is above a threshold of 1 / nodes.",
+            source="DySpec, Algorithms 2 and 3",
+            cost="One draft forward per tree level.",
+            drafter="model", policy="dyspec_threshold", acceptance="without_replacement", depth=5, width=4, nodes=12,
         ),
     )
 }  # fmt: skip
@@ -114,10 +239,11 @@ def find(name: str) -> System:
             f"Unknown system {name!r}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
         )
     drafter, policy, acceptance = parts
+    lossy = acceptance in ACCEPTANCES and ACCEPTANCES[acceptance].guarantee == "lossy"
     try:
         return System(
             name=name,
-            title="your own mix",
+            title="your own mix (lossy)" if lossy else "your own mix",
             idea=f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand.",
             source="mixed by hand",
             cost="As its drafter and its policy.",

@@ -16,8 +16,8 @@ class DraftTree:
 
     `score[i]` is the estimated probability that the whole path to i is accepted, `q[i]` the draft probability of the token given
     its parent (1 for the root). `keys[i]` is the index that the node was created under; pruning leaves it as it is, so a drafter
-    recognises its nodes. `q_rows[i]` holds the distribution `[V]` that node i's children were drawn from, where an
-    acceptance rule needs it.
+    recognises its nodes. Where an acceptance rule needs them, `q_rows[i]` holds the distribution `[V]` that node i's children were
+    drawn from, and `draws[i]` those children in the order of the draws; one that was drawn twice stands there twice.
     """
 
     tokens: list[int]
@@ -27,6 +27,7 @@ class DraftTree:
     q: list[float] = field(default_factory=lambda: [1.0])
     keys: list[int] = field(default_factory=lambda: [0])
     q_rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    draws: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def rooted(cls, token: int) -> "DraftTree":
@@ -46,6 +47,23 @@ class DraftTree:
         self.q.append(q)
         self.keys.append(len(self.keys))
         return len(self) - 1
+
+    def draw(self, parent: int, token: int, q: float) -> int:
+        """Note that `token` was drawn behind `parent`; returns its node, a new one unless an earlier draw was the same token."""
+        drawn = self.draws.setdefault(parent, [])
+        node = next((node for node in drawn if self.tokens[node] == token), None)
+        if node is None:
+            node = self.add(parent, token, self.score[parent] * q, q)
+        drawn.append(node)
+        return node
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from below the root down to `node`."""
+        nodes = []
+        while node > 0:
+            nodes.append(node)
+            node = self.parents[node]
+        return nodes[::-1]
 
     def child(self, node: int, token: int) -> int | None:
         """The child of `node` that carries `token`, or None."""
@@ -71,7 +89,10 @@ class DraftTree:
         return [base + depth for depth in self.depth]
 
     def kept(self, nodes: list[int]) -> "DraftTree":
-        """The subtree of the given nodes, in their order, parents first. Raises `KeyError` when a node's parent is missing."""
+        """The subtree of the given nodes, in their order, parents first.
+
+        Raises `KeyError` when a node's parent is missing, or one of its drawn children: leaving out what was drawn biases the output.
+        """
         index_of = {node: index for index, node in enumerate(nodes)}
         return DraftTree(
             tokens=[self.tokens[node] for node in nodes],
@@ -81,4 +102,9 @@ class DraftTree:
             q=[self.q[node] for node in nodes],
             keys=[self.keys[node] for node in nodes],
             q_rows={index_of[node]: row for node, row in self.q_rows.items() if node in index_of},
+            draws={
+                index_of[node]: [index_of[child] for child in drawn]
+                for node, drawn in self.draws.items()
+                if node in index_of
+            },
         )

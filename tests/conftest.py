@@ -10,8 +10,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.bigram import BigramTable
+from engine.calibration import Calibration
 from engine.models import LoadedPair, Pair, load
 from engine.runner import Runner
+from engine.train.learned import RECIPES, config_for
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -44,8 +46,10 @@ def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0
 
 
 def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
-    """A random pair; with `same` the draft is the target itself, so that long paths are accepted."""
+    """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
     target = Runner(tiny_llama(0), lean=lean)
+    ids = torch.arange(256).repeat(4)
+    learned = {name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()}
     return LoadedPair(
         pair=Pair(name="tiny", title="tiny random pair", target="", draft=""),
         tokenizer=byte_tokenizer(),
@@ -56,6 +60,8 @@ def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: b
         dtype="fp32",
         context=160,
         stop_ids=stop_ids,
+        learned={name: net.eval().requires_grad_(False) for name, net in learned.items()},
+        calibration=Calibration(ranks=[[0.5, 0.2, 0.1], [0.4, 0.2, 0.1], [0.3, 0.1, 0.1]]),
     )
 
 

@@ -1,137 +1,120 @@
-"""Output laws by exact enumeration: every random outcome of several rounds, through the real policy and acceptance code.
-
-A rule that is wrong by any of the known traps (bonus from p where the residual is due, q of another temperature, a row off by one)
-shifts the joint law of three tokens by at least 0.01; the limit is 1e-9.
-"""
-
-import random
-from collections import defaultdict
+"""Rules on small trees by hand: which node passes, in which order, and what the bonus is drawn from."""
 
 import pytest
 import torch
 
-from engine.acceptance.speculative import Speculative
-from engine.policies.chain import Chain
+from engine.acceptance.independent import Independent
+from engine.acceptance.k_seq import KSeq
+from engine.acceptance.token_match import TokenMatch
+from engine.acceptance.typical import Typical
+from engine.acceptance.with_replacement import WithReplacement
+from engine.acceptance.without_replacement import WithoutReplacement
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-VOCAB, LENGTH = 3, 3
 
+class Scripted(Sampling):
+    """Answers `accept` from a list and notes the probabilities asked for; `choose` takes the heaviest and notes all weights."""
 
-class Branching(Sampling):
-    """Follows a script of decisions; behind its end takes the first possible one and notes the others."""
-
-    def start(self, script: list[int]) -> None:
-        self.__dict__.update(script=script, taken=[], weight=1.0, open=[])
-
-    def decide(self, weights: list[float]) -> int:
-        at, total = len(self.taken), sum(weights)
-        options = [index for index, weight in enumerate(weights) if weight > 0]
-        if at < len(self.script):
-            choice = self.script[at]
-        else:
-            choice = options[0]
-            self.open.extend([*self.taken, other] for other in options[1:])
-        self.taken.append(choice)
-        self.__dict__["weight"] *= weights[choice] / total
-        return choice
-
-    def choose(self, weights: torch.Tensor, *key) -> int:
-        return self.decide(weights.tolist())
+    def answer(self, *answers: bool) -> "Scripted":
+        self.__dict__.update(answers=list(answers), asked=[], weights=None)
+        return self
 
     def accept(self, probability: float, *key) -> bool:
-        probability = min(1.0, probability)
-        return bool(self.decide([1 - probability, probability]))
+        self.asked.append(probability)
+        return self.answers.pop(0)
+
+    def choose(self, weights: torch.Tensor, *key) -> int:
+        self.__dict__["weights"] = [round(weight, 6) for weight in (weights / weights.sum()).tolist()]
+        return int(weights.argmax())
 
 
-class Tables:
-    """Random next-token logits by context, for the target and the draft."""
-
-    def __init__(self, seed: int):
-        self.rng, self.rows = random.Random(seed), {}
-
-    def logits(self, kind: str, context: tuple[int, ...]) -> torch.Tensor:
-        if (kind, context) not in self.rows:
-            self.rows[kind, context] = torch.tensor([self.rng.gauss(0, 1.5) for _ in range(VOCAB)], dtype=torch.float64)
-        return self.rows[kind, context]
+def logits(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64).log()
 
 
-class TableDrafter:
-    def __init__(self, tables: Tables, context: list[int]):
-        self.tables, self.context = tables, context
-
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        return torch.stack(
-            [self.tables.logits("q", tuple(self.context + path_to(tree, node))).log_softmax(-1) for node in nodes]
-        )
+def two_draws(q: list[float], first: int, second: int) -> DraftTree:
+    tree = DraftTree.rooted(0)
+    tree.q_rows[0] = torch.tensor(q, dtype=torch.float64)
+    for token in (first, second):
+        tree.draw(0, token, q[token])
+    return tree
 
 
-def path_to(tree: DraftTree, node: int) -> list[int]:
-    tokens = []
-    while node > 0:
-        tokens.insert(0, tree.tokens[node])
-        node = tree.parents[node]
-    return tokens
+P = [0.2, 0.5, 0.3]
 
 
-def write(tables: Tables, sampling: Sampling, depth: int, rule) -> tuple[int, ...]:
-    """Rounds of drafting and deciding until LENGTH tokens are out; several rounds when drafts are rejected."""
-    context: list[int] = []
-    while len(context) < LENGTH:
-        tree = Chain(depth, 1, 2, "drawn").grow(TableDrafter(tables, context), 0, len(context), sampling, room=9)
-        logits = torch.stack([tables.logits("p", tuple(context + path_to(tree, node))) for node in range(len(tree))])
-        verdict = rule.decide(tree, logits, sampling, len(context))
-        context += [tree.tokens[node] for node in verdict.path] + [verdict.bonus]
-    return tuple(context[:LENGTH])
+def test_draws_without_replacement_are_tried_against_what_is_left():
+    """p - q = (-.4, .3, .1), so R = (0, .75, .25); D without token 0 is (0, .5, .5), so token 2 passes with .25 / .5."""
+    sampling = Scripted(temperature=1.0).answer(False, True)
+    tree = two_draws([0.6, 0.2, 0.2], 0, 2)
+    verdict = WithoutReplacement().decide(tree, logits(P, P, [0.1, 0.1, 0.8]), sampling, 5)
+    assert sampling.asked == pytest.approx([0.2 / 0.6, 0.5])
+    assert (verdict.path, verdict.bonus) == ([2], 2) and sampling.weights == [0.1, 0.1, 0.8]
 
 
-def law_of(tables: Tables, temperature: float, depth: int, rule) -> dict[tuple[int, ...], float]:
-    sampling, law, scripts = Branching(temperature=temperature), defaultdict(float), [[]]
-    while scripts:
-        sampling.start(scripts.pop())
-        law[write(tables, sampling, depth, rule)] += sampling.weight
-        scripts += sampling.open
-    return law
+def test_after_the_last_rejection_the_bonus_comes_from_the_residual():
+    sampling = Scripted(temperature=1.0).answer(False, False)
+    verdict = WithoutReplacement().decide(two_draws([0.6, 0.2, 0.2], 0, 2), logits(P, P, P), sampling, 5)
+    assert (verdict.path, verdict.bonus) == ([], 1) and sampling.weights == [0.0, 1.0, 0.0]
 
 
-def target_law(tables: Tables, temperature: float) -> dict[tuple[int, ...], float]:
-    laws = {(): 1.0}
-    for _ in range(LENGTH):
-        laws = {
-            (*context, token): weight * float(p)
-            for context, weight in laws.items()
-            for token, p in enumerate((tables.logits("p", context) / temperature).softmax(-1))
-        }
-    return laws
+def test_draws_with_replacement_are_tried_against_the_same_q_and_duplicates_count():
+    """After two rejections R = norm(max((0, .75, .25) - q, 0)), though both draws were one node."""
+    sampling = Scripted(temperature=1.0).answer(False, False)
+    tree = two_draws([0.6, 0.2, 0.2], 0, 0)
+    WithReplacement().decide(tree, logits(P, P), sampling, 5)
+    assert len(tree) == 2 and sampling.asked == pytest.approx([0.2 / 0.6, 0.0])
+    assert sampling.weights == [0.0, round(0.55 / 0.6, 6), round(0.05 / 0.6, 6)]
 
 
-def distance(a: dict, b: dict) -> float:
-    return sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in {*a, *b}) / 2
+@pytest.mark.parametrize("rule", [WithReplacement(), WithoutReplacement(), KSeq()])
+def test_where_p_is_q_nothing_is_rejected_and_rounding_falls_back_to_p(rule):
+    sampling = Scripted(temperature=1.0).answer(False, False)
+    tree = two_draws(P, 0, 2)
+    verdict = rule.decide(tree, logits(P, P, P), sampling, 5)
+    assert sampling.asked[0] == pytest.approx(1, abs=1e-5)
+    assert verdict.bonus in (0, 1, 2) and sum(sampling.weights) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("seed", range(4))
-def test_speculative_sampling_keeps_the_targets_joint_law(seed, depth):
-    tables = Tables(seed)
-    law = law_of(tables, 0.8, depth, Speculative())
-    assert abs(sum(law.values()) - 1) < 1e-9
-    assert distance(law, target_law(tables, 0.8)) < 1e-9
+@pytest.mark.parametrize("rule", [WithReplacement(), WithoutReplacement(), KSeq()])
+def test_a_draft_that_shares_no_token_with_the_target_is_always_rejected(rule):
+    tree = two_draws([0.0, 0.0, 1.0], 2, 2)
+    verdict = rule.decide(tree, logits([0.5, 0.5, 0.0], P), Sampling(temperature=1.0), 5)
+    assert verdict.path == [] and verdict.bonus in (0, 1)
 
 
-class BonusFromTarget(Speculative):
-    """The planted bug: on a rejection the bonus is drawn from p instead of from the residual."""
-
-    def decide(self, tree, logits, sampling, position):
-        class Deaf(type(sampling)):
-            def choose(self, weights, purpose, *key):
-                return super().choose(self.target if purpose == "residual" else weights, purpose, *key)
-
-        sampling.__class__, kept = Deaf, sampling.__class__
-        sampling.__dict__["target"] = sampling.probabilities(logits[0])
-        verdict = super().decide(tree, logits, sampling, position)
-        sampling.__class__ = kept
-        return verdict
+def test_the_independent_rule_takes_the_longest_path_and_seed_000s_residual():
+    tree = DraftTree.rooted(0)
+    for parent, token, q in ((0, 0, 0.6), (0, 1, 0.2), (2, 2, 0.5)):
+        tree.add(parent, token, q, q)
+    tree.q_rows[0] = torch.tensor([0.6, 0.2, 0.2], dtype=torch.float64)
+    sampling = Scripted(temperature=1.0).answer(True, True, True)
+    assert Independent().decide(tree, logits(P, P, P, P), sampling, 5).path == [2, 3]
+    assert sampling.asked == pytest.approx([0.2 / 0.6, 0.5 / 0.2, 0.3 / 0.5])
+    sampling = Scripted(temperature=1.0).answer(False, False)
+    assert Independent().decide(tree, logits(P, P, P, P), sampling, 5).path == []
+    assert sampling.weights == [0.0, 0.75, 0.25]
 
 
-def test_the_enumeration_sees_a_biased_bonus():
-    assert distance(law_of(Tables(0), 0.8, 1, BonusFromTarget()), target_law(Tables(0), 0.8)) > 0.01
+def test_typical_acceptance_takes_what_the_entropy_allows():
+    """At p = (.93, .05, .02) the limit is .09, at twenty equal tokens .3 / 20; of equally long paths the likelier wins."""
+    tree = DraftTree.rooted(0)
+    peaked, flat = [0.93, 0.05, 0.02] + [0.0] * 17, [0.05] * 20
+    tree.add(0, 1, 1, 1)
+    assert Typical().decide(tree, logits(peaked, flat), Sampling(temperature=1.0), 5).path == []
+    assert Typical().decide(tree, logits(flat, flat), Sampling(temperature=1.0), 5).path == [1]
+    tree.add(0, 0, 1, 1)
+    assert Typical().decide(tree, logits([0.6, 0.4] + [0.0] * 18, flat, flat), Sampling(temperature=1.0), 5).path == [2]
+    assert Typical().decide(tree, logits(peaked, flat, flat), Sampling(), 5).path == [2]
+
+
+def test_token_match_follows_the_targets_own_draws():
+    tree, sampling = DraftTree.rooted(0), Sampling(temperature=1.0, seed=2)
+    row = torch.zeros(4)
+    drawn = [sampling.draw(row[None], [position])[0] for position in (6, 7, 8)]
+    first = tree.add(0, drawn[0], 1, 1)
+    tree.add(0, (drawn[0] + 1) % 4, 1, 1)
+    second = tree.add(first, drawn[1], 1, 1)
+    verdict = TokenMatch().decide(tree, row.expand(4, 4), sampling, 5)
+    assert (verdict.path, verdict.bonus) == ([first, second], drawn[2])

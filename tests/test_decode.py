@@ -73,7 +73,7 @@ def test_greedy_decoding_is_that_of_generate(embedded):
 def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
     system = SYSTEMS[name]
     parts = system.build(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
-    target = Target(pair.target, pair.context + LARGEST_TREE)
+    target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
     sampling = Sampling(temperature=temperature)
     return list(decode(target, *parts, prompt, sampling, max_new_tokens, stop_ids, pair.context))
 

@@ -150,8 +150,10 @@ def test_a_net_survives_its_files_and_refuses_another_target(name, tmp_path):
 
 
 def test_a_pair_without_the_drafter_says_how_to_train_it():
+    pair = tiny_pair()
+    pair.learned.clear()
     with pytest.raises(ValueError, match=r"no trained eagle drafter\. Train one with `python -m engine.train eagle"):
-        DRAFTERS["eagle"](tiny_pair(), 64)
+        DRAFTERS["eagle"](pair, 64)
 
 
 def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):

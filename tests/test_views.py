@@ -13,7 +13,7 @@ import pytest
 from engine.trace import Step, Trace
 from engine.views import wire
 from engine.views.layout import layout
-from engine.views.sentence import quoted, sentence
+from engine.views.sentence import estimate, quoted, sentence
 
 ROOT = Path(__file__).parents[1]
 
@@ -134,6 +134,27 @@ def test_whitespace_does_not_vanish_in_quotes(text, shown):
     assert quoted(text) == shown
 
 
+# ---- the drafter's view
+
+
+def test_the_estimate_names_the_guess_that_drafter_and_target_saw_most_differently():
+    """Node 5 differs more, but the target never came to judge it."""
+    assert estimate(make_step()) == "The drafter gave “big” 40 %, the target 10 %."
+
+
+def test_without_a_guess_there_is_no_estimate():
+    assert estimate(one_node()) == "Nothing was guessed in this step."
+    assert estimate(make_step(verdicts=["root", *["unreached"] * 5])) == "Nothing was guessed in this step."
+
+
+@pytest.mark.parametrize(
+    ("q", "words"), [(1.0, "100 %"), (0.9999, "over 99 %"), (0.995, "over 99 %"), (0.0001, "under 1 %"), (0.0, "0 %")]
+)
+def test_rounding_claims_no_certainty(q, words):
+    step = make_step(q=[1.0, q, 0.3, 0.4, 0.5, 0.7], p=[1.0, 0.5, 0.3, 0.4, 0.5, 0.7])
+    assert estimate(step) == f"The drafter gave “a” {words}, the target 50 %."
+
+
 # ---- wire
 
 
@@ -223,6 +244,7 @@ def test_a_step_for_the_page_places_the_bonus_behind_the_path():
     step = wire.page_step(make_step(), 0.25)
     assert (step["t"], step["x"][-1], step["y"][-1]) == (0.25, 3, 1)
     assert step["bonus"] == {"token": 99, "text": " fox", "p": 0.5}
+    assert step["score"] == make_step().score and "“big”" in step["estimate"]
     assert len(step["x"]) == len(PARENTS) + 1
 
 

@@ -12,7 +12,7 @@ from engine.tree import DraftTree
 
 
 class TokenMatch:
-    proposal = "ranked"
+    proposal = "any"
     guarantee = "tokens"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:

@@ -4,12 +4,15 @@ from typing import Protocol
 
 import torch
 
+from engine.drafters.adapt import AdaptiveSpecBlockDrafter
 from engine.drafters.bigram import BigramDrafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
 from engine.drafters.medusa import MedusaDrafter
 from engine.drafters.model import ModelDrafter
 from engine.drafters.none import NoDrafter
+from engine.drafters.parallel import ParallelDrafter
+from engine.drafters.specblock import SpecBlockDrafter
 from engine.tree import DraftTree
 
 
@@ -40,4 +43,7 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "model": ModelDrafter,
     "medusa": MedusaDrafter,
     "eagle": EagleDrafter,
+    "parallel": ParallelDrafter,
+    "specblock": SpecBlockDrafter,
+    "specblock-adapt": AdaptiveSpecBlockDrafter,
 }

@@ -8,8 +8,10 @@ from transformers import PreTrainedModel
 from engine.nets.eagle import Eagle
 from engine.nets.layer import Net, NetConfig
 from engine.nets.medusa import Medusa
+from engine.nets.parallel import Parallel
+from engine.nets.specblock import SpecBlock
 
-NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle}
+NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
 
 def load_nets(folder: Path, target: PreTrainedModel) -> dict[str, Net]:

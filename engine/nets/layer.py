@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from engine.lean import pack
+
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
 
 
@@ -27,6 +29,25 @@ class NetConfig:
     vocab: int
     rope_theta: float = 10000.0
     own_vocab: int = 0
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, packed: torch.Tensor | None) -> torch.Tensor:
+    """`x [..., in]` times the transposed `weight [out, in]`, `[..., out]`; through its packed copy when no gradient is wanted."""
+    if packed is None or torch.is_grad_enabled():
+        return F.linear(x, weight)
+    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+class Linear(nn.Linear):
+    """A matrix without bias that `Net.pack` can lay out for serving."""
+
+    packed: torch.Tensor | None = None
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return product(x, self.weight, self.packed)
 
 
 class RMSNorm(nn.Module):
@@ -60,11 +81,11 @@ class Layer(nn.Module):
     def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None):
         super().__init__()
         self.heads, self.mlp = heads, mlp
-        self.qkv = nn.Linear(inputs or hidden, 3 * hidden, bias=False)
-        self.out = nn.Linear(hidden, hidden, bias=False)
+        self.qkv = Linear(inputs or hidden, 3 * hidden)
+        self.out = Linear(hidden, hidden)
         self.norm = RMSNorm(hidden)
-        self.gate_up = nn.Linear(hidden, 2 * mlp, bias=False)
-        self.down = nn.Linear(mlp, hidden, bias=False)
+        self.gate_up = Linear(hidden, 2 * mlp)
+        self.down = Linear(mlp, hidden)
         for matrix in (self.qkv, self.gate_up):
             nn.init.normal_(matrix.weight, std=0.02)
         for matrix in (self.out, self.down):
@@ -118,6 +139,19 @@ class Net(nn.Module):
         self.register_buffer("embedding", embedding.detach().float(), persistent=False)
         self.register_buffer("head", head.detach().float(), persistent=False)
 
+    packed_head: torch.Tensor | None = None
+
+    def pack(self) -> "Net":
+        """Copy the matrices into the layout that a CPU multiplies fastest (two to sixteen rows: about 1.7 times as fast). To be called
+        again after the weights have changed."""
+        if self.embedding.device.type == "cpu":
+            for module in [each for each in self.modules() if isinstance(each, Linear)]:
+                packed = pack(module.weight.detach())
+                module.packed = packed if packed.is_mkldnn else None
+            packed = pack(getattr(self, "unembed", self.head).detach())
+            self.packed_head = packed if packed.is_mkldnn else None
+        return self
+
     def save(self, folder: Path) -> None:
         """Write `config.json` and float16 `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,4 +175,4 @@ class Net(nn.Module):
             raise ValueError(
                 f"{folder} holds no {config.kind} drafter: {str(error).splitlines()[-1].strip()}"
             ) from error
-        return net.to(embedding.device).eval().requires_grad_(False)
+        return net.to(embedding.device).eval().requires_grad_(False).pack()

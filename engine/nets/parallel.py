@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product
 
 EPS = 1e-6
 
@@ -20,8 +20,8 @@ class Parallel(Net):
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
-        self.feat_proj = nn.Linear(FEATURES * hidden, hidden, bias=False)
-        self.in_proj = nn.Linear(2 * hidden, hidden, bias=False)
+        self.feat_proj = Linear(FEATURES * hidden, hidden)
+        self.in_proj = Linear(2 * hidden, hidden)
         self.mask_embed = nn.Parameter(torch.empty(hidden).normal_())
         self.shared_state = nn.Parameter(torch.empty(hidden).normal_())
         self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
@@ -55,4 +55,4 @@ class Parallel(Net):
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., V]` from states `[..., H]`, through the target's own final norm and head."""
-        return F.linear(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head)
+        return product(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head, self.packed_head)

@@ -2,13 +2,13 @@
 
 from engine.calibration import Calibration
 from engine.drafters import Drafter
-from engine.policies.ranking import favourites
+from engine.policies.ranking import favourites, most_probable
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 
 
 class Kary:
-    proposals = frozenset({"ranked"})
+    proposals = frozenset({"ranked", "top"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
@@ -18,7 +18,7 @@ class Kary:
                 f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
                 "Choose a smaller depth or width (depth 3 and width 2 make 15), or the system tree, which keeps to a node budget."
             )
-        self.depth, self.width = depth, width
+        self.depth, self.width, self.top = depth, width, proposal == "top"
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
@@ -26,7 +26,12 @@ class Kary:
             log_q = drafter.log_q(tree, frontier)
             if log_q is None:
                 break
-            rows = zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
+            if self.top:
+                ranking, q_rows = most_probable(log_q, self.width, sampling)
+                tree.q_rows.update(zip(frontier, q_rows, strict=True))
+            else:
+                ranking = favourites(log_q, position + level, self.width, sampling)
+            rows = zip(frontier, *ranking, strict=True)
             frontier = [
                 tree.add(node, token, tree.score[node] * score, probability)
                 for node, tokens, scores, q in rows

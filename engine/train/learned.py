@@ -14,13 +14,13 @@ from transformers import PreTrainedModel
 
 from engine.models import PAIRS, Checkpoint, checked_device, load_model, load_tokenizer_and_config
 from engine.nets import NetConfig
-from engine.train import eagle, medusa, parallel
+from engine.train import eagle, medusa, parallel, specblock
 from engine.train.data import Corpus, documents
 from engine.train.distill import own_text
 from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
 
-RECIPES = {"medusa": medusa, "parallel": parallel, "eagle": eagle}
+RECIPES = {"medusa": medusa, "parallel": parallel, "specblock": specblock, "eagle": eagle}
 REAL_SHARE = 0.25  # rows of the corpus among the target's own
 HELD_OUT_ROWS, OWN_BATCH = 96, 128
 

@@ -1,0 +1,30 @@
+"""Independent rule (seed 000): every node on its own with min(1, p/q), then the longest accepted path. Lossy: kept to show the bias.
+
+p/q is right for one token drawn from q. Here the tokens are the most probable ones, and several siblings try in turn, so likely tokens
+come out too often. At temperature 0 only the target's own token passes, and the output is the target's.
+"""
+
+import torch
+
+from engine.acceptance.verdict import Verdict
+from engine.acceptance.walk import residual
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Independent:
+    proposal = "top"
+    guarantee = "lossy"
+
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+        p = sampling.probabilities(logits.cpu())
+        reached = [0]
+        for node in range(1, len(tree)):
+            parent = tree.parents[node]
+            if parent in reached:
+                ratio = float(p[parent, tree.tokens[node]]) / tree.q[node]
+                if sampling.accept(ratio, "accept", position, node):
+                    reached.append(node)
+        last = max(reached, key=lambda node: tree.depth[node])
+        rest = residual(p[0], tree.q_rows[0].cpu(), p[0]) if last == 0 and 0 in tree.q_rows else p[last]
+        return Verdict(tree.path(last), sampling.choose(rest, "bonus", position, last))

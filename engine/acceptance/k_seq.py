@@ -1,0 +1,45 @@
+"""K-SEQ (SpecTr, Sun et al. 2023): k independent draws, each accepted with min(1, p / (rho q)) whatever became of the others.
+
+Along a path it goes on with the chains that share the accepted token: those are the draws behind it.
+"""
+
+import torch
+
+from engine.acceptance.walk import Walk
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+HALVINGS = 20
+
+
+class KSeq(Walk):
+    proposal = "with replacement"
+
+    def select(
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+    ) -> tuple[int | None, torch.Tensor]:
+        q, draws = tree.q_rows[node].cpu(), tree.draws[node]
+        rho = division_factor(p, q, len(draws))
+        for number, child in enumerate(draws):
+            token = tree.tokens[child]
+            if sampling.accept(float(p[token] / (rho * q[token])), "accept", position, node, number):
+                return child, p
+        common = torch.minimum(q, p / rho)
+        beta = float(common.sum())
+        if beta == 0:  # p and q share no token
+            return None, p
+        rest = (p - common * ((1 - max(0.0, 1 - beta) ** len(draws)) / beta)).clamp(min=0)
+        return None, rest if rest.sum() > 0 else p
+
+
+def division_factor(p: torch.Tensor, q: torch.Tensor, k: int) -> float:
+    """rho in [1, k] with 1 - (1 - beta)^k = rho beta, where beta = sum min(q, p / rho); found from above, where the rule is exact."""
+    low, high = 1.0, float(k)
+    for _ in range(HALVINGS if k > 1 else 0):
+        rho = (low + high) / 2
+        beta = float(torch.minimum(q, p / rho).sum())
+        if 1 - max(0.0, 1 - beta) ** k > rho * beta:
+            low = rho
+        else:
+            high = rho
+    return high

@@ -1,0 +1,60 @@
+"""Walk: from the root down, at every node one choice between what was drawn there and a token of the target's own.
+
+The papers' lossless rules differ only in that choice. They keep the target's distribution exactly, but not the very tokens that plain
+decoding draws with the same seed. Arithmetic is float32 or better.
+"""
+
+import torch
+
+from engine.acceptance.verdict import Verdict
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Walk:
+    guarantee = "law"
+
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+        path, node = [], 0
+        while True:
+            p = sampling.probabilities(logits[node].cpu())
+            child, rest = self.select(tree, node, p, sampling, position) if node in tree.draws else (None, p)
+            if child is None:
+                return Verdict(path, sampling.choose(rest, "bonus", position, node))
+            path.append(child)
+            node = child
+
+    def select(
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+    ) -> tuple[int | None, torch.Tensor]:
+        """The accepted child of `node`, or None and the weights `[V]` that the bonus is drawn from then. `p [V]` is the target's."""
+        raise NotImplementedError
+
+
+class Rounds(Walk):
+    """Multi-round speculative sampling: one draw after another is accepted with min(1, R / D), where R starts as p and becomes the
+    residual norm(max(R - D, 0)) after each rejection, and D is what the next draw comes from."""
+
+    def select(
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+    ) -> tuple[int | None, torch.Tensor]:
+        r, d = p, tree.q_rows[node].cpu()
+        for number, child in enumerate(tree.draws[node]):
+            token = tree.tokens[child]
+            if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
+                return child, r
+            r, d = residual(r, d, p), self.next_law(d, token)
+            if d is None:
+                break
+        return None, r
+
+    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:
+        """What the draw after `token` came from, when `token` came from `d [V]`; None when that has no mass left."""
+        raise NotImplementedError
+
+
+def residual(r: torch.Tensor, d: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """norm(max(r - d, 0)); `p` where that is zero everywhere, which only rounding can bring about."""
+    rest = (r - d).clamp(min=0)
+    total = rest.sum()
+    return rest / total if total > 0 else p

@@ -1,0 +1,12 @@
+"""Multi-round rule for independent draws: every draw of a node comes from the same q (SpecInfer, Miao et al. 2024)."""
+
+import torch
+
+from engine.acceptance.walk import Rounds
+
+
+class WithReplacement(Rounds):
+    proposal = "with replacement"
+
+    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor:
+        return d

@@ -1,0 +1,15 @@
+"""Multi-round rule for draws without replacement (Sequoia, Chen et al. 2024; DySpec, Algorithm 3, with u ~ U(0, 1) for its N(0, 1))."""
+
+import torch
+
+from engine.acceptance.walk import Rounds
+
+
+class WithoutReplacement(Rounds):
+    proposal = "without replacement"
+
+    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:
+        d = d.clone()
+        d[token] = 0
+        total = d.sum()
+        return d / total if total > 0 else None

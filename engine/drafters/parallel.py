@@ -1,0 +1,65 @@
+"""Parallel-tree drafter (seed 002): one forward a round answers every depth. All nodes of a depth get the same guess.
+
+Invariant: between rounds the cache holds the rows of stream entries made of the target's true features, up to the token before
+`pending`'s first; the slots' rows are never kept.
+"""
+
+import torch
+
+from engine.cache import KVCache
+from engine.models import LoadedPair
+from engine.nets.parallel import Parallel
+from engine.tree import DraftTree
+
+
+class ParallelDrafter:
+    reads_features = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when no parallel drafter was trained for the pair's target."""
+        self.net: Parallel = pair.net("parallel")
+        config, device = self.net.config, self.net.embedding.device
+        width, room = config.hidden // config.heads, capacity + config.depth
+        self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
+        self.forwards = 0
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
+        if len(prompt) == 1:
+            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        if len(features) > 1:  # all but the root's entry, which the first round writes together with its slots
+            self.forward(prompt[self.first : -1], features[:-1], slots=0)
+        self.pending, self.features = prompt[-1:], features[-1:]
+        self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
+
+    @torch.inference_mode()
+    def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor:
+        """States `[1 + slots, H]` of the last of these stream entries, whose rows are kept, and of its first slots."""
+        net, rows, count = self.net, self.cache.rows, len(tokens) + slots
+        self.cache.room_for(count)
+        device = features.device
+        x = net.stream(torch.tensor(tokens, device=device), features)
+        if slots:
+            x = torch.cat([x, net.slot().expand(slots, -1)])
+        mask = torch.zeros(count, rows + count, device=device)
+        mask[:, rows:] = torch.full((count, count), -torch.inf, device=device).triu_(1)
+        positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
+        x = net(x[None], positions, mask, self.cache.kv, rows)[0]
+        self.cache.keep(list(range(len(tokens))))
+        return x[len(tokens) - 1 :]
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """None where a node stands deeper than the net was trained for."""
+        depths = [tree.depth[node] for node in nodes]
+        if max(depths) >= self.net.config.depth:
+            return None
+        if self.levels is None:
+            states = self.forward(self.pending, self.features, self.net.config.depth - 1)
+            self.levels = self.net.logits(states).log_softmax(-1)
+            self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
+        return self.levels[depths]
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
+        self.features = torch.cat([self.features, features[[0, *path]]])
+        self.levels = None

@@ -1,0 +1,153 @@
+"""SpecBlock drafter (seed 003): a forward drafts a block of K dependent positions; further blocks go on from any of its nodes.
+
+The first block of a round starts at the root. A node at offset c of a block (its position c - 1 predicted the node) is answered by
+position c; at offset K, or where a policy asks for it, a new block starts from the drafter's own state there. A level's new blocks take
+one forward.
+
+Invariant: between rounds the cache holds the rows of stream entries made of the target's true features, up to the token before
+`pending`'s first. What was drafted is thrown away.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.cache import KVCache
+from engine.models import LoadedPair
+from engine.nets.specblock import SpecBlock
+from engine.tree import LARGEST_TREE, DraftTree
+
+
+@dataclass(eq=False)
+class Block:
+    """`states [K, H]`, `log_q [K, V]`; the cache `columns` on its path in the blocks before, and its `own`, one a position (None where
+    that is the stream's). `buckets`, one a position, are filled in when they are asked for."""
+
+    states: torch.Tensor
+    log_q: torch.Tensor
+    columns: list[int]
+    own: list[int | None]
+    buckets: list[int] | None = None
+
+
+class SpecBlockDrafter:
+    reads_features = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
+        self.net: SpecBlock = pair.net("specblock")
+        config, device = self.net.config, self.net.embedding.device
+        self.depth = config.depth
+        width, room = config.hidden // config.heads, capacity + LARGEST_TREE * self.depth
+        self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
+        self.forwards = 0
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
+        if len(prompt) == 1:
+            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        if len(features) > 1:  # all but the root's entry, which the first round writes together with its block
+            self.read(prompt[self.first : -1], features[:-1], block=False)
+        self.pending, self.features = prompt[-1:], features[-1:]
+        self.stream = self.cache.rows
+        self.forget()
+
+    def forget(self) -> None:
+        """No blocks: a round begins."""
+        self.places: dict[int, tuple[Block, int]] = {}  # by node key: the block and the position that answer it
+
+    @torch.inference_mode()
+    def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> torch.Tensor:
+        """States `[K, H]` of the block at the last of these stream entries (`[1, H]` without a block); the entries' rows are kept."""
+        net, rows, device = self.net, self.cache.rows, features.device
+        condition, ids = net.condition(features), torch.tensor(tokens, device=device)
+        x = net.entering(condition, ids, slice(0, 1))[:, 0]
+        if block:
+            x = torch.cat([x, net.entering(condition[-1], ids[-1], slice(1, None))])
+        count, slots = len(x), len(x) - len(tokens)
+        self.cache.room_for(count)
+        mask = torch.zeros(count, rows + count, device=device)
+        mask[:, rows:] = torch.full((count, count), -torch.inf, device=device).triu_(1)
+        before = torch.arange(count, device=device)
+        before[count - slots :] -= 1
+        positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
+        states = net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0]
+        self.cache.rows += count
+        return states[len(tokens) - 1 :]
+
+    @torch.inference_mode()
+    def open_first(self) -> None:
+        """The root's block, after the entries that were committed since the last round."""
+        states = self.read(self.pending, self.features, block=True)
+        self.stream = self.cache.rows - (self.depth - 1)
+        own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
+        self.places[0] = Block(states, self.net.logits(states).log_softmax(-1), [], own), 0
+        self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
+
+    @torch.inference_mode()
+    def restart(self, tree: DraftTree, nodes: list[int]) -> None:
+        """Start new blocks at these nodes, in one forward; from now on they are answered by their own block. Not for the root."""
+        net, count, rows, device = self.net, self.depth, self.cache.rows, self.net.embedding.device
+        self.cache.room_for(len(nodes) * count)
+        mask = torch.full((len(nodes) * count, rows + len(nodes) * count), -torch.inf)
+        mask[:, : self.stream] = 0
+        triangle = torch.full((count, count), -torch.inf).triu_(1)
+        conditions, starts = [], []
+        for number, node in enumerate(nodes):
+            block, offset = self.place(tree, node)
+            seen = block.columns + [column for column in block.own[:offset] if column is not None]
+            at = slice(number * count, (number + 1) * count)
+            mask[at, seen] = 0
+            mask[at, rows + at.start : rows + at.stop] = triangle
+            conditions.append(block.states[offset - 1])
+            starts.append((seen, list(range(rows + at.start, rows + at.stop))))
+        tokens = torch.tensor([tree.tokens[node] for node in nodes], device=device)
+        x = net.entering(torch.stack(conditions), tokens).flatten(0, 1)
+        index = torch.arange(len(x), device=device)
+        before = torch.where(index % count == 0, index, index - 1)
+        root = self.first + self.stream - 1
+        positions = torch.tensor([root + tree.depth[node] + k for node in nodes for k in range(count)], device=device)
+        states = net(x[None], before, positions, mask.to(device), kv=self.cache.kv, rows=rows)[0]
+        log_q = net.logits(states).log_softmax(-1)
+        self.cache.rows += len(x)
+        self.forwards += 1
+        parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
+        for node, (seen, own), own_states, own_log_q in parts:
+            self.places[tree.keys[node]] = Block(own_states, own_log_q, seen, own), 0
+
+    def place(self, tree: DraftTree, node: int) -> tuple[Block, int]:
+        """The block that the node belongs to and its offset there, 0 for a block's own token, up to K."""
+        key = tree.keys[node]
+        if key not in self.places:
+            block, offset = self.place(tree, tree.parents[node])
+            self.places[key] = block, offset + 1
+        return self.places[key]
+
+    def answering(self, tree: DraftTree, nodes: list[int]) -> list[tuple[Block, int]]:
+        """The block and position that speak about the token after each node, with new blocks where old ones end."""
+        if 0 not in self.places:
+            self.open_first()
+        ended = [node for node in nodes if self.place(tree, node)[1] == self.depth]
+        if ended:
+            self.restart(tree, ended)
+        return [self.place(tree, node) for node in nodes]
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        return torch.stack([block.log_q[offset] for block, offset in self.answering(tree, nodes)])
+
+    @torch.inference_mode()
+    def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
+        """The rank head's word on the token after each node: 0 for the drafter's favourite, then ranks 2-4, 5-10 and beyond."""
+        found = self.answering(tree, nodes)
+        asked = list({id(block): block for block, _ in self.places.values() if block.buckets is None}.values())
+        if asked:
+            states, log_q = torch.stack([each.states for each in asked]), torch.stack([each.log_q for each in asked])
+            for block, said in zip(asked, self.net.ranks(states, log_q).argmax(-1).tolist(), strict=True):
+                block.buckets = said
+        return [block.buckets[offset] for block, offset in found]
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.cache.rows = self.stream
+        self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
+        self.features = torch.cat([self.features, features[[0, *path]]])
+        self.forget()

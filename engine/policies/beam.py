@@ -1,0 +1,40 @@
+"""Beam policy: at each depth the top candidates attach to every surviving parent, and the beam is pruned to the best by joint
+probability (the parallel-tree drafter, seed 002).
+
+The tree holds what survived on every level, within the node budget. One question to the drafter per level, which a drafter that
+guesses all depths at once answers from one forward.
+"""
+
+import heapq
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.ranking import favourites
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Beam:
+    proposals = frozenset({"ranked"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""
+        self.width = width
+        levels = min(depth, nodes - 1)
+        share, extra = divmod(nodes - 1, levels)
+        self.beams = [min(width, share + (level < extra)) for level in range(levels)]
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), [0]
+        for level, beam in enumerate(self.beams[: max(0, room)], 1):
+            log_q = drafter.log_q(tree, frontier)
+            if log_q is None:
+                break
+            candidates = [
+                (tree.score[node] * score, -rank, node, token, q)
+                for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
+                for rank, (token, score, q) in enumerate(zip(*row, strict=True))
+            ]
+            survivors = heapq.nlargest(beam, candidates)
+            frontier = [tree.add(node, token, score, q) for score, _, node, token, q in survivors]
+        return tree

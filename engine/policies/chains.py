@@ -1,0 +1,32 @@
+"""Chains policy: k independent chains from the root, merged where they begin alike (SpecTr, Sun et al. 2023).
+
+Chains that pass through the same tokens share nodes, and the tree remembers how many they are. One draft forward per level.
+"""
+
+from collections import Counter
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.drawing import ask
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Chains:
+    proposals = frozenset({"with replacement"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        """As many chains of full depth as the node budget allows, at most `width`; a shorter one where not even one fits."""
+        self.depth = min(depth, nodes - 1)
+        self.chains = min(width, (nodes - 1) // self.depth)
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, passing = DraftTree.rooted(root), {0: self.chains}
+        for level in range(1, min(self.depth, room) + 1):
+            frontier = list(passing)
+            q = ask(drafter, tree, frontier, sampling)
+            if q is None:
+                break
+            rows = sampling.repeated(q, list(passing.values()), "draft", position, level)
+            passing = Counter(tree.draw(node, *draw) for node, row in zip(frontier, rows, strict=True) for draw in row)
+        return tree

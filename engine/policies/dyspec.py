@@ -1,0 +1,43 @@
+"""DySpec policy: a budget of draws, each spent where it is most likely to be accepted (DySpec, Algorithm 1, seed 004).
+
+The estimate is the draft's own: behind a node of value v, a child drawn with probability q is worth v * q, and the next draw there
+v * (1 - what was drawn there). The heap decides whether to draw next; what was drawn stays. One draft forward for every node that
+gets children.
+"""
+
+import heapq
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.drawing import ask
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class DySpec:
+    proposals = frozenset({"without replacement"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        self.depth, self.width, self.nodes = depth, width, nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, deepest = DraftTree.rooted(root), min(self.depth, room)
+        heap = [(-1.0, 0)] if deepest > 0 else []  # the value of the next draw behind a node, negative; the node
+        undrawn, left = {}, {}
+        while heap and len(tree) < self.nodes:
+            _, node = heapq.heappop(heap)
+            if node not in undrawn:
+                q = ask(drafter, tree, [node], sampling)
+                if q is None:
+                    continue
+                [undrawn[node]], left[node] = sampling.distinct(q, self.width, "draft", position, node), 1.0
+            draw = next(undrawn[node], None)
+            if draw is None:
+                continue
+            child = tree.draw(node, *draw)
+            left[node] -= tree.q[child]
+            if left[node] > 0:
+                heapq.heappush(heap, (-tree.score[node] * left[node], node))
+            if tree.depth[child] < deepest:
+                heapq.heappush(heap, (-tree.score[child], child))
+        return tree

@@ -1,0 +1,44 @@
+"""DySpec's threshold form: level by level, draw wherever the next draw is worth at least t (DySpec, Algorithm 2, seed 004).
+
+A budget of n nodes gives t = 1 / n. Within a level the most valuable draw comes first, so that the budget ends the drawing, not the
+keeping. One draft forward per level.
+"""
+
+import heapq
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.drawing import ask
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class DySpecThreshold:
+    proposals = frozenset({"without replacement"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        self.depth, self.width, self.nodes, self.threshold = depth, width, nodes, 1 / nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), [0]
+        for level in range(1, min(self.depth, room) + 1):
+            q = ask(drafter, tree, frontier, sampling) if frontier and len(tree) < self.nodes else None
+            if q is None:
+                break
+            rows = sampling.distinct(q, self.width, "draft", position, level)
+            undrawn = dict(zip(frontier, rows, strict=True))
+            heap = [
+                (-tree.score[node], node) for node in frontier
+            ]  # the value of the next draw behind a node, negative
+            heapq.heapify(heap)
+            frontier = []
+            while heap and -heap[0][0] >= self.threshold and len(tree) < self.nodes:
+                value, node = heapq.heappop(heap)
+                draw = next(undrawn[node], None)
+                if draw is None:
+                    continue
+                child = tree.draw(node, *draw)
+                heapq.heappush(heap, (value + tree.score[child], node))
+                if tree.score[child] >= self.threshold:
+                    frontier.append(child)
+        return tree

@@ -1,0 +1,85 @@
+"""Rank-guided policy (SpecBlock, seed 003): a rank head says at each position how many guesses to attach and where to draft on.
+
+In a block, every position of the favourites' chain gets as many siblings as its bucket asks for. Then new blocks start, one forward
+for all of them: at the chain's end always, and, which is our own choice, at the most probable siblings from positions where the head
+does not trust the favourite. A start that the node budget would cut off anyway is left out. A depth of up to K costs one forward, up to
+2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
+"""
+
+import heapq
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.ranking import favourites
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+WIDTHS = (2, 4, 6, 4)  # guesses at a position by bucket: rank 1, 2-4, 5-10, beyond
+MOST_BLOCKS = 3
+LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
+
+
+class RankGuided:
+    proposals = frozenset({"ranked"})
+    needs = "rank head"
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        """`width` caps the guesses at a position and the number of new blocks in a forward."""
+        self.depth, self.width, self.nodes = depth, width, nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        """Raises `ValueError` for a drafter without a rank head."""
+        if not hasattr(drafter, "buckets"):
+            raise ValueError(
+                "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
+                "Choose one of them, or the policy best_first with this drafter."
+            )
+        tree, starts, limit = DraftTree.rooted(root), [0], min(self.depth, room)
+        for number in range(min(MOST_BLOCKS, -(-limit // drafter.depth))):
+            if number:
+                drafter.restart(tree, starts)
+            ends, doubtful = [], []
+            for start in starts:
+                end = self.grow_block(tree, drafter, start, limit, position, sampling, doubtful)
+                ends += [end] if tree.depth[end] < limit else []
+            starts = self.scheduled(tree, ends, doubtful, limit)
+            if not starts:
+                break
+        return tree.kept([0, *sorted(self.best(tree))])
+
+    def grow_block(
+        self,
+        tree: DraftTree,
+        drafter: Drafter,
+        node: int,
+        limit: int,
+        position: int,
+        sampling: Sampling,
+        doubtful: list,
+    ) -> int:
+        """Attach a block's guesses below `node`; siblings of a doubtful favourite are noted. Returns the end of the chain."""
+        for _ in range(min(drafter.depth, limit - tree.depth[node])):
+            [bucket] = drafter.buckets(tree, [node])
+            width = min(WIDTHS[bucket], self.width)
+            ranking = favourites(drafter.log_q(tree, [node]), position + tree.depth[node] + 1, width, sampling)
+            parent, first = node, len(tree)
+            for token, score, q in zip(*(row[0] for row in ranking), strict=True):
+                if tree.score[parent] * score >= LEAST_SCORE:
+                    tree.add(parent, token, tree.score[parent] * score, q)
+            if len(tree) == first:
+                break
+            node = first
+            doubtful += range(first + 1, len(tree)) if bucket else ()
+        return node
+
+    def best(self, tree: DraftTree) -> list[int]:
+        """The nodes within the budget, the root aside; ties go to the earlier node, so that ancestors come with them."""
+        return heapq.nlargest(self.nodes - 1, range(1, len(tree)), key=lambda node: (tree.score[node], -node))
+
+    def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:
+        """Where the next blocks start: of the nodes that the budget keeps, the chains' ends and the best doubtful siblings."""
+        kept = set(self.best(tree))
+        ends = [node for node in ends if node in kept]
+        others = [node for node in doubtful if node in kept and tree.depth[node] < limit]
+        others = heapq.nlargest(max(0, self.width - len(ends)), others, key=lambda node: (tree.score[node], -node))
+        return sorted(ends[: self.width] + others)

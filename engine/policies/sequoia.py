@@ -1,0 +1,60 @@
+"""Sequoia policy: one static tree, the best for a measured acceptance vector (Sequoia, Chen et al. 2024), filled with draws without
+replacement.
+
+A node budget below `OPEN_BUDGET` is used up. With `OPEN_BUDGET` the policy takes the number of nodes and of levels, within the limits
+of depth and width, that promise the most tokens a second by the pair's measured cost curve. One draft forward per level.
+"""
+
+from functools import cache
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.drawing import ask
+from engine.policies.static import BestTrees
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+OPEN_BUDGET = 64
+UNMEASURED_BUDGET = 16  # nodes where no cost curve says better
+TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
+
+
+class Sequoia:
+    proposals = frozenset({"without replacement"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        measured = calibration if calibration and calibration.acceptance else TYPICAL
+        trees = best_trees(tuple(measured.acceptance[:width]), nodes, depth)
+        if nodes < OPEN_BUDGET:
+            self.shape = trees.shape(nodes, depth)
+        elif measured.verify_ms:
+            self.shape = trees.shape(*fastest(trees, measured))
+        else:
+            self.shape = trees.shape(min(nodes, UNMEASURED_BUDGET), depth)
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), {0: self.shape}
+        for level in range(1, room + 1):
+            frontier = {node: children for node, children in frontier.items() if children}
+            q = ask(drafter, tree, list(frontier), sampling) if frontier else None
+            if q is None:
+                break
+            rows = sampling.distinct(q, max(map(len, frontier.values())), "draft", position, level)
+            frontier = {
+                tree.draw(node, *draw): grandchildren
+                for (node, children), draws in zip(frontier.items(), rows, strict=True)
+                for grandchildren, draw in zip(children, draws, strict=False)
+            }
+        return tree
+
+
+best_trees = cache(BestTrees)
+
+
+def fastest(trees: BestTrees, measured: Calibration) -> tuple[int, int]:
+    """The nodes and levels with the most expected tokens a second."""
+    sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
+    return max(
+        sizes,
+        key=lambda size: trees.expected(*size) / (measured.verify_at(size[0]) + size[1] * measured.draft_ms),
+    )

@@ -1,0 +1,45 @@
+"""Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024).
+
+Draws of the same token share a node, and the tree remembers how often it was drawn. One draft forward per level.
+"""
+
+from math import prod
+
+from engine.calibration import Calibration
+from engine.drafters import Drafter
+from engine.policies.drawing import ask
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Widths:
+    proposals = frozenset({"with replacement"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        self.widths = narrowing(depth, width, nodes)
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), [0]
+        for level, width in enumerate(self.widths[: max(0, room)], 1):
+            q = ask(drafter, tree, frontier, sampling)
+            if q is None:
+                break
+            rows = sampling.repeated(q, [width] * len(frontier), "draft", position, level)
+            found = [tree.draw(node, *draw) for node, draws in zip(frontier, rows, strict=True) for draw in draws]
+            frontier = list(dict.fromkeys(found))
+        return tree
+
+
+def narrowing(depth: int, width: int, nodes: int) -> list[int]:
+    """Widths by level whose full tree keeps to `nodes`: a chain of `depth` that is widened from the root on, no level beyond the one
+    above it. Depth 4, width 4 and 16 nodes give [2, 2, 1, 1]."""
+    widths = [1] * min(depth, nodes - 1)
+    widened = True
+    while widened:
+        widened = False
+        for level in range(len(widths)):
+            wider = [*widths[:level], widths[level] + 1, *widths[level + 1 :]]
+            size = sum(prod(wider[:levels]) for levels in range(len(wider) + 1))
+            if wider[level] <= (wider[level - 1] if level else width) and size <= nodes:
+                widths, widened = wider, True
+    return widths

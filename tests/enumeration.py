@@ -1,0 +1,146 @@
+"""Exact output laws: every random outcome of drafting and deciding, through the real policies and rules, in float64.
+
+Tables of random next-token logits stand for the models. A law over `length` tokens is composed round by round, with the room that
+decode leaves each round. That is right because no two rounds share randomness: every key must name its round's position, and no key
+may be drawn twice in a round; both are checked at every draw.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+
+import torch
+
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+Law = dict[tuple[int, ...], float]
+
+
+class Branching(Sampling):
+    """Follows a script of decisions; behind its end takes the first possible one and notes the others."""
+
+    def start(self, script: list[int], position: int | None) -> None:
+        self.__dict__.update(script=script, position=position, taken=[], weight=1.0, open=[], keys=set())
+
+    def decide(self, weights: list[float]) -> int:
+        at, total = len(self.taken), sum(weights)
+        options = [index for index, weight in enumerate(weights) if weight > 0]
+        if at < len(self.script):
+            choice = self.script[at]
+        else:
+            choice = options[0]
+            self.open.extend([*self.taken, other] for other in options[1:])
+        self.taken.append(choice)
+        self.__dict__["weight"] *= weights[choice] / total
+        return choice
+
+    def note(self, key: tuple) -> None:
+        assert key not in self.keys and self.position in (None, key[1]), key
+        self.keys.add(key)
+
+    def choose(self, weights: torch.Tensor, *key) -> int:
+        self.note(key)
+        return self.decide(weights.tolist())
+
+    def accept(self, probability: float, *key) -> bool:
+        self.note(key)
+        probability = min(1.0, probability)
+        return bool(self.decide([1 - probability, probability]))
+
+    def repeated(self, q: torch.Tensor, counts: list[int], *key) -> list[list[tuple[int, float]]]:
+        self.note(key)
+        rows = zip(q.tolist(), counts, strict=True)
+        return [[(token, row[token]) for token in (self.decide(row) for _ in range(count))] for row, count in rows]
+
+    def distinct(self, q: torch.Tensor, most: int, *key) -> list[Iterator[tuple[int, float]]]:
+        self.note(key)
+        return [self.successive(row, most) for row in q.tolist()]
+
+    def successive(self, row: list[float], most: int) -> Iterator[tuple[int, float]]:
+        left = row[:]
+        for _ in range(most):
+            if sum(left) <= 0:
+                return
+            token = self.decide(left)
+            left[token] = 0.0
+            yield token, row[token]
+
+
+class Tables:
+    """Random next-token logits by context, for the target ("p") and the draft ("q")."""
+
+    def __init__(self, seed: int, vocab: int = 3):
+        self.seed, self.vocab, self.rows = seed, vocab, {}
+
+    def logits(self, kind: str, context: tuple[int, ...]) -> torch.Tensor:
+        if (kind, context) not in self.rows:
+            rng = random.Random(f"{self.seed} {kind} {context}")
+            self.rows[kind, context] = torch.tensor([rng.gauss(0, 1.5) for _ in range(self.vocab)], dtype=torch.float64)
+        return self.rows[kind, context]
+
+    def verify(self, tree: DraftTree, context: tuple[int, ...]) -> torch.Tensor:
+        return torch.stack([self.logits("p", (*context, *tokens_to(tree, node))) for node in range(len(tree))])
+
+
+class TableDrafter:
+    def __init__(self, tables: Tables, context: tuple[int, ...]):
+        self.tables, self.context = tables, context
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        rows = [self.tables.logits("q", (*self.context, *tokens_to(tree, node))) for node in nodes]
+        return torch.stack(rows).log_softmax(-1)
+
+
+def tokens_to(tree: DraftTree, node: int) -> list[int]:
+    return [tree.tokens[each] for each in tree.path(node)]
+
+
+def one_round(tables: Tables, context: tuple[int, ...], policy, rule, sampling: Sampling, room: int) -> tuple[int, ...]:
+    """The context behind one real round of drafting and deciding."""
+    tree = policy.grow(TableDrafter(tables, context), 0, len(context), sampling, room)
+    verdict = rule.decide(tree, tables.verify(tree, context), sampling, len(context))
+    return (*context, *(tree.tokens[node] for node in verdict.path), verdict.bonus)
+
+
+def law_of(tables: Tables, policy, rule, temperature: float, length: int, sampling: type[Branching] = Branching) -> Law:
+    """The law of the first `length` tokens, composed of the laws of single rounds."""
+    law, rounds = defaultdict(float, {(): 1.0}), sampling(temperature=temperature)
+    for written in range(length):
+        for context in [context for context in law if len(context) == written]:
+            reached, scripts = law.pop(context), [[]]
+            while scripts:
+                rounds.start(scripts.pop(), position=written)
+                law[one_round(tables, context, policy, rule, rounds, length - written - 1)] += reached * rounds.weight
+                scripts += rounds.open
+    return law
+
+
+def joint_law_of(tables: Tables, policy, rule, temperature: float, length: int, sampling: type[Branching]) -> Law:
+    """The same over whole texts at once, so that rounds may share randomness."""
+    law, rounds, scripts = defaultdict(float), sampling(temperature=temperature), [[]]
+    while scripts:
+        rounds.start(scripts.pop(), position=None)
+        context: tuple[int, ...] = ()
+        while len(context) < length:
+            context = one_round(tables, context, policy, rule, rounds, length - len(context) - 1)
+        law[context] += rounds.weight
+        scripts += rounds.open
+    return law
+
+
+def target_law(tables: Tables, temperature: float, length: int) -> Law:
+    laws: Law = {(): 1.0}
+    sampling = Sampling(temperature=temperature)
+    for _ in range(length):
+        laws = {
+            (*context, token): weight * p
+            for context, weight in laws.items()
+            for token, p in enumerate(sampling.probabilities(tables.logits("p", context)).tolist())
+        }
+    return laws
+
+
+def distance(a: Law, b: Law) -> float:
+    """Total variation."""
+    return sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in {*a, *b}) / 2

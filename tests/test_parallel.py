@@ -1,0 +1,150 @@
+"""The parallel-tree drafter: its mask, its segments' gradients, and that serving computes what training computed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import tiny_llama, tiny_pair
+
+from engine.drafters.parallel import ParallelDrafter
+from engine.nets import NetConfig, load_nets
+from engine.target import Target
+from engine.train import parallel
+from engine.train.features import Batch, observe
+from engine.train.loop import optimizers_for
+from engine.tree import DraftTree
+
+DEPTH = 4
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_llama(0)
+
+
+@pytest.fixture(scope="module")
+def net(target):
+    torch.manual_seed(0)
+    return parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, DEPTH, 256)).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def batch(target):
+    ids = torch.randint(0, 256, (3, 40), generator=torch.Generator().manual_seed(1))
+    return observe(target, ids).to("cpu")
+
+
+def test_slicing_the_mask_equals_building_it():
+    for stream, anchors in ((9, 9), (9, 4), (3, 1)):
+        view = parallel.mask_of(stream, anchors, DEPTH, longest=12)
+        assert view.untyped_storage().data_ptr() == parallel.whole_mask(12, DEPTH).untyped_storage().data_ptr()
+        entries = [(a, 0) for a in range(stream)]
+        entries += [(a, s) for a in range(stream - 1, stream - anchors - 1, -1) for s in range(1, DEPTH)]
+        naive = [[(e == 0 and b <= a) or (e > 0 and a == b and e <= s) for b, e in entries] for a, s in entries]
+        assert view.tolist() == naive
+
+
+def test_segments_add_up_to_the_whole_gradient(target, batch):
+    """In float64. Anchors cut anywhere, one segment to a part for each anchor."""
+    torch.manual_seed(0)
+    net = parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, DEPTH, 256)).double()
+    exact = Batch(batch.ids, batch.features.double(), batch.tokens, batch.p.double())
+    found = {}
+    for segments in (1, 2, 3, 12):
+        net.zero_grad(set_to_none=True)
+        loss = parallel.loss(net, exact, step=3, segments=segments, anchors=12)
+        loss.backward()
+        found[segments] = [float(loss.detach()), *(each.grad.clone() for each in net.parameters())]
+    for segments in (2, 3, 12):
+        assert found[segments][0] == pytest.approx(found[1][0], rel=1e-12)
+        for part, whole in zip(found[segments][1:], found[1][1:], strict=True):
+            assert torch.linalg.norm(part - whole) <= 1e-9 * torch.linalg.norm(whole)
+
+
+def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
+    """Whatever is written after anchor 10 (the token at place 11) leaves anchors 0..10 and their slots as they were."""
+    later = Batch(batch.ids.clone(), batch.features.clone(), batch.tokens, batch.p)
+    later.ids[:, 12:] = (later.ids[:, 12:] + 7) % 256
+    later.features[:, 11:] += 1.0
+    one, other = (parallel.states(net, each, 0, 20) for each in (batch, later))
+    assert torch.allclose(one[0][:, :11], other[0][:, :11], atol=1e-6)
+    assert torch.allclose(one[1][:, :11], other[1][:, :11], atol=1e-6)
+    assert not torch.allclose(one[0][:, 11], other[0][:, 11], atol=1e-3)
+    assert not torch.allclose(one[1][:, 11], other[1][:, 11], atol=1e-3)
+
+
+def test_training_lowers_the_loss_at_every_depth(target, batch):
+    torch.manual_seed(0)
+    net = parallel.build(target, NetConfig("parallel", 64, 2, 128, 1, DEPTH, 256))
+    before = parallel.validate(net, [batch])
+    optimizers = optimizers_for(net, 0.01)
+    for step in range(60):
+        parallel.loss(net, batch, step).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    after = parallel.validate(net, [batch])
+    assert all(after[f"depth {d} top1"] > before[f"depth {d} top1"] + 0.1 for d in range(1, DEPTH + 1))
+
+
+def rounds(pair, drafter, prompt: list[int], count: int = 5):
+    """Rounds with a tree of two branches, of which the target takes one to two nodes; yields the text up to every root."""
+    target, text = Target(pair.target, 120, features=True), list(prompt)
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    for number in range(count):
+        tree = DraftTree.rooted(text[-1])
+        for parent in (0, 0, 1, 2):
+            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
+        yield text, tree
+        _, features = target.verify(tree)
+        path, bonus = [[], [2], [1, 3], [2, 4], [1]][number], (31 * number) % 256
+        target.commit(path)
+        drafter.commit(tree, path, bonus, features)
+        text += [tree.tokens[node] for node in path] + [bonus]
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_serving_computes_what_training_computed(target, net, length):
+    """Every round's rows are the training forward's at the anchor that is the root; a round without a question changes nothing."""
+    pair = replace(tiny_pair(), learned={"parallel": net})
+    prompt = list(range(40, 40 + length))
+    drafter = ParallelDrafter(pair, 120)
+    for number, (text, tree) in enumerate(rounds(pair, drafter, prompt)):
+        if number == 2:
+            continue
+        found = drafter.log_q(tree, [0, 1, 2, 3])
+        assert drafter.log_q(tree, [0]).equal(found[:1]) and found[1].equal(found[2])
+        if len(text) > 1:
+            ids = torch.tensor([text + [0] * DEPTH])
+            start = len(text) - 2
+            seen = observe(target, ids)
+            if length == 1:  # the first token has an entry of its own then, as if zeros stood before it
+                ids = torch.cat([ids[:, :1], ids], 1)
+                features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)
+                seen, start = Batch(ids, features, seen.tokens, seen.p), start + 1
+            stream, slots = parallel.states(net, seen.to("cpu"), start, start + 1)
+            wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
+            assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
+    assert drafter.forwards == 4
+
+
+def test_no_guess_below_the_trained_depth(net):
+    pair = replace(tiny_pair(), learned={"parallel": net})
+    drafter, tree = ParallelDrafter(pair, 120), DraftTree.rooted(3)
+    drafter.begin([1, 2, 3], Target(pair.target, 120, features=True).prefill([1, 2]))
+    for depth in range(DEPTH):
+        assert drafter.log_q(tree, [depth]) is not None
+        tree.add(depth, 7, 0.5, 0.5)
+    assert drafter.log_q(tree, [DEPTH]) is None
+    with pytest.raises(
+        ValueError, match=r"no trained parallel drafter\. Train one with `python -m engine\.train parallel"
+    ):
+        ParallelDrafter(tiny_pair(), 120)
+
+
+def test_a_net_survives_its_files(target, net, tmp_path):
+    net.save(tmp_path / "parallel")
+    loaded = load_nets(tmp_path, target)["parallel"]
+    assert loaded.config == net.config
+    assert torch.allclose(loaded.final_norm, net.final_norm, atol=1e-3)
+    assert torch.allclose(loaded.layers[1].down.weight, net.layers[1].down.weight, atol=1e-3)
