@@ -6,22 +6,31 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import gradio as gr
 
+from engine.about import ABOUT
+from engine.acceptance import ACCEPTANCES
+from engine.drafters import DRAFTERS
 from engine.models import LoadedPair, load
-from engine.race import LIMITS, Race, Settings
-from engine.systems import SYSTEMS
+from engine.policies import POLICIES
+from engine.race import LIMITS, SHAPE, Race, Settings
+from engine.systems import SYSTEMS, System, find
 from engine.views.wire import events
 
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
-SCRIPTS = ("text.js", "wire.js", "lane.js", "plot-base.js", "tree-plot.js", "mask-plot.js", "race-view.js", "header.js")
+PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js")
+PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "panel.js", "lane.js")
+SCRIPTS = ("wire.js", *PLOTS, *PARTS, "race-view.js", "header.js")
+PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 LANES = ("vanilla", "tree")
+MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
 QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -30,10 +39,47 @@ def read(*names: str) -> str:
     return "\n".join((PAGE / name).read_text("utf-8") for name in names)
 
 
-def systems() -> dict[str, dict[str, str]]:
-    """What the page says about each system."""
-    about = ("title", "idea", "guarantee")
-    return {name: {key: getattr(system, key) for key in about} for name, system in SYSTEMS.items()}
+def card(system: System) -> dict[str, object]:
+    """What the page says about a system."""
+    return {**asdict(system), "guarantee": system.guarantee}
+
+
+def parts() -> dict[str, dict[str, str]]:
+    """A sentence for every part that a system can be mixed from."""
+    registries = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+    return {kind: {name: ABOUT[kind].get(name, "") for name in names} for kind, names in registries.items()}
+
+
+def look(name: str) -> dict[str, object]:
+    """The system of that name, or why there is none."""
+    try:
+        return card(find(str(name)))
+    except ValueError as error:
+        return {"refused": str(error)}
+
+
+def shape(name: str) -> list[int] | None:
+    """The tree shape that a system starts with; None if there is no such system."""
+    found = look(name)
+    return None if "refused" in found else [found[dial] for dial in SHAPE]
+
+
+def label(system: System) -> str:
+    marked = system.guarantee == "lossy" and "lossy" not in system.title
+    return f"{system.title} · lossy" if marked else system.title
+
+
+def menu() -> list[tuple[str, str]]:
+    """Labels and names of the systems by what they promise, the lossy ones last; then the mix."""
+    ordered = sorted(SYSTEMS.values(), key=lambda system: list(PROMISES).index(system.guarantee))
+    return [*((label(system), system.name) for system in ordered), ("mix your own …", MIX)]
+
+
+def menu_headings() -> str:
+    """Style rules that write each promise beside its first system in the menus."""
+    guarantees = [SYSTEMS[name].guarantee for _, name in menu()[:-1]]
+    firsts = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
+    return "\n".join(f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in firsts.items())
 
 
 def theme() -> gr.themes.Base:
@@ -78,9 +124,12 @@ def build(pair: LoadedPair) -> gr.Blocks:
                 "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
             ) from None
 
-    def race_on_page(prompt, left, right, depth, width, temperature, nodes, max_new_tokens, seed):
+    def race_on_page(prompt, left, right, left_mix, right_mix, depth, width, temperature, nodes, max_new_tokens, seed):
+        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+        if [depth, width, nodes] == shape(systems[1]):
+            depth = width = nodes = None  # nobody moved these dials: each lane keeps the shape of its own system
         yield from stream(
-            (left, right),
+            systems,
             prompt,
             depth=depth,
             width=width,
@@ -110,9 +159,6 @@ def build(pair: LoadedPair) -> gr.Blocks:
             seed=seed,
         )
 
-    def shape(name: str) -> tuple[int, int, int]:
-        return SYSTEMS[name].depth, SYSTEMS[name].width, SYSTEMS[name].nodes
-
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         gr.HTML(
             json.dumps({"pair": f"{pair.title} · {pair.hardware} · {pair.dtype}", "prompts": PROMPTS}),
@@ -133,19 +179,22 @@ def build(pair: LoadedPair) -> gr.Blocks:
             )
             go = gr.Button("Race", variant="primary", elem_id="go")
             halt = gr.Button("Stop", elem_id="halt")
-        menu = [(each.title, each.name) for each in SYSTEMS.values()]
         with gr.Row(elem_id="systems"):
             left, right = (
-                gr.Dropdown(menu, value=name, label=label, show_label=False, container=False, filterable=False)
+                gr.Dropdown(menu(), value=name, label=label, show_label=False, container=False, filterable=False)
                 for name, label in zip(LANES, ("System of the left lane", "System of the right lane"), strict=True)
             )
         gr.HTML(
-            json.dumps({"systems": systems(), "lanes": LANES}),
+            json.dumps(
+                {"systems": {name: card(each) for name, each in SYSTEMS.items()}, "parts": parts(), "lanes": LANES}
+            ),
             html_template=read("race.html"),
-            js_on_load="TreeRace.mountRace(element, props.value);",
+            js_on_load="TreeRace.mountRace(element, props.value, server);",
+            server_functions=[look],
             apply_default_css=False,
             elem_id="race",
         )
+        left_mix, right_mix = (gr.Textbox(visible="hidden", elem_id=f"mix-{lane}") for lane in range(len(LANES)))
         wire = gr.HTML(
             "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
         )
@@ -160,7 +209,7 @@ def build(pair: LoadedPair) -> gr.Blocks:
         running = gr.on(
             [go.click, prompt.submit],
             race_on_page,
-            [prompt, left, right, depth, width, temperature, nodes, max_new_tokens, seed],
+            [prompt, left, right, left_mix, right_mix, depth, width, temperature, nodes, max_new_tokens, seed],
             wire,
             js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
             show_progress="hidden",
@@ -172,7 +221,10 @@ def build(pair: LoadedPair) -> gr.Blocks:
         halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
         for lane in (left, right):
             lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
-        right.input(shape, right, [depth, width, nodes], **QUIET)
+        for chosen, name in ((right.input, right), (right_mix.change, right_mix)):
+            chosen(
+                lambda name: shape(name) or gr.skip(), name, [depth, width, nodes], trigger_mode="always_last", **QUIET
+            )
         gr.api(race, api_name="race", **ONE_AT_A_TIME)
     return page
 
@@ -188,7 +240,7 @@ def serve(port: int) -> None:
         server_name="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1",
         server_port=port,
         theme=theme(),
-        css=read("page.css", "race.css"),
+        css=read("page.css", "race.css", "card.css") + menu_headings(),
         head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read(*SCRIPTS)}</script>',
         footer_links=[],
         run_history=False,

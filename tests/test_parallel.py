@@ -139,7 +139,7 @@ def test_no_guess_below_the_trained_depth(net):
     with pytest.raises(
         ValueError, match=r"no trained parallel drafter\. Train one with `python -m engine\.train parallel"
     ):
-        ParallelDrafter(tiny_pair(), 120)
+        ParallelDrafter(replace(tiny_pair(), learned={}), 120)
 
 
 def test_a_net_survives_its_files(target, net, tmp_path):

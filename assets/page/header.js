@@ -2,6 +2,8 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
+  const DARK = "treerace-dark";
+
   // Writes into a Gradio text box as if it had been typed.
   T.fill = function (selector, text) {
     const box = document.querySelector(selector);
@@ -17,27 +19,19 @@ window.TreeRace = window.TreeRace || {};
     return made;
   }
 
-  function toggleMenu(menu, open) {
-    menu.querySelector("[data-opens]").setAttribute("aria-expanded", String(open));
-    menu.querySelector(".panel").hidden = !open;
-  }
-
   function galleryMenu(domain, prompts) {
     const menu = element("div", "menu");
-    menu.dataset.menu = "";
     const button = element("button", "chip", domain);
     button.type = "button";
-    button.dataset.opens = "";
-    button.setAttribute("aria-expanded", "false");
     const panel = element("div", "panel prompts");
-    panel.hidden = true;
+    const open = T.popover(menu, button, panel);
     for (const { title, prompt } of prompts) {
       const choice = element("button", "prompt");
       choice.type = "button";
       choice.append(element("b", "", title), element("span", "", prompt));
       choice.addEventListener("click", () => {
         T.fill("#prompt textarea", prompt);
-        toggleMenu(menu, false);
+        open(false);
         document.querySelector("#go").focus();
       });
       panel.append(choice);
@@ -46,6 +40,24 @@ window.TreeRace = window.TreeRace || {};
     return menu;
   }
 
+  // A browser may forbid storage; then the choice holds for this visit only.
+  const memory = {
+    read() {
+      try {
+        return localStorage.getItem(DARK);
+      } catch {
+        return null;
+      }
+    },
+    write(dark) {
+      try {
+        localStorage.setItem(DARK, dark);
+      } catch {
+        // nothing to do
+      }
+    },
+  };
+
   function darkMode(button) {
     const show = () => {
       const dark = document.body.classList.contains("dark");
@@ -53,9 +65,11 @@ window.TreeRace = window.TreeRace || {};
       button.textContent = dark ? "☀" : "☾";
     };
     button.addEventListener("click", () => {
-      document.body.classList.toggle("dark");
+      memory.write(document.body.classList.toggle("dark"));
       show();
     });
+    const chosen = memory.read();
+    if (chosen !== null) document.body.classList.toggle("dark", chosen === "true");
     show();
   }
 
@@ -65,22 +79,6 @@ window.TreeRace = window.TreeRace || {};
     const gallery = root.querySelector("[data-gallery]");
     for (const [domain, each] of Object.entries(prompts)) gallery.append(galleryMenu(domain, each));
     darkMode(root.querySelector("[data-theme]"));
-    const menus = [...root.querySelectorAll("[data-menu]")];
-    for (const menu of menus) {
-      menu.querySelector("[data-opens]").addEventListener("click", (event) => {
-        const open = event.currentTarget.getAttribute("aria-expanded") === "true";
-        menus.forEach((each) => toggleMenu(each, each === menu && !open));
-      });
-    }
-    document.addEventListener("pointerdown", (event) => {
-      menus.filter((menu) => !menu.contains(event.target)).forEach((menu) => toggleMenu(menu, false));
-    });
-    document.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      const open = menus.find((menu) => !menu.querySelector(".panel").hidden);
-      if (!open) return;
-      toggleMenu(open, false);
-      open.querySelector("[data-opens]").focus();
-    });
+    T.popover(root.querySelector("[data-help]"), root.querySelector("[data-help] button"), root.querySelector(".help"));
   };
 })(window.TreeRace);

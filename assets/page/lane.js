@@ -1,38 +1,39 @@
-// One lane on the page: its text in bursts, its figures, its track. Knows its own steps; is told the time to show.
+// One lane on the page: its text in bursts, its figures, its track, its card. Knows its own steps; is told the time to show.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  const BADGES = {
-    tokens: ["same tokens", "It writes the very tokens of plain decoding."],
-    law: ["same distribution", "It samples from the target's distribution; above temperature 0 the tokens may differ."],
-    lossy: ["lossy", "It may write what the target would not."],
-  };
-
   T.Lane = class {
-    constructor(root, index, onPick) {
+    constructor(root, index, parts, look, onPick) {
       this.root = root;
+      this.card = new T.Card(root, index, parts);
+      this.mix = new T.Mix(this.card, look, `#mix-${index} textarea`);
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.text = this.at("text");
       this.bursts = this.at("bursts");
       this.bursts.addEventListener("click", (event) => {
         const burst = event.target.closest("[data-index]");
-        if (burst) onPick(index, Number(burst.dataset.index));
+        if (burst) onPick(Number(burst.dataset.index));
       });
       this.reset();
     }
 
+    // What the menu names; without a system it is the visitor's own mix.
+    choose(system) {
+      if (system) this.card.show(system);
+      else if (!this.mix.active) this.mix.begin(this.chosen);
+      this.mix.active = !system;
+      this.chosen = system;
+    }
+
     describe(system) {
-      const [badge, meaning] = BADGES[system.guarantee] || [system.guarantee, ""];
       this.at("name").textContent = system.title;
-      this.at("badge").textContent = badge;
-      this.at("badge").title = meaning;
-      this.at("badge").dataset.guarantee = system.guarantee;
       this.text.setAttribute("aria-label", `${system.title}: text`);
       this.text.dataset.idea = system.idea;
     }
 
     reset(prompt = "") {
       this.steps = [];
+      this.drafts = false; // some step of it has a guess
       this.totals = [0]; // totals[k]: tokens after k steps
       this.shown = 0; // steps on the page
       this.at("prompt").textContent = prompt;
@@ -48,6 +49,7 @@ window.TreeRace = window.TreeRace || {};
 
     push(step) {
       this.steps.push(step);
+      this.drafts ||= step.parents.length > 1;
       this.totals.push(this.totals[this.steps.length - 1] + step.burst.length);
     }
 

@@ -1,4 +1,4 @@
-// The attention mask of one step, drawn with Plotly: rows look at columns. Builds it from the parents alone.
+// The attention mask of one step, drawn with Plotly: rows look at columns. Builds it from the parents alone, in the order it is given.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
@@ -14,20 +14,20 @@ window.TreeRace = window.TreeRace || {};
   }
 
   // One row for each node: the cache, which every node sees, then all nodes.
-  function cellsOf(step, name) {
+  function cellsOf(step, order, name) {
     const accepted = new Set([0, ...step.path]);
     const [z, notes] = [[], []];
-    step.parents.forEach((_, query) => {
+    for (const query of order) {
       const seen = ancestors(step.parents, query);
       const [row, words] = [[SEEN], [`${name(query)} → the text so far<br>may look: all of it`]];
-      step.parents.forEach((_, key) => {
+      for (const key of order) {
         row.push(!seen.has(key) ? UNSEEN : accepted.has(query) && accepted.has(key) ? ON_PATH : SEEN);
         const why = key === query ? "may look: itself" : seen.has(key) ? "may look: an ancestor" : "may not look";
         words.push(`${name(query)} → ${name(key)}<br>${why}`);
-      });
+      }
       z.push(row);
       notes.push(words);
-    });
+    }
     return { z, notes };
   }
 
@@ -59,13 +59,26 @@ window.TreeRace = window.TreeRace || {};
     return levels.flatMap((colour, level) => [[level / 3, colour], [(level + 1) / 3, colour]]);
   }
 
-  T.drawMask = function (div, step) {
+  // A frame around each block; the cache's column stands left of them.
+  function frames(blocks, block, nodes, colour) {
+    return blocks.map(([row, column]) => ({
+      type: "rect",
+      x0: column * block + 0.5,
+      x1: Math.min(nodes, (column + 1) * block) + 0.5,
+      y0: row * block - 0.5,
+      y1: Math.min(nodes, (row + 1) * block) - 0.5,
+      line: { color: colour, width: 1 },
+    }));
+  }
+
+  // `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed.
+  T.drawMask = function (div, step, order, blocks, block) {
     const [width, height] = [div.clientWidth, div.clientHeight];
     if (!window.Plotly || !width || !height) return;
     const colours = T.palette(div);
-    const texts = step.texts;
+    const texts = order.map((node) => step.texts[node]);
     const label = (text, limit) => T.label(text, colours.faint, limit) || "…";
-    const { z, notes } = cellsOf(step, (node) => label(texts[node], 10));
+    const { z, notes } = cellsOf(step, order, (node) => label(step.texts[node], 10));
     const { size, named, widest, left, cellWidth, flat, limit } = chooseAxes(texts, width, height, colours);
     const gap = texts.length > LARGEST_GAPPED ? 0 : 2;
     const heat = {
@@ -103,6 +116,7 @@ window.TreeRace = window.TreeRace || {};
     const axes = {
       xaxis: { ...axis(keys), side: "top", tickangle: flat ? 0 : -90 },
       yaxis: { ...axis(queries), autorange: "reversed" },
+      shapes: frames(blocks, block, order.length, colours.ink),
     };
     Plotly.react(div, [heat], T.plotLayout(colours, width, height, margin, axes), T.PLOT);
   };

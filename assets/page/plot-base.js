@@ -21,6 +21,18 @@ window.TreeRace = window.TreeRace || {};
     };
   };
 
+  // How a node is marked, by its verdict, wherever it is drawn.
+  T.nodeLook = function (verdict, colours) {
+    const kept = { fill: colours.tree, edge: colours.tree, text: colours.treeInk };
+    return {
+      root: { symbol: "circle", size: 13, fill: colours.ink, edge: colours.ink, text: colours.ink },
+      accepted: { symbol: "square", size: 17, ...kept },
+      bonus: { symbol: "diamond", size: 20, ...kept },
+      rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint, text: colours.faint },
+      unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line, text: colours.faint },
+    }[verdict];
+  };
+
   // A fresh object for every drawing: Plotly writes into the layouts it is given.
   T.plotLayout = function (colours, width, height, margin, axes) {
     const size = Math.round(Math.max(15, Math.min(22, window.innerWidth / 85)));

@@ -5,17 +5,24 @@ window.TreeRace = window.TreeRace || {};
 (function (T) {
   const REDRAW_MS = 250; // while playing
   const INVITATION = "Pick a prompt and press Race.";
+  const MIX = { title: "your own mix", idea: "A drafter, a tree policy and an acceptance rule of your choice." };
   // elements with a use of their own for the keys
   const BUSY = "input:not([type=range]), textarea, select, a, [role=listbox], [role=option], [contenteditable]";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   T.RaceView = class {
-    constructor(root, about) {
-      this.about = about; // title, idea and guarantee of each system by name
+    // `about`: the systems by name and a sentence for every part; `look(name)` asks the server about a system.
+    constructor(root, about, look) {
+      this.about = about;
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.root = root;
-      const pick = (lane, index) => this.seek(this.lanes[lane].steps[index].t);
-      this.lanes = [...root.querySelectorAll("[data-lane]")].map((lane, index) => new T.Lane(lane, index, pick));
+      this.lanes = ["left", "right"].map((side, index) => {
+        const lane = this.at("lane-template").content.firstElementChild.cloneNode(true);
+        lane.classList.add(side);
+        this.at("lanes").append(lane);
+        return new T.Lane(lane, index, about.parts, look, (step) => this.pick(index, step));
+      });
+      this.panel = new T.Panel(this.at("panel"));
       this.clear();
       this.say(INVITATION);
       this.listen();
@@ -26,7 +33,7 @@ window.TreeRace = window.TreeRace || {};
       this.run = null;
       this.result = null;
       this.systems = [];
-      this.focus = 1; // the lane whose trees are drawn
+      this.picked = null; // the lane whose trees the visitor wants to see
       this.time = 0; // seconds on the lanes' clocks
       this.total = 1;
       this.playing = false;
@@ -44,12 +51,17 @@ window.TreeRace = window.TreeRace || {};
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    // The menus were changed. What has been raced keeps its description.
+    // The menus name these systems. What has been raced keeps its description.
     describe(names) {
-      if (!this.run) this.lanes.forEach((lane, index) => lane.describe(this.about[names[index]]));
+      names.forEach((name, index) => {
+        const system = this.about.systems[name];
+        this.lanes[index].choose(system);
+        if (!this.run) this.lanes[index].describe(system || MIX);
+      });
     }
 
     pending() {
+      this.lanes.forEach((lane) => lane.card.open(false));
       this.stopped = null;
       this.say("Waiting for the models …");
     }
@@ -72,11 +84,10 @@ window.TreeRace = window.TreeRace || {};
       if (message.run !== this.run || message.run === this.stopped) return;
       if (message.lost) return this.broken();
       for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
+      this.atFocus();
       if (message.end) this.result = message;
       const ended = this.lanes.filter((lane) => lane.ended);
       if (ended.length) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
-      this.at("scrub").max = Math.max(0, this.steps.length - 1);
-      this.at("scrub").disabled = this.steps.length === 0;
     }
 
     // A race with a hole in it would show text that nobody wrote.
@@ -92,16 +103,29 @@ window.TreeRace = window.TreeRace || {};
       this.run = message.run;
       this.systems = message.lanes;
       this.total = message.settings.max_new_tokens;
-      this.focus = message.lanes[1].name === "vanilla" && message.lanes[0].name !== "vanilla" ? 0 : 1;
       this.lanes.forEach((lane, index) => {
         lane.reset(message.prompt);
         lane.describe(message.lanes[index]);
+        lane.card.race(message.lanes[index].name);
       });
       if (!this.chosen) this.at("rate").value = String(message.slowdown);
       this.pace();
       this.say("");
       this.root.dataset.state = "racing";
       this.play();
+    }
+
+    // The lane whose trees are drawn: the one that was picked, else the right one unless only the left one drafts.
+    get focus() {
+      return this.picked ?? (this.lanes[0].drafts && !this.lanes[1].drafts ? 0 : 1);
+    }
+
+    atFocus() {
+      const { focus } = this;
+      this.at("plots").dataset.lane = focus;
+      this.root.querySelector(`[name=focus][value="${focus}"]`).checked = true;
+      this.at("scrub").max = Math.max(0, this.steps.length - 1);
+      this.at("scrub").disabled = this.steps.length === 0;
     }
 
     get steps() {
@@ -167,6 +191,16 @@ window.TreeRace = window.TreeRace || {};
       if (this.steps[at]) this.seek(this.steps[at].t);
     }
 
+    // Looks at a lane's trees: at this step, or at the one it is in now.
+    pick(lane, index) {
+      this.picked = lane;
+      this.lanes[1 - lane].mark(-1);
+      this.atFocus();
+      if (index !== undefined) return this.go(index);
+      this.update(false, performance.now());
+      this.draw(true);
+    }
+
     seek(time) {
       this.pause();
       this.time = time;
@@ -196,10 +230,11 @@ window.TreeRace = window.TreeRace || {};
     lead([left, right]) {
       const leader = right >= left ? 1 : 0;
       const [most, least] = [Math.max(left, right), Math.min(left, right)];
-      const clear = least >= 3 && most > least;
-      this.at("lead").dataset.hue = leader;
-      this.at("ratio").textContent = clear ? `${T.number(most / least, 1)}× ahead` : "";
-      this.at("margin").textContent = clear ? `${this.systems[leader].title}, by ${most - least} tokens` : "";
+      const started = least >= 3;
+      const level = T.isLevel(most / least);
+      this.at("lead").dataset.hue = level ? "" : leader;
+      this.at("ratio").textContent = !started ? "" : level ? "level" : `${T.number(most / least, 1)}× ahead`;
+      this.at("margin").textContent = started && !level ? `${this.systems[leader].title}, by ${most - least} tokens` : "";
     }
 
     draw(force) {
@@ -217,19 +252,23 @@ window.TreeRace = window.TreeRace || {};
       this.lanes[this.focus].mark(this.step);
       this.at("tree").setAttribute("aria-label", `Draft tree of step ${this.step + 1}: ${step.sentence}`);
       T.drawTree(this.at("tree"), step);
-      T.drawMask(this.at("mask"), step);
+      this.panel.draw(step);
     }
 
     // How it ended: how much faster, and whether the texts are the same.
     verdict() {
       const { speedup, identical, divergence, lanes } = this.result;
-      const outcome = speedup >= 1 ? `${T.number(speedup, 1)}× faster` : `${T.number(1 / speedup, 1)}× slower`;
-      const say = (words, kind) => this.say(words, kind, outcome, speedup >= 1 ? 1 : 0);
+      const faster = speedup >= 1;
+      const ratio = T.number(faster ? speedup : 1 / speedup, 1);
+      const outcome = T.isLevel(speedup) ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`;
+      const say = (words, kind) => this.say(words, kind, outcome, T.isLevel(speedup) ? "" : Number(faster));
       if (identical === true) return say(`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical");
       if (identical === "law") return say("same distribution, other tokens", "law");
-      const lossy = this.systems.some((system) => system.guarantee === "lossy") ? "lossy" : "not identical";
       const { index, left, right } = divergence;
-      return say(`${lossy} from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`, "different");
+      const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
+      const lossy = identical === "lossy" || this.systems.some((system) => system.guarantee === "lossy");
+      if (lossy) return say(`lossy: other text ${where}`, "lossy");
+      return say(`not identical ${where}`, "different");
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
@@ -243,6 +282,9 @@ window.TreeRace = window.TreeRace || {};
       this.at("rate").addEventListener("change", () => {
         this.chosen = true;
         this.pace();
+      });
+      this.root.querySelectorAll("[name=focus]").forEach((choice) => {
+        choice.addEventListener("change", () => this.pick(Number(choice.value)));
       });
       document.addEventListener("keydown", (event) => this.key(event));
       const redraw = () => this.run && this.draw(true);
@@ -271,10 +313,10 @@ window.TreeRace = window.TreeRace || {};
     return `“${rest || "␣"}”`;
   }
 
-  // `value`: what each system is, and the names of the two lanes' systems.
-  T.mountRace = function (element, value) {
-    const { systems, lanes } = JSON.parse(value);
-    T.view = new T.RaceView(element.querySelector("[data-race]"), systems);
+  // `value`: the systems, their parts, and the names of the two lanes' systems.
+  T.mountRace = function (element, value, server) {
+    const { lanes, ...about } = JSON.parse(value);
+    T.view = new T.RaceView(element.querySelector("[data-race]"), about, server.look);
     T.view.describe(lanes);
   };
 })(window.TreeRace);

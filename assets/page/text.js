@@ -30,6 +30,9 @@ window.TreeRace = window.TreeRace || {};
     return brush.measureText(dots + rest).width;
   };
 
+  // Whether a ratio reads 1.0 when it is rounded: neither is ahead.
+  T.isLevel = (ratio) => ratio > 0.95 && ratio < 1.05;
+
   T.number = (value, digits) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
   T.share = (value) => (value === null || value === undefined ? "–" : value < 0.001 ? "< 0.001" : value.toFixed(3));
 })(window.TreeRace);

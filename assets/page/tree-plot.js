@@ -111,17 +111,6 @@ window.TreeRace = window.TreeRace || {};
     return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip" };
   }
 
-  function look(node, colours) {
-    const kept = { fill: colours.tree, edge: colours.tree, text: colours.treeInk };
-    return {
-      root: { symbol: "circle", size: 13, fill: colours.ink, edge: colours.ink, text: colours.ink },
-      accepted: { symbol: "square", size: 17, ...kept },
-      bonus: { symbol: "diamond", size: 20, ...kept },
-      rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint, text: colours.faint },
-      unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line, text: colours.faint },
-    }[node.verdict];
-  }
-
   function hover(node, colours) {
     const name = T.label(node.text, colours.faint) || "(no text yet)";
     if (node.verdict === "root") return `${name}<br>root: the last token of the text`;
@@ -160,7 +149,7 @@ window.TreeRace = window.TreeRace || {};
       textfont: {
         family: colours.mono,
         size: fontSize,
-        color: named.map((node) => look(node, colours).text),
+        color: named.map((node) => T.nodeLook(node.verdict, colours).text),
         weight: named.map((node) => (node.onPath ? 700 : 400)),
       },
       hoverinfo: "skip",
@@ -175,7 +164,7 @@ window.TreeRace = window.TreeRace || {};
     const nodes = nodesOf(step);
     const sizes = sizesOf(nodes, width, height, colours);
     place(nodes, width, sizes);
-    const looks = nodes.map((node) => look(node, colours));
+    const looks = nodes.map((node) => T.nodeLook(node.verdict, colours));
     const isBonus = (node) => node.verdict === "bonus";
     const thick = Math.max(3, 5 * sizes.scale);
     const traces = [

@@ -1,6 +1,6 @@
 """A step in plain words: what was guessed, what was kept, why it ended there. Knows no page and no model."""
 
-from engine.trace import Step
+from engine.trace import ACCEPTED, REJECTED, Step
 
 ENDINGS = {
     "": "",
@@ -50,6 +50,24 @@ def reason(step: Step) -> str:
     if any(step.tokens[node] == step.bonus for node in rivals):
         return "The rule turned down every branch and the target drew for itself."
     return f"The target wanted {quoted(step.bonus_text)} and no branch had it."
+
+
+def estimate(step: Step) -> str:
+    """The guess about which drafter and target agreed least, among those that the target came to judge."""
+    reached = [node for node, verdict in enumerate(step.verdicts) if verdict in (ACCEPTED, REJECTED)]
+    if not reached:
+        return "Nothing was guessed in this step."
+    node = max(reached, key=lambda node: abs(step.q[node] - step.p[node]))
+    return f"The drafter gave {quoted(step.texts[node])} {percent(step.q[node])}, the target {percent(step.p[node])}."
+
+
+def percent(share: float) -> str:
+    """ "61 %", and bounds where rounding would claim certainty."""
+    if 0 < share < 0.005:
+        return "under 1 %"
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    return f"{100 * share:.0f} %"
 
 
 def depth_of(step: Step, node: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.trace import Step, Trace
 from engine.views.layout import layout
-from engine.views.sentence import sentence
+from engine.views.sentence import estimate, sentence
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 SLOWDOWNS = (1, 2, 4, 10, 20)
@@ -93,7 +93,7 @@ def slowdown(seconds: float) -> int:
 
 
 def page_step(step: Step, clock: float) -> dict[str, Any]:
-    """A step with its place on the lane's clock, its sentence and its drawing; a kept bonus is last in `x` and `y`."""
+    """A step with its place on the lane's clock, its sentences and its drawing; a kept bonus is last in `x` and `y`."""
     has_bonus = len(step.burst) > len(step.path)
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
     return {
@@ -102,6 +102,7 @@ def page_step(step: Step, clock: float) -> dict[str, Any]:
         "tokens": step.tokens,
         "parents": step.parents,
         "texts": step.texts,
+        "score": step.score,
         "q": step.q,
         "p": step.p,
         "verdicts": step.verdicts,
@@ -114,6 +115,7 @@ def page_step(step: Step, clock: float) -> dict[str, Any]:
         "x": x,
         "y": y,
         "sentence": sentence(step),
+        "estimate": estimate(step),
     }
 
 

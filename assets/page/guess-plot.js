@@ -1,0 +1,97 @@
+// The drafter's view of one step, drawn with Plotly: how likely it thought each guess, and what the target then said.
+// Knows one step; nothing of lanes, clocks or playback.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const LARGEST_ROW = 40;
+  const SMALLEST_ROW = 13; // below this height the rows carry no labels
+
+  // All guesses, the drafter's favourite path first.
+  function guessesOf(step) {
+    const nodes = [...step.parents.keys()].slice(1);
+    return nodes.sort((a, b) => step.score[b] - step.score[a] || a - b);
+  }
+
+  function hover(step, node, colours) {
+    const name = T.label(step.texts[node], colours.faint) || "(no text yet)";
+    const verdict = step.verdicts[node] === "unreached" ? "not reached" : step.verdicts[node];
+    const figures = [["draft q", step.q], ["target p", step.p], ["estimate for the path", step.score]];
+    return [name, ...figures.map(([what, of]) => `${what} ${T.share(of[node])}`), verdict].join("<br>");
+  }
+
+  // The bars of q, and the target's p on them with the mark that the node has in the tree.
+  function traces(step, nodes, scale, colours) {
+    const y = nodes.map((_, row) => row);
+    const looks = nodes.map((node) => T.nodeLook(step.verdicts[node], colours));
+    const shared = { y, customdata: nodes.map((node) => hover(step, node, colours)) };
+    const hovertemplate = "%{customdata}<extra></extra>";
+    return [
+      {
+        ...shared,
+        hovertemplate,
+        type: "bar",
+        orientation: "h",
+        x: nodes.map((node) => step.q[node]),
+        marker: { color: colours.sees, line: { width: 0 } },
+        width: 0.5,
+      },
+      {
+        ...shared,
+        hovertemplate,
+        type: "scatter",
+        mode: "markers",
+        x: nodes.map((node) => step.p[node]),
+        cliponaxis: false,
+        marker: {
+          symbol: looks.map((each) => each.symbol),
+          size: looks.map((each) => Math.max(8, each.size) * scale),
+          color: looks.map((each) => each.fill),
+          line: { color: looks.map((each) => each.edge), width: 2 },
+          opacity: 1,
+        },
+      },
+    ];
+  }
+
+  T.drawGuesses = function (div, step) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!window.Plotly || !width || !height) return;
+    const colours = T.palette(div);
+    const nodes = guessesOf(step);
+    const size = Math.round(Math.max(12, Math.min(22, width / 34)));
+    const foot = size + 14;
+    const row = Math.min(LARGEST_ROW * (size / 14), (height - foot - 6) / Math.max(1, nodes.length));
+    const named = row >= SMALLEST_ROW;
+    const rowSize = Math.min(size, Math.floor(row - 1));
+    const font = `400 ${rowSize}px ${colours.mono}`;
+    const widest = Math.max(0, ...nodes.map((node) => T.width(step.texts[node], font)));
+    const left = named ? Math.ceil(Math.min(widest, width * 0.3)) + 22 : 14;
+    const limit = Math.max(3, Math.floor((width * 0.3) / T.width("m", font)));
+    const margin = { l: left, r: size * 2, t: 6, b: Math.max(foot, height - 6 - row * nodes.length) };
+    const axis = { fixedrange: true, zeroline: false, ticks: "" };
+    const axes = {
+      bargap: 0,
+      xaxis: {
+        ...axis,
+        visible: nodes.length > 0,
+        range: [0, 1],
+        gridcolor: colours.cell,
+        tickvals: [0, 0.25, 0.5, 0.75, 1],
+        ticktext: ["0", "", "50 %", "", "100 %"],
+        tickfont: { size, color: colours.faint },
+      },
+      yaxis: {
+        ...axis,
+        range: [nodes.length - 0.5, -0.5],
+        showgrid: false,
+        showticklabels: named,
+        ticklabelstandoff: 8,
+        tickvals: nodes.map((_, index) => index),
+        ticktext: nodes.map((node) => T.label(step.texts[node], colours.faint, limit) || "…"),
+        tickfont: { family: colours.mono, size: rowSize, color: colours.ink },
+      },
+    };
+    const scale = Math.max(0.4, Math.min(row / 22, size / 16));
+    Plotly.react(div, traces(step, nodes, scale, colours), T.plotLayout(colours, width, height, margin, axes), T.PLOT);
+  };
+})(window.TreeRace);
