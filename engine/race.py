@@ -189,7 +189,8 @@ class Race:
         for lane in self.lanes:
             trace = lane.trace
             at = first_divergence(base.tokens, trace.tokens)
-            guarantee = lane.system.guarantee
+            promises = {self.lanes[0].system.guarantee, lane.system.guarantee}
+            guarantee = next(worst for worst in ("lossy", "law", "tokens") if worst in promises)
             excused = guarantee == "lossy" or (guarantee == "law" and self.settings.temperature > 0)
             if at is not None and divergence is None:
                 divergence = {"index": at, "left": self.token_text(base, at), "right": self.token_text(trace, at)}

@@ -164,3 +164,17 @@ def test_a_mix_by_hand_races_and_an_unsound_one_is_refused_with_the_reason(embed
         Settings("Story: A fox", ("oracle/kary/token_match",))
     with pytest.raises(ValueError, match="Unknown system 'kary/token_match'"):
         Settings("Story: A fox", ("kary/token_match",))
+
+
+def test_a_lane_is_excused_by_the_weaker_promise_of_the_two(embedded):
+    """A rule that keeps the distribution only may differ from plain decoding on either side; nothing excuses it at T = 0."""
+
+    def identical(*systems: str, temperature: float) -> bool | str:
+        race = Race(embedded, Settings("Story: A fox", systems, temperature=temperature, max_new_tokens=32))
+        for _ in race.run():
+            pass
+        return race.result()["identical"]
+
+    assert identical("vanilla", "chain", temperature=1.0) == identical("chain", "vanilla", temperature=1.0) == "law"
+    assert identical("naive", "tree", temperature=1.0) == "lossy"
+    assert identical("naive", "dyspec", temperature=0.0) is True
