@@ -119,7 +119,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="medusa",
             title="Medusa heads",
-            idea="Extra heads on the target's own last hidden state guess several tokens ahead, each without seeing the others' guesses.",
+            idea="Extra heads on the target's last hidden state guess several tokens ahead, none knowing of the others' guesses.",
             source="Medusa (Cai et al. 2024), calibrated sparse tree, with token match",
             cost="One small matrix product per depth; no draft forward.",
             drafter="medusa", policy="sparse", acceptance="token_match", depth=4, width=8, nodes=12,
@@ -127,7 +127,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="medusa-typical",
             title="Medusa, typical acceptance (lossy)",
-            idea="The same heads, but any guess that the target finds likely enough passes. Lossy: above temperature 0 the text changes.",
+            idea="The same heads; any guess that the target finds likely enough passes. Lossy: above temperature 0 the text changes.",
             source="Medusa (Cai et al. 2024), typical acceptance",
             cost="One small matrix product per depth; no draft forward.",
             drafter="medusa", policy="sparse", acceptance="typical", depth=4, width=8, nodes=12,
@@ -146,7 +146,7 @@ SYSTEMS: dict[str, System] = {
             idea="Each draft forward gives four tokens that know of each other, and a rank head says where the tree should branch.",
             source="SpecBlock, rank-guided tree, with token match",
             cost="One draft forward per four levels.",
-            drafter="specblock", policy="rank_guided", acceptance="token_match", depth=8, width=4, nodes=12,
+            drafter="specblock", policy="rank_guided", acceptance="token_match", depth=4, width=4, nodes=12,
         ),
         System(
             name="specblock-adapt",
@@ -154,7 +154,7 @@ SYSTEMS: dict[str, System] = {
             idea="The same drafter learns from its rejected guesses while it serves, when a bandit expects that to pay.",
             source="SpecBlock's cost-aware adaptation; the reward is our own",
             cost="One draft forward per four levels, and now and then a training step, which counts on this lane's clock.",
-            drafter="specblock-adapt", policy="rank_guided", acceptance="token_match", depth=8, width=4, nodes=12,
+            drafter="specblock-adapt", policy="rank_guided", acceptance="token_match", depth=4, width=4, nodes=12,
         ),
         System(
             name="eagle",

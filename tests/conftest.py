@@ -49,7 +49,9 @@ def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: b
     """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
     target = Runner(tiny_llama(0), lean=lean)
     ids = torch.arange(256).repeat(4)
-    learned = {name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()}
+    learned = {
+        name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()
+    }
     return LoadedPair(
         pair=Pair(name="tiny", title="tiny random pair", target="", draft=""),
         tokenizer=byte_tokenizer(),

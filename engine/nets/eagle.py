@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product
 
 
 class Eagle(Net):
@@ -17,7 +17,7 @@ class Eagle(Net):
         """`config.own_vocab` is the size of the drafter's own vocabulary."""
         super().__init__(config, embedding, head)
         hidden, size = config.hidden, config.own_vocab
-        self.fuse = nn.Linear(FEATURES * hidden, hidden, bias=False)
+        self.fuse = Linear(FEATURES * hidden, hidden)
         self.norm_token, self.norm_feature, self.norm_out = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
         self.layer = Layer(hidden, config.heads, config.mlp, inputs=2 * hidden)
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
@@ -45,7 +45,7 @@ class Eagle(Net):
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:
         """`[..., own_vocab]` from the layer's output `[..., H]`."""
-        return F.linear(self.norm_out(out), self.unembed)
+        return product(self.norm_out(out), self.unembed, self.packed_head)
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for what it cannot say."""

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from engine.bigram import BigramTable
 from engine.models import PAIRS
-from engine.train.data import Corpus, documents
+from engine.train.data import DOMAINS, Corpus, documents
 from engine.train.distill import agreement, distill
 from engine.train.learned import RECIPES, train_learned
 from engine.train.loop import Budget
@@ -87,7 +87,14 @@ def main() -> None:
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
         drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")
+        drafter.add_argument(
+            "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"
+        )
         drafter.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+        if name == "parallel":
+            drafter.add_argument(
+                "--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory"
+            )
         drafter.set_defaults(run=train_learned)
     options = parser.parse_args()
     options.run(options)

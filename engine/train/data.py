@@ -116,10 +116,15 @@ class Corpus:
             raise ValueError(f"The {domain} corpus has {len(stream)} tokens, fewer than one row of {length}.")
         return np.stack([stream[s : s + length] for s in rng.choice(usable, count)])
 
+    def draw(self, count: int, rng: np.random.Generator) -> list[str]:
+        """`count` domains in the proportions of `MIX`, of those that this corpus has."""
+        domains = [domain for domain in DOMAINS if domain in self.streams]
+        shares = np.array([MIX[domain] for domain in domains])
+        return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]
+
     def batch(self, batch: int, length: int, rng: np.random.Generator) -> torch.Tensor:
         """`[batch, length]` ids in the proportions of `MIX`."""
-        picks = rng.choice(len(DOMAINS), batch, p=[MIX[domain] for domain in DOMAINS])
-        rows = [self.rows(DOMAINS[pick], length, 1, rng)[0] for pick in picks]
+        rows = [self.rows(domain, length, 1, rng)[0] for domain in self.draw(batch, rng)]
         return torch.from_numpy(np.stack(rows)).long()
 
 

@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from engine.train.data import DOMAINS, MIX, Corpus
+from engine.train.data import DOMAINS, Corpus
 from engine.train.loop import Budget, train
 from engine.train.pretrain import llama
 
@@ -34,7 +34,7 @@ def own_text(target: LlamaForCausalLM, corpus: Corpus, work: Path, rows: int, ba
     while len(done) < rows:
         rng = np.random.default_rng([2, len(done)])
         torch.manual_seed(len(done))
-        domain = DOMAINS[rng.choice(len(DOMAINS), p=[MIX[name] for name in DOMAINS])]
+        [domain] = corpus.draw(1, rng)
         length = int(rng.integers(*PROMPT))
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
         prompts = torch.from_numpy(corpus.rows(domain, length, batch, rng)).long().to(target.device)

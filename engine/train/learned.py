@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from engine.models import PAIRS, Checkpoint, checked_device, load_model, load_tokenizer_and_config
 from engine.nets import NetConfig
 from engine.train import eagle, medusa, parallel, specblock
-from engine.train.data import Corpus, documents
+from engine.train.data import DOMAINS, Corpus, documents
 from engine.train.distill import own_text
 from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
@@ -41,10 +41,15 @@ def config_for(name: str, target: PreTrainedModel) -> NetConfig:
     )
 
 
-def prepare(target: PreTrainedModel, tokenizer, data: Path, work: Path, own_rows: int) -> tuple[Shards, Shards]:
+def prepare(
+    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
+) -> tuple[Shards, Shards]:
     """Cached shards for training and for validation; made once for all drafters of a target and resumed."""
     if not (work / "ready").exists():
-        corpus, held_out = Corpus(documents(data), tokenizer), Corpus(documents(data, held_out=True), tokenizer)
+        corpus, held_out = (
+            Corpus({domain: texts for domain, texts in found.items() if domain in domains}, tokenizer)
+            for found in (documents(data), documents(data, held_out=True))
+        )
         own = own_text(target, corpus, work, own_rows, OWN_BATCH)
         real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
         rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
@@ -61,19 +66,21 @@ def train_learned(options: argparse.Namespace) -> None:
     checkpoint = (
         Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
     )
-    work = options.work / "drafters" / (options.target or options.pair).strip("/").replace("/", "--")
+    subject = "" if len(options.domains) == len(DOMAINS) else "-" + "-".join(options.domains)
+    work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
     tokenizer, _ = load_tokenizer_and_config(checkpoint)
     target = load_model(checkpoint, device, torch.float32 if device.type == "cpu" else torch.bfloat16)
     target.requires_grad_(False)
     work.mkdir(parents=True, exist_ok=True)
-    shards, held_out = prepare(target, tokenizer, options.data, work, options.own_rows)
+    shards, held_out = prepare(target, tokenizer, options.data, options.domains, work, options.own_rows)
     torch.manual_seed(0)
     net = recipe.build(target, config_for(name, target), torch.cat([batch.ids for batch in shards.all(64)])).to(device)
     del target
+    extra = {"segments": options.segments} if name == "parallel" else {}
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
         batch = shards.batch(step, recipe.BATCH).to(device)
-        return recipe.loss(net, batch, step), batch.ids.numel()
+        return recipe.loss(net, batch, step, **extra), batch.ids.numel()
 
     def validate() -> dict[str, float]:
         net.eval()
