@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from engine.models import LoadedPair, load
-from engine.race import Race, Settings
+from engine.race import SHAPE, Race, Settings
 from engine.systems import SYSTEMS
 from engine.trace import Trace
 
@@ -39,8 +39,17 @@ def generate_seconds(pair: LoadedPair, prompt: list[int], tokens: int, temperatu
     return (time.perf_counter() - start) / (out.shape[1] - ids.shape[1])
 
 
-def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, temperature: float, seed: int) -> dict:
-    """Race `vanilla` and the systems over the prompts; the figures as the last line prints them."""
+def run(
+    pair: LoadedPair,
+    prompts: list[str],
+    systems: list[str],
+    tokens: int,
+    temperature: float,
+    seed: int,
+    shape: dict[str, int],
+) -> dict:
+    """Race `vanilla` and the systems over the prompts; the figures as the last line prints them. What `shape` does not set is each
+    system's own."""
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     draft_forwards = dict.fromkeys(names, 0)
@@ -48,7 +57,9 @@ def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, t
     generated = []
     generate_seconds(pair, pair.tokenizer("Story: Once upon a time")["input_ids"], 8, temperature)  # first calls
     for prompt in tqdm(prompts, desc="prompts", unit="prompt"):
-        race = Race(pair, Settings(prompt, tuple(names), temperature=temperature, max_new_tokens=tokens, seed=seed))
+        race = Race(
+            pair, Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
+        )
         for _ in race.run():
             pass
         generated.append(generate_seconds(pair, race.lanes[0].trace.prompt_tokens, tokens, temperature))
@@ -75,6 +86,7 @@ def run(pair: LoadedPair, prompts: list[str], systems: list[str], tokens: int, t
             }
         )
     return {
+        "shape": shape,
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
@@ -120,6 +132,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
+    for name in SHAPE:
+        parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
     parser.add_argument("--pair", default="embedded")
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     options = parser.parse_args()
@@ -133,8 +147,9 @@ def main() -> None:
     if not 1 <= options.prompts <= len(held_out[options.domain]):
         parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
     try:
+        shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         pair = load(options.pair, device=options.device)
-        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed)
+        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed, shape)
     except ValueError as error:
         parser.error(str(error))
     print(table(figures))

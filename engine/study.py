@@ -15,7 +15,7 @@ from engine.systems import SYSTEMS
 
 TEMPERATURES = (0.0, 0.6, 1.0)
 BUDGETS = (4, 8, 16, 32)  # nodes, the root included
-EQUAL_BUDGET = ("chain", "specinfer", "spectr", "sequoia", "dyspec-threshold", "dyspec", "tree")
+EQUAL_BUDGET = ("specinfer", "spectr", "sequoia", "dyspec-threshold", "dyspec", "tree")
 DEPTHS = (1, 2, 3, 4, 6)
 
 
@@ -44,14 +44,13 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
 
 def cases(systems: list[str], temperatures: list[float]) -> dict[str, list[tuple[str, float, dict[str, int]]]]:
     """What is run for each claim: (system, temperature, shape)."""
-    hot = [temperature for temperature in temperatures if temperature > 0]
     found = {
         "tau by system": [(system, t, {}) for system in systems for t in temperatures],
         "equal budget": [
             (system, t, {"depth": 8, "width": 8, "nodes": nodes})
             for nodes in BUDGETS
             for system in EQUAL_BUDGET
-            for t in hot
+            for t in temperatures
         ],
         "equal draft forwards": [
             (system, t, {"depth": depth, "width": 4, "nodes": 1 + 3 * depth})

@@ -1,0 +1,65 @@
+"""The commands that measure: each runs on something small and prints what it promises; the figures themselves are not judged here."""
+
+import json
+import sys
+
+import pytest
+
+from engine import bench, drift, study
+from engine.systems import SYSTEMS
+from engine.train import memory
+
+
+def printed(capsys, monkeypatch, main, *arguments: str) -> list[str]:
+    monkeypatch.setattr(sys, "argv", ["command", *arguments])
+    main()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_bench_lists_every_system_with_its_label(capsys, monkeypatch):
+    lines = printed(capsys, monkeypatch, bench.main, "--list")
+    assert [line.split()[0] for line in lines] == list(SYSTEMS)
+    for line in lines:
+        name = line.split()[0]
+        assert ("lossy" in line) == (SYSTEMS[name].guarantee == "lossy"), line
+
+
+def test_the_bench_races_all_systems_in_one_go(capsys, monkeypatch, embedded):
+    lines = printed(capsys, monkeypatch, bench.main, "--systems", "all", "--prompts", "1", "--tokens", "16")
+    figures = json.loads(lines[-1])
+    assert [row["name"] for row in figures["systems"]] == list(SYSTEMS)
+    assert all(
+        row["identical"] is True for row in figures["systems"]
+    )  # T = 0: even the lossy rules write the target's text
+    assert all(name in "\n".join(lines[:-1]) for name in SYSTEMS)
+    drafts = {row["name"]: row["draft_forwards"] for row in figures["systems"]}
+    assert drafts["vanilla"] == drafts["lookup"] == 0 and drafts["parallel-tree"] <= 1 < drafts["tree"]
+
+
+def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):
+    monkeypatch.setattr(study, "BUDGETS", (4, 8))
+    monkeypatch.setattr(study, "DEPTHS", (2,))
+    arguments = ("--prompts", "1", "--tokens", "6", "--domains", "stories", "--temperatures", "0.6")
+    lines = printed(capsys, monkeypatch, study.main, *arguments)
+    claims = json.loads(lines[-1])["claims"]
+    assert claims.keys() == study.cases(list(SYSTEMS), [0.6]).keys() and len(claims) == 5
+    for rows in claims.values():
+        for row in rows["stories"]:
+            assert 1 <= row["tau"] <= 6 and row["nodes_used"] <= row.get("nodes", 400)
+    with pytest.raises(SystemExit):
+        printed(capsys, monkeypatch, study.main, "--claims", "perpetual motion")
+    assert "Unknown claim 'perpetual motion'" in capsys.readouterr().err
+
+
+def test_the_drift_compares_a_frozen_with_an_adapting_drafter(capsys, monkeypatch, embedded):
+    arguments = ("--stories", "1", "--code", "2", "--tokens", "40", "--window", "1")
+    figures = json.loads(printed(capsys, monkeypatch, drift.main, *arguments)[-1])
+    assert figures["domains"].keys() == {"stories", "code"} and figures["choices"] >= 1
+    assert all(each["tau frozen"] >= 1 and each["tau adapting"] >= 1 for each in figures["domains"].values())
+
+
+def test_more_segments_hold_less_memory(capsys, monkeypatch):
+    arguments = ("--length", "64", "--segments", "1", "2", "4")
+    figures = json.loads(printed(capsys, monkeypatch, memory.main, *arguments)[-1])
+    peaks = list(figures["mib"].values())
+    assert peaks == sorted(peaks, reverse=True) and peaks[-1] < 0.8 * peaks[0]
