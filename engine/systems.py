@@ -33,14 +33,14 @@ class System:
         ):
             if name not in registry:
                 raise KeyError(f"Unknown {part} {name!r}. Available: {', '.join(registry)}.")
-        if hasattr(POLICIES[self.policy], "needs") and not hasattr(DRAFTERS[self.drafter], "buckets"):
-            able = [name for name, drafter in DRAFTERS.items() if hasattr(drafter, "buckets")]
+        if not serves(self.drafter, self.policy):
+            able = [name for name in DRAFTERS if serves(name, self.policy)]
             raise ValueError(
                 f"{self.policy} needs a drafter with a {POLICIES[self.policy].needs}, and {self.drafter} has none. "
                 f"Use {self.policy} with {listed(able)}, or {self.drafter} with the policy best_first."
             )
         if not fits(self.policy, self.acceptance):
-            raise ValueError(refusal(self.policy, self.acceptance))
+            raise ValueError(refusal(self.drafter, self.policy, self.acceptance))
 
     @property
     def guarantee(self) -> str:
@@ -65,11 +65,16 @@ def fits(policy: str, acceptance: str) -> bool:
     return needed == "any" or needed in POLICIES[policy].proposals
 
 
-def refusal(policy: str, acceptance: str) -> str:
-    """Why these two do not go together, and what goes with each of them."""
+def serves(drafter: str, policy: str) -> bool:
+    """Whether the drafter answers all that the policy asks."""
+    return not hasattr(POLICIES[policy], "needs") or hasattr(DRAFTERS[drafter], "buckets")
+
+
+def refusal(drafter: str, policy: str, acceptance: str) -> str:
+    """Why policy and rule do not go together, and what goes with each of them on this drafter."""
     needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
     offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
-    policies = [each for each in POLICIES if fits(each, acceptance)]
+    policies = [each for each in POLICIES if fits(each, acceptance) and serves(drafter, each)]
     rules = [each for each in ACCEPTANCES if fits(policy, each)]
     return (
         f"{policy} with {acceptance} {'has no meaning' if lossy else 'would bias the output'}: the rule needs {PROPOSALS[needed]}, "

@@ -459,8 +459,9 @@ def test_the_pages_orders_are_the_engines(page):
 def test_a_node_order_moves_the_mask_and_counts_its_blocks(page):
     wide = make_step(parents=[-1, 0, 0, 1, 2, 3], path=[], burst=[99], end="length")
     play(page, [(0, one_node(burst=[99], end="length")), (1, wide)], **RESULT)
-    rows = "document.querySelector('[data-mask]').layout.yaxis.ticktext.length"
+    rows = "document.querySelector('[data-mask]').layout?.yaxis.ticktext.length"
     z = "document.querySelector('[data-mask]').data[0].z"
+    page.wait_for_function(f"{rows} === 6")
     assert page.locator("[data-orders] b").all_text_contents() == ["6", "5", "5"]
     before = page.evaluate(z)
     page.get_by_role("radio", name="insertion").focus()

@@ -26,7 +26,7 @@ from engine.policies.sparse import Sparse, best_neighbours
 from engine.policies.static import BestTrees
 from engine.policies.widths import narrowing
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
-from engine.systems import SYSTEMS, System, fits
+from engine.systems import SYSTEMS, System, fits, serves
 from engine.tree import DraftTree
 
 MEASURED = Calibration(
@@ -251,18 +251,24 @@ def test_the_division_factor_solves_its_equation():
 
 def test_every_unsound_combination_is_refused_and_every_suggestion_works():
     parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
-    for policy, rule in itertools.product(POLICIES, ACCEPTANCES):
+    for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
+        if not serves(drafter, policy):
+            with pytest.raises(ValueError, match="needs a drafter with a rank head, and model has none"):
+                System(drafter=drafter, policy=policy, acceptance=rule, **parts)
+            continue
         if fits(policy, rule):
-            System(drafter="model", policy=policy, acceptance=rule, **parts)
+            System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
         with pytest.raises(ValueError) as refused:
-            System(drafter="model", policy=policy, acceptance=rule, **parts)
+            System(drafter=drafter, policy=policy, acceptance=rule, **parts)
         why, advice = str(refused.value).split(" Use ")
         assert why.startswith(f"{policy} with {rule} ") and "the rule needs" in why and "the policy offers" in why
         rules, policies = advice.removesuffix(".").split(f", or {rule} with the policy ")
         rules = rules.removeprefix(f"{policy} with ").replace(" or ", ", ").split(", ")
         assert rules == [each for each in ACCEPTANCES if fits(policy, each)]
-        assert policies.replace(" or ", ", ").split(", ") == [each for each in POLICIES if fits(each, rule)]
+        assert policies.replace(" or ", ", ").split(", ") == [
+            each for each in POLICIES if fits(each, rule) and serves(drafter, each)
+        ]
 
 
 def test_a_tree_that_was_drawn_is_not_pruned():
