@@ -291,10 +291,11 @@ def test_updates_draw_the_drafter_to_the_targets_words(net):
 
 def test_the_bandit_updates_only_when_it_pays():
     bandit = Bandit()
-    pays = {"tau": 2.0, "round_seconds": 0.01, "surprise": 3.0}
+    pays = {"tau": 2.0, "round_seconds": 0.01, "surprise": 8.0}
     assert bandit.rate("full", **pays) > bandit.rate("heads", **pays) > bandit.rate("skip", **pays) == 200.0
     dear = Bandit(updates={"heads": 1, "full": 1}, seconds={"heads": 5.0, "full": 5.0})
     assert dear.rate("skip", **pays) > max(dear.rate("heads", **pays), dear.rate("full", **pays))
     for _ in range(40):
-        bandit.learn("full", -1.0, 3.0)
+        bandit.learn("full", -9.0, 8.0)
     assert bandit.rate("skip", **pays) > bandit.rate("full", **pays)
+    assert Bandit().choose(**pays) == "full" and Bandit().choose(**{**pays, "surprise": 2.0}) == "skip"

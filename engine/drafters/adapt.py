@@ -5,10 +5,10 @@ The verifier's feedback is free: behind the accepted path stands the target's ow
 and rank head), or update the full net, on the rounds with a rejection since the last choice.
 
 The seed's reward is not public; this one is ours. With tau and the seconds of a round measured over the window, an arm's rate is
-`HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second: its gain in tau is a running mean of what followed its earlier
-updates, starting from a guess in proportion to the window's surprise, its cost the seconds its updates took. The best rate wins, so an
-update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide, so two runs may decide
-differently; the text cannot differ, because a drafter never changes what token match emits.
+`HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second. Its gain in tau is a running mean of what followed its earlier
+updates, starting from a guess in proportion to the window's surprise beyond the usual; its cost is the seconds its updates took. The
+best rate wins, so an update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide, so two runs may
+decide differently; the text cannot differ, because a drafter never changes what token match emits.
 
 Weights are this drafter's own copy: nothing reaches other lanes. Rows in the cache stay as an earlier net wrote them.
 """
@@ -26,12 +26,13 @@ from engine.tree import DraftTree
 
 SKIP, HEADS, FULL = "skip", "heads", "full"
 WINDOW, HORIZON = 24, 400  # rounds between choices; rounds in which an update has to pay for itself
-FIRST_GAIN = {HEADS: 0.01, FULL: 0.02}  # guessed gain in tau for each nat of surprise a round
+USUAL = 3.0  # nats of surprise a round that a drafter at home meets; on the embedded target 1 to 3, after a change of subject 7 to 9
+FIRST_GAIN = {HEADS: 0.01, FULL: 0.02}  # guessed gain in tau for each nat of surprise a round beyond the usual
 FIRST_COST = {HEADS: 1.0, FULL: 3.0}  # guessed cost in rounds, until one was measured
-TRUST = 12  # a guessed gain weighs as much as this many measured ones
-RATE = {HEADS: 5e-4, FULL: 3e-4}  # AdamW
+TRUST = 200  # a guessed gain weighs as much as this many measured ones
+RATE = {HEADS: 5e-4, FULL: 5e-4}  # AdamW
 DECAY = 0.8  # weight of a position relative to the one before it, as in training
-MOST_EXAMPLES = 16
+MOST_EXAMPLES = 24
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Bandit:
         if arm == SKIP:
             return tau / round_seconds
         spent = HORIZON * round_seconds + self.cost(arm, round_seconds)
-        return HORIZON * (tau + self.per_nat[arm] * surprise) / spent
+        return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
@@ -74,7 +75,7 @@ class Bandit:
     def learn(self, arm: str, gained: float, surprise: float) -> None:
         """`gained` tau followed on an update made at this surprise."""
         weight = 1 / (TRUST + self.updates[arm])
-        self.per_nat[arm] += weight * (gained / max(surprise, 0.1) - self.per_nat[arm])
+        self.per_nat[arm] += weight * (gained / max(surprise - USUAL, 0.1) - self.per_nat[arm])
 
 
 class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
