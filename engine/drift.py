@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.acceptance import Acceptance
+from engine.bench import HELD_OUT
 from engine.decode import decode
 from engine.drafters import Drafter
 from engine.models import LoadedPair, load
@@ -20,7 +21,6 @@ from engine.systems import find
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
-HELD_OUT = Path(__file__).parents[1] / "assets" / "held_out.json"
 LANES = {"frozen": "specblock", "adapting": "specblock-adapt"}
 
 

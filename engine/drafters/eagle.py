@@ -7,7 +7,7 @@ what was drafted with the drafter's own outputs is thrown away.
 import torch
 
 from engine.cache import KVCache
-from engine.drafters.rows import DraftedRows
+from engine.drafters.rows import DraftedRows, stream_start
 from engine.models import LoadedPair
 from engine.nets.eagle import Eagle
 from engine.tree import DraftTree
@@ -25,9 +25,8 @@ class EagleDrafter:
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
-        if len(prompt) == 1:
-            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        self.cache.rows = 0
+        self.first, features = stream_start(prompt, features)
         self.pending, self.features = prompt[self.first :], features
         self.rows, self.outs = DraftedRows(), {}
 

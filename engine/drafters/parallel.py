@@ -7,6 +7,7 @@ Invariant: between rounds the cache holds the rows of stream entries made of the
 import torch
 
 from engine.cache import KVCache
+from engine.drafters.rows import stream_start
 from engine.models import LoadedPair
 from engine.nets.parallel import Parallel
 from engine.tree import DraftTree
@@ -24,9 +25,8 @@ class ParallelDrafter:
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
-        if len(prompt) == 1:
-            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        self.cache.rows = 0
+        self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # all but the root's entry, which the first round writes together with its slots
             self.forward(prompt[self.first : -1], features[:-1], slots=0)
         self.pending, self.features = prompt[-1:], features[-1:]

@@ -1,4 +1,4 @@
-"""DraftedRows: which row of a drafter's KV cache belongs to which node. Shared by drafters that run level by level."""
+"""Rows of a drafter's KV cache: where a stream of entries begins, and which row belongs to which node."""
 
 import torch
 
@@ -18,12 +18,18 @@ class DraftedRows:
         column = {key: index for index, key in enumerate(self.order)}
         visible = torch.zeros(len(nodes), len(self.order), dtype=torch.bool)
         for row, node in enumerate(nodes):
-            while node > 0:
-                visible[row, column[tree.keys[node]]] = True
-                node = tree.parents[node]
+            visible[row, [column[tree.keys[each]] for each in tree.path(node)]] = True
         return visible
 
     def of(self, tree: DraftTree, path: list[int]) -> list[int]:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
         column = {key: index for index, key in enumerate(self.order)}
         return [column[tree.keys[node]] for node in path if tree.keys[node] in column]
+
+
+def stream_start(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """The position of the first stream entry and the features `[n, 4, H]` of all entries, one behind the token before each.
+
+    Token 0 has no feature before it, so the stream begins at token 1; a prompt of one token begins with zeros in its place.
+    """
+    return (1, features) if len(prompt) > 1 else (0, features.new_zeros(1, *features.shape[1:]))

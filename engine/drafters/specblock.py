@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.cache import KVCache
+from engine.drafters.rows import stream_start
 from engine.models import LoadedPair
 from engine.nets.specblock import SpecBlock
 from engine.tree import LARGEST_TREE, DraftTree
@@ -43,9 +44,8 @@ class SpecBlockDrafter:
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        self.cache.rows, self.first = 0, 1  # position of the first entry: token 0 has no feature before it
-        if len(prompt) == 1:
-            features, self.first = features.new_zeros(1, *features.shape[1:]), 0
+        self.cache.rows = 0
+        self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # all but the root's entry, which the first round writes together with its block
             self.read(prompt[self.first : -1], features[:-1], block=False)
         self.pending, self.features = prompt[-1:], features[-1:]
