@@ -16,6 +16,7 @@ from tqdm import tqdm
 from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.calibration import Calibration
+from engine.costs import ROWS
 from engine.decode import Stopwatch, decode
 from engine.drafters import DRAFTERS
 from engine.models import EMBEDDED, LoadedPair, load
@@ -27,7 +28,6 @@ from engine.tree import LARGEST_TREE, DraftTree
 PROMPTS = EMBEDDED.parent / "prompts.json"
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
-ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 CONTEXT = 128  # tokens before the timed forwards
 LEVEL = 4  # nodes of a timed draft level
 

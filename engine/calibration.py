@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.costs import between
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -31,10 +33,4 @@ class Calibration:
 
     def verify_at(self, rows: int) -> float:
         """ms of a verification with this many rows: `verify_ms` with straight lines between what was measured, and on behind it."""
-        known = sorted(self.verify_ms)
-        if len(known) == 1:
-            return self.verify_ms[known[0]]
-        above = next((index for index, each in enumerate(known) if each >= rows), len(known) - 1)
-        left, right = known[max(above - 1, 0)], known[max(above, 1)]
-        slope = (self.verify_ms[right] - self.verify_ms[left]) / (right - left)
-        return self.verify_ms[left] + slope * (rows - left)
+        return between(self.verify_ms, rows)

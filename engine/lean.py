@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from engine.cache import KVCache
+from engine.products import pack, packed_product
 
 ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
 
@@ -31,14 +32,6 @@ def serves(model: PreTrainedModel) -> bool:
     )
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
-    """A weight `[out, in]` in oneDNN's own layout when this torch offers it, else as it is."""
-    try:
-        return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-    except (AttributeError, RuntimeError):
-        return weight.detach().contiguous()
-
-
 class Weight:
     """One matrix `[out, in]` as it is and packed. Which product is faster depends on the machine, the matrix and the rows."""
 
@@ -47,9 +40,7 @@ class Weight:
 
     def __call__(self, x: torch.Tensor, packed: bool) -> torch.Tensor:
         """`x [N, in]` times the transposed matrix, `[N, out]`."""
-        if packed and self.packed.is_mkldnn:
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
-        return F.linear(x, self.plain)
+        return packed_product(x, self.packed) if packed else F.linear(x, self.plain)
 
 
 class LeanLlama:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.lean import pack
+from engine.products import pack, packed_product
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
 
@@ -35,7 +35,7 @@ def product(x: torch.Tensor, weight: torch.Tensor, packed: torch.Tensor | None) 
     """`x [..., in]` times the transposed `weight [out, in]`, `[..., out]`; through its packed copy when no gradient is wanted."""
     if packed is None or torch.is_grad_enabled():
         return F.linear(x, weight)
-    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return packed_product(x, packed)
 
 
 class Linear(nn.Linear):

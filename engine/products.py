@@ -1,0 +1,51 @@
+"""Products: one matrix times a few rows, laid out for the machine. What a CPU spends a small model's forward on.
+
+`pack` is exact and serves targets and drafters alike. `Int8` rounds weights and inputs to eight bits and serves drafters only: a
+drafter's precision costs acceptance, never losslessness.
+"""
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # of eight-bit products, the fastest first
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """A weight `[out, in]` in oneDNN's own layout when this torch offers it, else as it is."""
+    try:
+        return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+    except (AttributeError, RuntimeError):
+        return weight.detach().contiguous()
+
+
+def packed_product(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    """`x [..., in]` times a transposed matrix that `pack` laid out, `[..., out]`."""
+    if not packed.is_mkldnn:
+        return F.linear(x, packed)
+    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+class Int8:
+    """A weight `[out, in]` in eight bits, scaled by row; inputs are rounded on the fly.
+
+    Raises `RuntimeError` when this torch or this processor multiplies no eight-bit matrices.
+    """
+
+    def __init__(self, weight: torch.Tensor):
+        weight = weight.detach().float().contiguous()
+        able = torch.backends.quantized.supported_engines
+        engine = next((each for each in ENGINES if each in able), None)
+        if engine is None:
+            raise RuntimeError(f"This torch multiplies no eight-bit matrices: it offers {', '.join(able)}.")
+        torch.backends.quantized.engine = engine
+        scale = weight.abs().amax(1).clamp(min=1e-12) / 127
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch is about to move these functions elsewhere
+            rounded = torch.quantize_per_channel(weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8)
+        self.packed = torch.ops.quantized.linear_prepack(rounded, None)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x [..., in]` times the transposed matrix, `[..., out]`, in float32."""
+        return torch.ops.quantized.linear_dynamic(x, self.packed, True)
