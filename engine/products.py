@@ -28,12 +28,12 @@ def packed_product(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
 
 
 class Int8:
-    """A weight `[out, in]` in eight bits, scaled by row; inputs are rounded on the fly.
+    """A weight `[out, in]` in eight bits, scaled by row, and a bias `[out]` in float32; inputs are rounded on the fly.
 
     Raises `RuntimeError` when this torch or this processor multiplies no eight-bit matrices.
     """
 
-    def __init__(self, weight: torch.Tensor):
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         weight = weight.detach().float().contiguous()
         able = torch.backends.quantized.supported_engines
         engine = next((each for each in ENGINES if each in able), None)
@@ -43,9 +43,11 @@ class Int8:
         scale = weight.abs().amax(1).clamp(min=1e-12) / 127
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch is about to move these functions elsewhere
-            rounded = torch.quantize_per_channel(weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(rounded, None)
+            rounded = torch.quantize_per_channel(
+                weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8
+            )
+        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times the transposed matrix, `[..., out]`, in float32."""
+        """`x [..., in]` times the transposed matrix, plus the bias, `[..., out]`, in float32."""
         return torch.ops.quantized.linear_dynamic(x, self.packed, True)

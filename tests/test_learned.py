@@ -94,6 +94,45 @@ def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, temperatur
     assert written(name) == written("none")
 
 
+def test_the_served_step_is_the_net_in_eight_bits(monkeypatch):
+    """Folded norms, gathered rows and padded vocabulary change nothing but the rounding; with exact products, not even that."""
+    net = pair_with("eagle").net("eagle")
+    net.load_state_dict(
+        {
+            name: each + 0.01 * (each.ndim == 1) * torch.arange(len(each)) if "norm" in name else each
+            for name, each in net.state_dict().items()
+        }
+    )
+    tokens, positions = torch.tensor([5, 9, 7]), torch.tensor([4, 5, 5])
+    feature, kv = torch.randn(3, 64, generator=torch.Generator().manual_seed(3)), torch.zeros(2, 2, 16, 32)
+    mask = torch.zeros(3, 7).masked_fill_(
+        torch.tensor([[0, 0, 0, 0, 0, 1, 1], [0] * 6 + [1], [0, 0, 0, 0, 0, 1, 0]]).bool(), -1e9
+    )
+
+    def answer() -> torch.Tensor:
+        with torch.inference_mode():
+            return net.log_q(
+                net.step(tokens, feature, positions, mask, kv.normal_(generator=torch.Generator().manual_seed(1)), 4)
+            )
+
+    plain = answer().exp()
+    net.pack()
+    assert net.served is not None
+    rounded = answer().exp()
+    assert 0 < (rounded - plain).norm() < 0.1 * plain.norm()
+    monkeypatch.setattr("engine.nets.eagle.Int8", Exact)
+    net.pack()
+    assert torch.allclose(answer().exp(), plain, atol=1e-6)
+
+
+class Exact:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+
+
 def test_siblings_do_not_see_each_other():
     """EAGLE's rows behind a node in a wide tree are those of the node's own path drafted alone."""
     pair = pair_with("eagle")

@@ -274,7 +274,8 @@ def test_updates_draw_the_drafter_to_the_targets_words(net):
         if arm == "full":  # what is recomputed with gradients is what was drafted
             with torch.inference_mode(False), torch.no_grad():
                 again = drafter.again(examples)
-            assert torch.allclose(again, torch.stack([each.states for each in examples]), atol=1e-4)
+            drafted = torch.stack([each.states for each in examples])
+            assert (again - drafted).norm() < 0.05 * drafted.norm()  # drafted in eight bits
 
         def likelihood(drafter=drafter, examples=examples, arm=arm) -> float:
             with torch.inference_mode(False), torch.no_grad():

@@ -28,22 +28,25 @@ class EagleDrafter:
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         self.pending, self.features = prompt[self.first :], features
-        self.rows, self.outs = DraftedRows(), {}
+        self.rows, self.row = DraftedRows(), {}
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.net.log_q(self.catch_up() if nodes == [0] else self.level(tree, nodes))
 
     @torch.inference_mode()
     def forward(
-        self, tokens: list[int], feature: torch.Tensor, positions: list[int], visible: torch.Tensor
+        self, tokens: list[int], feature: torch.Tensor, positions: list[int], visible: torch.Tensor | None
     ) -> torch.Tensor:
-        """The layer's output `[n, H]` of new entries, whose rows are kept. `visible` bool `[n, M]` is over the last M rows."""
-        count, rows = len(tokens), self.cache.rows
+        """The layer's output `[n, H]` of new entries, whose rows are kept. `visible` bool `[n, M]` is over the last M rows; None when
+        every entry may see every row."""
+        count, rows, mask = len(tokens), self.cache.rows, None
         self.cache.room_for(count)
-        mask = torch.zeros(count, rows + count)
-        mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
+        if visible is not None:
+            mask = torch.zeros(count, rows + count)
+            mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
+            mask = mask.to(self.device)
         ids, places = torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
-        out = self.net.step(ids, feature, places, mask.to(self.device), self.cache.kv[0], rows)
+        out = self.net.step(ids, feature, places, mask, self.cache.kv[0], rows)
         self.cache.rows += count
         self.forwards += 1
         return out
@@ -51,24 +54,26 @@ class EagleDrafter:
     def catch_up(self) -> torch.Tensor:
         """Output `[1, H]` of the root's entry, after the entries that were committed since the last round."""
         count, start = len(self.pending), self.first + self.cache.rows
-        causal = torch.ones(count, count, dtype=torch.bool).tril()
+        causal = torch.ones(count, count, dtype=torch.bool).tril() if count > 1 else None
         out = self.forward(self.pending, self.net.fused(self.features), list(range(start, start + count)), causal)
-        self.base, self.outs = self.cache.rows, {0: out[-1]}
-        return out[-1:]
+        self.base, self.outs, self.row = self.cache.rows, out[-1:], {0: 0}
+        return self.outs
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
-        feature = torch.stack([self.outs[tree.keys[tree.parents[node]]] for node in nodes])
+        feature = self.outs[[self.row[tree.keys[tree.parents[node]]] for node in nodes]]
         positions = [self.first + self.base - 1 + tree.depth[node] for node in nodes]
         out = self.forward([tree.tokens[node] for node in nodes], feature, positions, self.rows.write(tree, nodes))
-        self.outs.update((tree.keys[node], row) for node, row in zip(nodes, out, strict=True))
+        for row, node in enumerate(nodes, len(self.outs)):
+            self.row[tree.keys[node]] = row
+        self.outs = torch.cat([self.outs, out])
         return out
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         tokens, behind = [tree.tokens[node] for node in path] + [bonus], features[[0, *path]]
-        if self.outs:  # the root's row was written; those of drafted features go
+        if self.row:  # the root's row was written; those of drafted features go
             self.cache.rows = self.base
             self.pending, self.features = tokens, behind
         else:
             self.pending, self.features = self.pending + tokens, torch.cat([self.features, behind])
-        self.rows, self.outs = DraftedRows(), {}
+        self.rows, self.row = DraftedRows(), {}

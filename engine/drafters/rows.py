@@ -9,22 +9,28 @@ class DraftedRows:
     """Nodes by key in the order of their rows, which stand behind the committed ones. The root's row is a committed one."""
 
     def __init__(self):
-        self.order: list[int] = []
+        self.seen: dict[
+            int, list[int]
+        ] = {}  # by key, in the order of the rows: the rows of a node's ancestors and its own
 
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Note rows for `nodes`, whose ancestors have theirs; returns which drafted rows each may attend to: bool `[n, rows]`, its
         ancestors and itself."""
-        self.order += [tree.keys[node] for node in nodes]
-        column = {key: index for index, key in enumerate(self.order)}
-        visible = torch.zeros(len(nodes), len(self.order), dtype=torch.bool)
-        for row, node in enumerate(nodes):
-            visible[row, [column[tree.keys[each]] for each in tree.path(node)]] = True
-        return visible
+        first, count = len(self.seen), len(self.seen) + len(nodes)
+        visible = []
+        for row, node in enumerate(nodes, first):
+            above = self.seen.get(tree.keys[tree.parents[node]], ())
+            self.seen[tree.keys[node]] = [*above, row]
+            flags = [False] * count
+            for each in self.seen[tree.keys[node]]:
+                flags[each] = True
+            visible.append(flags)
+        return torch.tensor(visible)
 
     def of(self, tree: DraftTree, path: list[int]) -> list[int]:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
-        column = {key: index for index, key in enumerate(self.order)}
-        return [column[tree.keys[node]] for node in path if tree.keys[node] in column]
+        keys = [tree.keys[node] for node in path]
+        return [self.seen[key][-1] for key in keys if key in self.seen]
 
 
 def stream_start(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:

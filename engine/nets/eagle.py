@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product, unit
+from engine.products import Int8
+
+UNSAID = -1e4  # a logit that no softmax notices
 
 
 class Eagle(Net):
@@ -23,6 +26,7 @@ class Eagle(Net):
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
         self.unembed = nn.Parameter(self.head[:size].clone())
         self.register_buffer("offsets", torch.zeros(size, dtype=torch.long))
+        self.served: ServedEagle | None = None
 
     def choose_vocabulary(self, ids: torch.Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
@@ -48,16 +52,30 @@ class Eagle(Net):
         return product(self.norm_out(out), self.unembed, self.packed_head)
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for what it cannot say."""
+        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; next to nothing, or -inf, for what
+        it cannot say."""
+        if self.served:
+            return self.served.logits(out).log_softmax(-1)
         own = self.logits(out).log_softmax(-1)
         return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
         """The layer's output `[N, H]` of N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
+        if self.served:
+            return self.served.step(tokens, feature, positions, mask, kv, rows)
         out = self.layer(
             feature[None], self.entering(tokens, feature)[None], self.rotary(positions[None]), mask, kv, rows
         )
         return out[0]
+
+    def pack(self) -> "Eagle":
+        """As `Net.pack`, for a whole step."""
+        super().pack()
+        try:
+            self.served = ServedEagle(self) if self.embedding.device.type == "cpu" else None
+        except RuntimeError:
+            self.served = None
+        return self
 
     def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
         """Training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
@@ -87,6 +105,46 @@ class Eagle(Net):
             outs.append(out)
             feature = F.pad(out, (0, 0, 1, 0))[:, :-1]  # the next step's feature is this one's output, one place later
         return outs
+
+
+class ServedEagle:
+    """An `Eagle`'s step for a CPU: eight-bit matrices with the norms' weights folded into them, and as few operations as will do. On
+    two cores a level's small operations take longer than its matrices."""
+
+    def __init__(self, net: Eagle):
+        """Raises `RuntimeError` where there are no eight-bit products."""
+        config, layer, root = net.config, net.layer, net.config.hidden**0.5
+        self.heads, self.mlp, self.rotary, self.least = config.heads, config.mlp, net.rotary, net.norm_out.least
+        self.token = net.norm_token(net.embedding).detach()
+        columns = torch.cat([torch.ones(config.hidden), net.norm_feature.weight * root])
+        self.qkv = Int8(layer.qkv.weight * columns)
+        self.out = Int8(layer.out.weight)
+        self.gate_up = Int8(layer.gate_up.weight * layer.norm.weight * root)
+        self.down = Int8(layer.down.weight)
+        said = torch.zeros(config.vocab, config.hidden).index_copy_(0, net.vocabulary, net.unembed.detach())
+        unsaid = torch.full((config.vocab,), UNSAID).index_fill_(0, net.vocabulary, 0.0)
+        self.head = Int8(said * net.norm_out.weight.detach() * root, unsaid)
+
+    def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
+        """As `Eagle.step`."""
+        count, heads = len(tokens), self.heads
+        entering = torch.cat([self.token[tokens], unit(feature, self.least)], -1)
+        qkv = self.qkv(entering).view(count, 3 * heads, -1)
+        cos, sin = self.rotary(positions)
+        rotated = qkv[:, : 2 * heads]
+        rotated = torch.addcmul(rotated * cos, rotated.roll(qkv.shape[-1] // 2, -1), sin)
+        kv[0, :, rows : rows + count] = rotated[:, heads:].transpose(0, 1)
+        kv[1, :, rows : rows + count] = qkv[:, 2 * heads :].transpose(0, 1)
+        queries = rotated[:, :heads].transpose(0, 1)[None]
+        seen = kv[:, None, :, : rows + count]
+        attended = F.scaled_dot_product_attention(queries, seen[0], seen[1], attn_mask=mask)
+        x = feature + self.out(attended[0].transpose(0, 1).reshape(count, -1))
+        gate_up = self.gate_up(unit(x, self.least))
+        return x.add_(self.down(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :])))
+
+    def logits(self, out: torch.Tensor) -> torch.Tensor:
+        """`[n, V]` over the target's vocabulary, `UNSAID` added to what the net cannot say."""
+        return self.head(unit(out, self.least))
 
 
 def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:
