@@ -11,8 +11,10 @@ ABOUT: dict[str, dict[str, str]] = {
         "parallel": "A small net that guesses every depth in one forward.",
         "specblock": "A small net that guesses a block of several depths in one forward.",
         "specblock-adapt": "The block drafter, which goes on learning from the target while it serves.",
+        "best": "The strongest that the pair has: EAGLE, else a draft model, else lookup.",
     },
     "policy": {
+        "auto": "As many guesses as pay on this machine, for this text, right now.",
         "chain": "One guess after another, no branches.",
         "kary": "A full tree: the same number of branches everywhere.",
         "best_first": "The most probable path next, within a node budget.",

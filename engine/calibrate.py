@@ -6,7 +6,6 @@ Texts are the gallery's prompts, or a file's lines, continued by the target itse
 import argparse
 import json
 import statistics
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from tqdm import tqdm
 from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.calibration import Calibration
-from engine.costs import ROWS
 from engine.decode import Stopwatch, decode
 from engine.drafters import DRAFTERS
 from engine.models import EMBEDDED, LoadedPair, load
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
+from engine.timing import verify_ms
 from engine.tree import LARGEST_TREE, DraftTree
 
 PROMPTS = EMBEDDED.parent / "prompts.json"
@@ -108,31 +107,6 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
             target.commit(path)
             drafter.commit(tree, path, root, features)
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
-
-
-def interleaved(watch: Stopwatch, tasks: dict[int, Callable[[], object]], repeats: int) -> dict[int, float]:
-    """Median ms of every task; all of them in turn, so that a slow moment meets all alike."""
-    times: dict[int, list[float]] = {name: [] for name in tasks}
-    for repeat in tqdm(range(repeats + 2), desc="timing"):
-        for name, task in tasks.items():
-            with watch.phase("task"):
-                task()
-            if repeat >= 2:  # first calls are not counted
-                times[name].append(1000 * watch.seconds["task"])
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
-def verify_ms(pair: LoadedPair, repeats: int) -> dict[int, float]:
-    """Median ms of a verification by its number of rows, behind a context of 128 tokens."""
-    target = Target(pair.target, CONTEXT + LARGEST_TREE)
-    target.prefill(list(range(CONTEXT)))
-    tasks = {}
-    for rows in ROWS:
-        tree = DraftTree.rooted(0)
-        for node in range(1, rows):
-            tree.add((node - 1) // 2, node, 1.0, 1.0)
-        tasks[rows] = lambda tree=tree: target.verify(tree)
-    return interleaved(Stopwatch(pair.target.device), tasks, repeats)
 
 
 def draft_ms(pair: LoadedPair, repeats: int) -> float:

@@ -88,6 +88,7 @@ def decode(
         with watch.phase("commit"):
             target.commit(verdict.path)
             drafter.commit(tree, verdict.path, verdict.bonus, features)
+            policy.learn(tree, verdict.path)
         burst, end = cut([tree.tokens[node] for node in verdict.path] + [verdict.bonus], stop_ids, left, window)
         yield Round(position, tree, logits, verdict, burst, end, watch.lap())
         root, left = verdict.bonus, left - len(burst)

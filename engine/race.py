@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.decode import Round, decode
+from engine.device_round import on_device
 from engine.models import LoadedPair
 from engine.sampling import Sampling
 from engine.systems import System, find
 from engine.target import Target
 from engine.text import TextStream, label
+from engine.timing import costs_of
 from engine.trace import Step, Trace, first_divergence
 from engine.tree import LARGEST_TREE
 
@@ -52,21 +54,26 @@ class Settings:
             raise ValueError(
                 f"The prompt has {len(self.prompt):,} characters; at most {LONGEST_PROMPT:,} are read. Shorten it."
             )
-        for system in self.systems:
-            find(system)
-        for name, (least, most) in LIMITS.items():
-            value = getattr(self, name)
-            if value is None and name in SHAPE:
-                continue
-            what = name.replace("_", " ").capitalize()
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {value!r}.")
-            if not least <= value <= most:
-                raise ValueError(f"{what} must be between {least:,} and {most:,}, got {value:,}.")
-            if name != "temperature":
-                if value != int(value):
-                    raise ValueError(f"{what} must be a whole number, got {value}.")
-                object.__setattr__(self, name, int(value))
+        for system in map(find, self.systems):
+            for name in SHAPE:
+                checked(name, getattr(system, name))
+        for name in LIMITS:
+            if getattr(self, name) is not None or name not in SHAPE:
+                object.__setattr__(self, name, checked(name, getattr(self, name)))
+
+
+def checked(name: str, value: object) -> int | float:
+    """The setting's value. Raises `ValueError` when it is out of `LIMITS` or no number."""
+    (least, most), what = LIMITS[name], name.replace("_", " ").capitalize()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {value!r}.")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {value:,}.")
+    if name == "temperature":
+        return value
+    if value != int(value):
+        raise ValueError(f"{what} must be a whole number, got {value}.")
+    return int(value)
 
 
 class Lane:
@@ -76,17 +83,14 @@ class Lane:
         self.pair, self.system, self.finished = pair, system, False
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
         capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
-        parts = system.build(pair, capacity, **shape)
-        self.drafter, self.draft_forwards = parts[0], 0
-        self.rounds = decode(
-            Target(pair.target, capacity, parts[0].reads_features),
-            *parts,
-            prompt,
-            sampling,
-            settings.max_new_tokens,
-            pair.stop_ids,
-            pair.context,
-        )
+        limits = (prompt, sampling, settings.max_new_tokens, pair.stop_ids, pair.context)
+        if device_lane := on_device(pair, system, capacity, shape, sampling):
+            self.drafter, self.target, self.rounds = device_lane, None, device_lane.decode(*limits)
+        else:
+            parts = system.build(pair, capacity, **shape)
+            self.drafter, self.target = parts[0], Target(pair.target, capacity, parts[0].reads_features)
+            self.rounds = decode(self.target, *parts, *limits)
+        self.draft_forwards = 0
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         self.trace = Trace(
             system=system.name,
@@ -140,7 +144,7 @@ class Lane:
     def close(self) -> None:
         """Free the caches; the trace stays."""
         self.rounds.close()
-        self.drafter = None
+        self.drafter = self.target = None
 
 
 class Race:
@@ -154,7 +158,8 @@ class Race:
                 "for the answer. Shorten it."
             )
         self.pair, self.settings = pair, settings
-        sampling = Sampling(temperature=settings.temperature, seed=settings.seed)
+        device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane draws its noise
+        sampling = Sampling(temperature=settings.temperature, seed=settings.seed, device=device)
         systems = [find(name) for name in settings.systems]
         self.lanes = [Lane(pair, system, settings, sampling, prompt) for system in systems]
 
@@ -177,6 +182,10 @@ class Race:
         finally:
             for lane in self.lanes:
                 lane.close()
+
+    def costs(self) -> list[dict]:
+        """What forwards cost here, by lane (`engine.costs.Costs`)."""
+        return [costs_of(self.pair, lane.system.drafter).to_dict() for lane in self.lanes]
 
     def result(self) -> dict:
         """Figures by lane and the comparison of every lane with the first; plain values.

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--pair", default="embedded")
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     parser.add_argument("--claims", help="comma-separated names of claims; all when left out")
-    parser.add_argument("--domains", default=",".join(held_out), help="of " + ", ".join(held_out))
+    parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out))
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
     parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")

@@ -1,11 +1,13 @@
 """Named systems: drafter x policy x acceptance. Knows which combinations are sound; refuses the others with the reason."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from engine.acceptance import ACCEPTANCES, Acceptance
 from engine.drafters import DRAFTERS, Drafter
 from engine.models import LoadedPair
 from engine.policies import POLICIES, PROPOSALS, Policy
+from engine.timing import costs_of
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class System:
         proposal, offered = rule.proposal, POLICIES[self.policy].proposals
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
-        policy = POLICIES[self.policy](depth, width, nodes, proposal, pair.calibration)
-        return DRAFTERS[self.drafter](pair, capacity), policy, rule
+        drafter, kind = DRAFTERS[self.drafter](pair, capacity), POLICIES[self.policy]
+        measured = {"costs": costs_of(pair, self.drafter)} if hasattr(kind, "reads_costs") else {}
+        return drafter, kind(depth, width, nodes, proposal, pair.calibration, **measured), rule
 
 
 def fits(policy: str, acceptance: str) -> bool:
@@ -170,6 +173,14 @@ SYSTEMS: dict[str, System] = {
             drafter="eagle", policy="expand_rerank", acceptance="token_match", depth=5, width=3, nodes=12,
         ),
         System(
+            name="auto",
+            title="auto",
+            idea="Grows, every round anew, the tree that pays on this machine and for this text: none at all where guessing does not.",
+            source="ours: the pair's best drafter, measured costs of forwards, and how often guesses came true so far",
+            cost="One draft forward per tree level, as many levels as are worth it.",
+            drafter="best", policy="auto", acceptance="token_match", depth=8, width=4, nodes=24,
+        ),
+        System(
             name="lookup",
             title="prompt lookup",
             idea="Guesses what followed the same words earlier in the text: free, and strong when text repeats itself.",
@@ -232,12 +243,16 @@ SYSTEMS: dict[str, System] = {
 
 
 def find(name: str) -> System:
-    """The system of that name, or one mixed by hand: "drafter/policy/acceptance", such as "model/kary/token_match".
+    """The system of that name, or one mixed by hand: "drafter/policy/acceptance", such as "model/kary/token_match". Either may end in
+    a shape of its own, depth x width x nodes: "tree:3x2x8".
 
     Raises `ValueError` with the reason when there is none or when the parts would bias the output together.
     """
     if name in SYSTEMS:
         return SYSTEMS[name]
+    if shaped := re.fullmatch(r"(.+):(\d{1,4})x(\d{1,4})x(\d{1,4})", str(name)):
+        depth, width, nodes = (int(each) for each in shaped.groups()[1:])
+        return replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
     parts = str(name).split("/")
     if len(parts) != 3:
         raise ValueError(

@@ -114,11 +114,29 @@ def test_a_closed_race_frees_its_caches():
         ({"max_new_tokens": 0}, "Max new tokens must be between 1 and 900, got 0"),
         ({"seed": -4}, "Seed must be between 0 and"),
         ({"systems": ("vanilla", "magic")}, "Unknown system 'magic'. Available: vanilla, tree"),
+        ({"systems": ("vanilla", "magic:3x2x8")}, "Unknown system 'magic'"),
+        ({"systems": ("vanilla", "tree:3x2")}, "Unknown system 'tree:3x2'"),
+        ({"systems": ("vanilla", "tree:30x2x8")}, "Depth must be between 1 and 12, got 30"),
+        ({"systems": ("vanilla", "tree:3x2x999")}, "Nodes must be between 2 and 64, got 999"),
     ],
 )
 def test_bad_settings_get_a_sentence(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         Settings(**{"prompt": TEXT, **settings})
+
+
+def test_systems_of_one_race_may_have_shapes_of_their_own():
+    race = Race(
+        tiny_pair(),
+        Settings(TEXT, ("vanilla", "tree:3x2x8", "tree:2x1x3", "bigram/kary/token_match:1x5x2"), max_new_tokens=9),
+    )
+    list(race.run())
+    traces = [lane.trace for lane in race.lanes]
+    assert [(trace.depth, trace.width, trace.nodes) for trace in traces[1:]] == [(3, 2, 8), (2, 1, 3), (1, 5, 2)]
+    assert max(len(step.tokens) for step in traces[2].steps) == 3
+    assert race.result()["identical"] is True
+    given = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree:3x2x8"), depth=1))
+    assert given.lanes[1].trace.depth == 1  # what the visitor asks for counts
 
 
 def test_the_limits_themselves_are_allowed():

@@ -1,10 +1,12 @@
 """Drafters: who guesses. One file per drafter and one line in `DRAFTERS`; all answer the same question, `log_q(tree, nodes)`."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
 from engine.drafters.adapt import AdaptiveSpecBlockDrafter
+from engine.drafters.best import best_drafter
 from engine.drafters.bigram import BigramDrafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
@@ -36,7 +38,7 @@ class Drafter(Protocol):
         """The accepted nodes and the token after them, which is the next root. `features` `[N, 4, H]` of the tree's nodes."""
 
 
-DRAFTERS: dict[str, type[Drafter]] = {
+DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,
     "bigram": BigramDrafter,
     "lookup": LookupDrafter,
@@ -46,4 +48,5 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "parallel": ParallelDrafter,
     "specblock": SpecBlockDrafter,
     "specblock-adapt": AdaptiveSpecBlockDrafter,
+    "best": best_drafter,
 }

@@ -36,7 +36,7 @@ class Parallel(Net):
 
     def slot(self) -> torch.Tensor:
         """The entry `[H]` of every future slot; only its position tells slots apart."""
-        return self.in_proj(torch.cat([self.mask_embed, self.shared_state]))
+        return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
     def forward(
         self,

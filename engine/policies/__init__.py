@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from engine.drafters import Drafter
+from engine.policies.auto import Auto
 from engine.policies.beam import Beam
 from engine.policies.best_first import BestFirst
 from engine.policies.chain import Chain
@@ -41,8 +42,12 @@ class Policy(Protocol):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """A tree below the token `root`, which stands at `position`; at most `room` levels, as many as may still be emitted."""
 
+    def learn(self, tree: DraftTree, path: list[int]) -> None:
+        """What became of the tree that was grown last: the accepted path."""
+
 
 POLICIES: dict[str, type[Policy]] = {
+    "auto": Auto,
     "chain": Chain,
     "kary": Kary,
     "best_first": BestFirst,

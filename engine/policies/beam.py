@@ -10,11 +10,12 @@ import heapq
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Beam:
+class Beam(Steady):
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

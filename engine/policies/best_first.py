@@ -9,13 +9,14 @@ import heapq
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class BestFirst:
+class BestFirst(Steady):
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -3,11 +3,12 @@
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Chain:
+class Chain(Steady):
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -10,11 +10,12 @@ import heapq
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class DySpec:
+class DySpec(Steady):
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

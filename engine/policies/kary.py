@@ -3,11 +3,12 @@
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites, most_probable
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 
 
-class Kary:
+class Kary(Steady):
     proposals = frozenset({"ranked", "top"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

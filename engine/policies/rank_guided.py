@@ -11,6 +11,7 @@ import heapq
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -19,7 +20,7 @@ MOST_BLOCKS = 3
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class RankGuided:
+class RankGuided(Steady):
     proposals = frozenset({"ranked"})
     needs = "rank head"
 

@@ -11,6 +11,7 @@ from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
 from engine.policies.static import BestTrees
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -19,7 +20,7 @@ UNMEASURED_BUDGET = 16  # nodes where no cost curve says better
 TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
 
 
-class Sequoia:
+class Sequoia(Steady):
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

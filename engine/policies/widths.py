@@ -8,11 +8,12 @@ from math import prod
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
+from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Widths:
+class Widths(Steady):
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

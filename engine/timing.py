@@ -1,0 +1,111 @@
+"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when a system first asks for them."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import torch
+
+from engine.costs import Costs
+from engine.decode import Stopwatch
+from engine.drafters import DRAFTERS
+from engine.models import LoadedPair
+from engine.policies.ranking import favourites
+from engine.sampling import Sampling
+from engine.target import Target
+from engine.tree import LARGEST_TREE, DraftTree
+
+ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+CONTEXT = 128  # tokens before the timed forwards
+LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
+REPEATS, SECONDS = 9, 0.8  # of every timing; fewer, but three at least, when the machine is so slow
+
+_lock = threading.Lock()
+_measured: WeakKeyDictionary[LoadedPair, dict[str, object]] = WeakKeyDictionary()
+
+
+def costs_of(pair: LoadedPair, drafter: str) -> Costs:
+    """What a round with this drafter costs; measured on the first call for this pair."""
+    with _lock:
+        known = _measured.setdefault(pair, {})
+        if "" not in known:
+            known[""] = verify_ms(pair)
+        if drafter not in known:
+            known[drafter] = draft_ms(pair, drafter)
+        return Costs(known[""], *known[drafter])
+
+
+@torch.inference_mode()
+def verify_ms(pair: LoadedPair, repeats: int = REPEATS) -> dict[int, float]:
+    """Median ms of a verification by its number of rows."""
+    target = Target(pair.target, context_of(pair) + LARGEST_TREE)
+    target.prefill(list(range(context_of(pair))))
+    trees = {rows: binary(rows) for rows in ROWS}
+    return interleaved(pair, {rows: lambda tree=tree: target.verify(tree) for rows, tree in trees.items()}, repeats)
+
+
+@torch.inference_mode()
+def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float, float]:
+    """Median ms of a drafter's answer for the root, behind a verification as in a race, and of one for a level below it; with the
+    ranking of its favourites."""
+    drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
+    target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
+    prompt = list(range(context_of(pair)))
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    watch, first, below = Stopwatch(pair.target.device), [], []
+
+    def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:
+        with watch.phase("draft"):
+            log_q = drafter.log_q(tree, nodes)
+            if log_q is not None:
+                favourites(log_q, len(prompt), 4, sampling)
+        times.append(1000 * watch.seconds["draft"])
+
+    begun = time.perf_counter()
+    for repeat in range(repeats + 1):
+        tree = DraftTree.rooted(prompt[-1])
+        answer(tree, [0], first)
+        nodes = [tree.add(0, 2 + token, 1.0, 1.0) for token in range(LEVEL)]
+        for _ in range(LEVELS):
+            answer(tree, nodes, below)
+            nodes = [tree.add(node, tree.tokens[node], 1.0, 1.0) for node in nodes]
+        path = tree.path(nodes[0])
+        _, features = target.verify(tree)
+        target.commit(path)
+        drafter.commit(tree, path, prompt[-1], features)
+        if target.length + 2 * LEVELS >= pair.context or late(begun, repeat):
+            break
+    return statistics.median(first[1:]), statistics.median(below[LEVELS:])
+
+
+def interleaved(pair: LoadedPair, tasks: dict[int, Callable[[], object]], repeats: int) -> dict[int, float]:
+    """Median ms of every task; all of them in turn, so that a slow moment meets all alike."""
+    watch, times = Stopwatch(pair.target.device), {name: [] for name in tasks}
+    begun = time.perf_counter()
+    for repeat in range(repeats + 1):
+        for name, task in tasks.items():
+            with watch.phase("task"):
+                task()
+            if repeat:  # first calls are not counted
+                times[name].append(1000 * watch.seconds["task"])
+        if late(begun, repeat):
+            break
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def late(begun: float, repeat: int) -> bool:
+    return repeat >= 3 and time.perf_counter() - begun > SECONDS
+
+
+def context_of(pair: LoadedPair) -> int:
+    return min(CONTEXT, pair.context // 2)
+
+
+def binary(rows: int) -> DraftTree:
+    """A tree of `rows` nodes, two children each."""
+    tree = DraftTree.rooted(0)
+    for node in range(1, rows):
+        tree.add((node - 1) // 2, node, 1.0, 1.0)
+    return tree
