@@ -1,18 +1,19 @@
 """`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
 
-All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; speedups are medians over prompts of
-seconds-per-token ratios, prefill included.
+All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
+ratios to the baseline. `speedup` is of seconds a token with prefill included, `decode` without it. `of limit` is decode's speedup over
+tau / (t(N)/t(1) + draft share), the most that these forwards allow: what is missing from 100% is lost outside them, in accepting,
+committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup) to the same run.
 """
 
 import argparse
 import json
 import statistics
-import time
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
+from engine import peers
 from engine.models import LoadedPair, load
 from engine.race import SHAPE, Race, Settings
 from engine.systems import SYSTEMS
@@ -20,23 +21,31 @@ from engine.trace import Trace
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 HELD_OUT = Path(__file__).parents[1] / "assets" / "held_out.json"
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "auto")  # systems that are compared with the peers
 
 
 def seconds_per_token(trace: Trace) -> float:
     return trace.seconds / len(trace.tokens)
 
 
-def generate_seconds(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> float:
-    """Seconds a token of `transformers` `generate()` on the same weights."""
-    model = pair.target.model
-    ids = torch.tensor([prompt], device=model.device)
-    sampling = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    start = time.perf_counter()
-    with torch.inference_mode():
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **sampling)
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
-    return (time.perf_counter() - start) / (out.shape[1] - ids.shape[1])
+def decode_seconds_per_token(trace: Trace) -> float:
+    """Without prefill."""
+    return trace.seconds * (1 - trace.share("prefill")) / len(trace.tokens)
+
+
+def seconds_per_round(trace: Trace, phase: str) -> float:
+    return trace.seconds * trace.share(phase) / trace.forwards
+
+
+def limit(base: Trace, mine: Trace) -> float:
+    """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
+    one = seconds_per_round(base, "verify")
+    return mine.tau / (seconds_per_round(mine, "verify") / one + seconds_per_round(mine, "draft") / one)
+
+
+def of_limit(base: Trace, mine: Trace) -> float:
+    """The measured speedup, prefill excluded, as a share of `limit`."""
+    return decode_seconds_per_token(base) / decode_seconds_per_token(mine) / limit(base, mine)
 
 
 def run(
@@ -47,22 +56,29 @@ def run(
     temperature: float,
     seed: int,
     shape: dict[str, int],
+    with_peers: bool = False,
 ) -> dict:
     """Race `vanilla` and the systems over the prompts; the figures as the last line prints them. What `shape` does not set is each
-    system's own."""
+    system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only."""
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     draft_forwards = dict.fromkeys(names, 0)
     identical: dict[str, list[bool | str]] = {name: [] for name in names}
-    generated = []
-    generate_seconds(pair, pair.tokenizer("Story: Once upon a time")["input_ids"], 8, temperature)  # first calls
-    for prompt in tqdm(prompts, desc="prompts", unit="prompt"):
+    ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
+    written: dict[str, list[peers.Written]] = {way: [] for way in ways}
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    for way in ways.values():
+        peers.timed(pair, way, first, 8, temperature)  # first calls
+    for index, prompt in enumerate(tqdm(prompts, desc="prompts", unit="prompt")):
         race = Race(
             pair, Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
         )
         for _ in race.run():
             pass
-        generated.append(generate_seconds(pair, race.lanes[0].trace.prompt_tokens, tokens, temperature))
+        order = [*ways][index % len(ways) :] + [*ways][: index % len(ways)]  # every way takes every place
+        for way in order:
+            ids = race.lanes[0].trace.prompt_tokens
+            written[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
         for lane, figures in zip(race.lanes, race.result()["lanes"], strict=True):
             traces[lane.system.name].append(lane.trace)
             identical[lane.system.name].append(figures["identical"])
@@ -72,11 +88,16 @@ def run(
     for name in systems:
         mine = traces[name]
         clock, forwards = sum(trace.seconds for trace in mine), sum(trace.forwards for trace in mine)
+        beside = list(zip(traces["vanilla"], mine, strict=True))
         rows.append(
             {
                 "name": name,
                 "tau": sum(len(trace.tokens) for trace in mine) / forwards,
-                "speedup": statistics.median(b / seconds_per_token(trace) for b, trace in zip(base, mine, strict=True)),
+                "speedup": statistics.median(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
+                "decode_speedup": statistics.median(
+                    decode_seconds_per_token(b) / decode_seconds_per_token(trace) for b, trace in beside
+                ),
+                "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
                 "identical": next((worst for worst in (False, "lossy", "law") if worst in identical[name]), True),
                 "nodes": sum(len(step.tokens) for trace in mine for step in trace.steps) / forwards,
                 "draft_forwards": draft_forwards[name] / forwards,
@@ -85,7 +106,8 @@ def run(
                 "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,
             }
         )
-    return {
+    generated = [each.seconds_per_token for each in written[peers.PLAIN]]
+    figures = {
         "shape": shape,
         "machine": pair.hardware,
         "pair": pair.title,
@@ -99,6 +121,7 @@ def run(
         },
         "systems": rows,
     }
+    return figures | (peers.compare(pair, figures, traces, written) if with_peers else {})
 
 
 def table(figures: dict) -> str:
@@ -109,22 +132,44 @@ def table(figures: dict) -> str:
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
-        f"{'system':<18}{'tau':>6}{'speedup':>9}{'identical':>11}{'nodes':>7}{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
+        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}{'drafts':>8}"
+        f"{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
     for row in figures["systems"]:
-        same = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy"}[row["identical"]]
         lines.append(
-            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{same:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}"
-            f"{row['draft_ms']:>10.2f}{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
+            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
+            f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
+            f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
         )
     return "\n".join(lines)
+
+
+def beside_peers(pair: LoadedPair) -> list[str]:
+    """The systems that are compared with the peers: the best known ones, as far as the pair can run them."""
+    able = []
+    for name in BESIDE_PEERS:
+        try:
+            if name in SYSTEMS:
+                system = SYSTEMS[name]
+                system.build(pair, pair.context, system.depth, system.width, system.nodes)
+                able.append(name)
+        except ValueError:  # the pair lacks a draft model or a trained drafter
+            continue
+    return able
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
     held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
     parser.add_argument(
-        "--systems", default="tree", help="names or mixes (drafter/policy/rule), comma-separated, or all"
+        "--systems",
+        help="names or mixes (drafter/policy/rule), comma-separated, or all; "
+        f"tree when left out, with --peers {', '.join(BESIDE_PEERS)} as far as the pair has them",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="measure transformers' assisted generation and prompt lookup in the same run",
     )
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     parser.add_argument("--domain", choices=held_out, default="stories")
@@ -142,17 +187,22 @@ def main() -> None:
             "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
         )
         return
-    systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
     prompts = held_out[options.domain][: options.prompts]
     if not 1 <= options.prompts <= len(held_out[options.domain]):
         parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
     try:
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         pair = load(options.pair, device=options.device)
-        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed, shape)
+        if options.systems is None:
+            systems = beside_peers(pair) if options.peers else ["tree"]
+        else:
+            systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
+        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed, shape, options.peers)
     except ValueError as error:
         parser.error(str(error))
     print(table(figures))
+    if options.peers:
+        print("\n" + peers.table(figures))
     print(json.dumps(figures))
 
 

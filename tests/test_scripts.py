@@ -32,8 +32,22 @@ def test_the_bench_races_all_systems_in_one_go(capsys, monkeypatch, embedded):
         row["identical"] is True for row in figures["systems"]
     )  # T = 0: even the lossy rules write the target's text
     assert all(name in "\n".join(lines[:-1]) for name in SYSTEMS)
+    assert all(row["decode_speedup"] > 0 and row["of_limit"] > 0 for row in figures["systems"])
     drafts = {row["name"]: row["draft_forwards"] for row in figures["systems"]}
     assert drafts["vanilla"] == drafts["lookup"] == 0 and drafts["parallel-tree"] <= 1 < drafts["tree"]
+
+
+def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, monkeypatch, embedded):
+    lines = printed(capsys, monkeypatch, bench.main, "--peers", "--prompts", "1", "--tokens", "8")
+    rows = json.loads(lines[-1])["peers"]
+    systems = [name for name in bench.BESIDE_PEERS if name in SYSTEMS]
+    assert [row["name"] for row in rows[: len(systems)]] == systems and "eagle" in systems
+    assert [row["name"] for row in rows[len(systems) :]] == [
+        "generate()", "generate() assisted", "generate() assisted, best of 3", "generate() lookup",
+    ]  # fmt: skip
+    assert all(row.keys() >= {"tokens_per_s", "vs_baseline", "tau", "peak_mib"} for row in rows)
+    assert all(row["identical"] is True for row in rows)
+    assert all(any(line.startswith(row["name"]) for line in lines) for row in rows)
 
 
 def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):

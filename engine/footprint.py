@@ -1,0 +1,37 @@
+"""Footprint: how much memory a task takes. Knows torch's allocators and the process; knows no model."""
+
+from collections.abc import Callable
+
+import psutil
+import torch
+
+MIB = 2**20
+
+
+def resident_mib() -> float:
+    """MiB of this process that are in memory now (its resident set size)."""
+    return psutil.Process().memory_info().rss / MIB
+
+
+def peak_mib(device: torch.device, task: Callable[[], object]) -> float:
+    """The most MiB of tensors that `task` holds at any time above those that were alive before it, by torch's own allocator.
+
+    So caches and temporaries count and loaded weights do not. A GPU's allocator keeps this figure itself; on a CPU the profiler records
+    every allocation, which slows the task several times: never time it. The resident set size would say less, for the C library keeps
+    what earlier tasks gave back.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        task()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / MIB
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        task()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()  # negative when memory is given back
+        peak = max(peak, live)
+    return peak / MIB
