@@ -8,10 +8,12 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class KVCache:
-    """`kv` is `[layers, 2, heads, capacity, head_dim]`."""
+    """`kv` is `[layers, 2, heads, capacity, head_dim]`; `layers` looks into it by layer, as keys and values, each
+    `[1, heads, capacity, head_dim]`."""
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
+        self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
         self.rows = 0
 
     @property
@@ -26,13 +28,20 @@ class KVCache:
                 "Ask for fewer new tokens, a shorter prompt or a smaller tree."
             )
 
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Forget every row, and what lies behind them too: forwards that read the whole capacity meet zeros there."""
+        self.kv.zero_()
+        self.rows = 0
+
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
-        base, count = self.rows, len(written)
-        if written != list(range(count)):  # a path that is a prefix of the written rows already lies in place
-            source = torch.tensor(written, device=self.kv.device) + base
-            self.kv[:, :, :, base : base + count] = self.kv.index_select(3, source)
-        self.rows += count
+        base, end = self.rows, self.rows + len(written)
+        first = next((row for row, offset in enumerate(written) if offset != row), None)  # rows before it lie in place
+        if first is not None:
+            source = torch.tensor([base + offset for offset in written[first:]], device=self.kv.device)
+            self.kv[:, :, :, base + first : end] = self.kv.index_select(3, source)
+        self.rows = end
 
 
 class TransformersLayer(CacheLayerMixin):
@@ -50,7 +59,7 @@ class TransformersLayer(CacheLayerMixin):
     def update(self, key_states, value_states, *args, **kwargs):
         start = self.cache.rows
         end = start + key_states.shape[2]
-        keys, values = self.cache.kv[self.layer].unsqueeze(1)  # each [1, heads, capacity, head_dim]
+        keys, values = self.cache.layers[self.layer]
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
         return keys[:, :, :end], values[:, :, :end]
@@ -63,6 +72,8 @@ class TransformersLayer(CacheLayerMixin):
 
     def get_max_length(self):
         return self.cache.capacity
+
+    get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
 
 
 def transformers_cache(cache: KVCache) -> Cache:

@@ -1,7 +1,8 @@
-"""A Llama forward without transformers' modules, on weights laid out for the CPU. Tested equal to the transformers path.
+"""The CPU's forward: Llama and its kin without transformers' modules, and lighter modules for every other model.
 
 On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products; without them an 8-node
-verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it).
+verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it). Tested equal
+to the transformers path.
 """
 
 import statistics
@@ -9,81 +10,165 @@ import time
 
 import torch
 import torch.nn.functional as F
-from transformers import LlamaForCausalLM, PreTrainedModel
+from torch import nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from engine.cache import KVCache
-from engine.products import pack, packed_product
+from engine.products import Int8, pack, packed_product
 
+FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+DTYPES = (torch.float32, torch.bfloat16)  # that oneDNN multiplies
+STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
+PATIENCE = 1.0  # seconds of timing at one number of rows; a large model's second repeat is its last
+EIGHT_BIT_FROM = (
+    2**18
+)  # elements of a draft's largest matrix; half the embedded draft's, whose step takes 0.60 ms, not 0.66
+EIGHT_BIT_ROWS = (
+    16  # a prompt's rows share one scale, and its first token is so large that it would round the others away
+)
+
+
+def on_cpu(model: PreTrainedModel) -> bool:
+    """Whether the model computes on a CPU, all of it in one of `DTYPES` and none of it quantised."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    plain = getattr(model, "hf_quantizer", None) is None
+    return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
 
 
 def serves(model: PreTrainedModel) -> bool:
-    """Whether the lean forward computes exactly this model: plain Llama in float32 on a CPU."""
+    """Whether the lean forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
     config = model.config
+    window = getattr(config, "sliding_window", None)
     return (
-        type(model) is LlamaForCausalLM
-        and model.device.type == "cpu"
-        and all(parameter.dtype == torch.float32 for parameter in model.parameters())
-        and getattr(model, "hf_quantizer", None) is None
-        and not config.attention_bias
-        and not config.mlp_bias
+        type(model) in FAMILIES
+        and on_cpu(model)
+        and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        and (window is None or window >= config.max_position_embeddings)
         and config.hidden_act == "silu"
-        and model.model.rotary_emb.rope_type == "default"
+        and model.model.rotary_emb.rope_type in STEADY_ROPE
     )
 
 
+def eight_bits_pay(draft: PreTrainedModel) -> bool:
+    """Whether to compute a draft in eight bits. Decided by size and not by a timing: systems that draw from q would write another text
+    for the same seed when a draft's numbers changed from one load to the next."""
+    if not serves(draft) or max(parameter.numel() for parameter in draft.parameters()) < EIGHT_BIT_FROM:
+        return False
+    try:
+        Int8(torch.eye(64))
+    except RuntimeError:
+        return False
+    return True
+
+
 class Weight:
-    """One matrix `[out, in]` as it is and packed. Which product is faster depends on the machine, the matrix and the rows."""
+    """The matrices of linear layers that read the same input, stacked `[out, in]`: as they are, and packed or in eight bits."""
 
-    def __init__(self, weight: torch.Tensor):
-        self.plain, self.packed = weight.detach().contiguous(), pack(weight)
+    def __init__(self, *linears: nn.Linear, eight_bit: bool = False):
+        weights, biases = [each.weight.detach() for each in linears], [each.bias for each in linears]
+        self.plain = torch.cat(weights) if len(weights) > 1 else weights[0].contiguous()
+        for linear, part in zip(linears, self.plain.split([len(weight) for weight in weights]), strict=True):
+            linear.weight.data = part  # the module looks into the stack: nothing is kept twice
+        self.bias = None if biases[0] is None else torch.cat(biases).detach()
+        if eight_bit:
+            self.fast = Int8(self.plain, None if self.bias is None else self.bias.float())
+        else:
+            self.fast = pack(self.plain)
 
-    def __call__(self, x: torch.Tensor, packed: bool) -> torch.Tensor:
-        """`x [N, in]` times the transposed matrix, `[N, out]`."""
-        return packed_product(x, self.packed) if packed else F.linear(x, self.plain)
+    def __call__(self, x: torch.Tensor, fast: bool) -> torch.Tensor:
+        """`x [N, in]` times the transposed matrix, plus the bias, `[N, out]`."""
+        if not fast:
+            return F.linear(x, self.plain, self.bias)
+        if isinstance(self.fast, Int8):
+            return self.fast(x.float()).to(x.dtype)
+        return packed_product(x, self.fast, self.bias)
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
+    """RMS norm of `x [..., H]` in four cheap operations. `weight` is the norm's times sqrt(H), `floor` is sqrt(H * eps)."""
+    return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), floor)
+
+
+def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Attention `[N, heads * head_dim]` of `queries [1, N, heads, head_dim]` over `keys` and `values` `[1, kv_heads, M, head_dim]`."""
+    _, count, heads, _ = queries.shape
+    twice = count == 1 and queries.dtype == torch.bfloat16  # one row of bfloat16 takes three times as long as two
+    if twice:
+        queries = queries.expand(-1, 2, -1, -1)
+    attended = F.scaled_dot_product_attention(
+        queries.transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=heads != keys.shape[1]
+    ).transpose(1, 2)
+    return (attended[:, :1] if twice else attended).reshape(count, -1)
 
 
 class LeanLlama:
-    """The weights of a `LlamaForCausalLM`, query/key/value and gate/up fused, and one function over them.
+    """The weights of a model of `FAMILIES`, query/key/value and gate/up stacked, and one function over them.
 
-    `packed_from` is the number of rows from which packed weights win; `calibrate` measures it, for every lane alike.
+    `packed_from` is the number of rows from which packed weights win; `calibrate` measures it, for every lane alike. `eight_bit` rounds
+    the matrices to eight bits, for drafts only: it changes what is guessed, and of a target it would change the text.
     """
 
-    def __init__(self, model: LlamaForCausalLM, packed_from: int | None = None):
-        config = model.config
+    def __init__(self, model: PreTrainedModel, packed_from: int | None = None, eight_bit: bool = False):
+        """Raises `RuntimeError` when `eight_bit` is asked of a torch or a processor that multiplies no eight-bit matrices."""
+        config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.eps, self.hidden, self.mlp = config.rms_norm_eps, config.hidden_size, config.intermediate_size
+        self.floor, self.head_floor = (
+            torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in (config.hidden_size, self.head_dim)
+        )
+        root, head_root = config.hidden_size**0.5, self.head_dim**0.5
         self.embedding = model.model.embed_tokens.weight.detach()
         self.layers = []
         for layer in model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
+            attention, mlp, head_norm = layer.self_attn, layer.mlp, None
+            if hasattr(attention, "q_norm"):  # one weight a head, the query heads' and then the key heads'
+                norms = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
+                head_norm = torch.stack(norms).detach() * head_root
             self.layers.append(
                 (
-                    layer.input_layernorm.weight.detach(),
-                    Weight(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
-                    Weight(attention.o_proj.weight),
-                    layer.post_attention_layernorm.weight.detach(),
-                    Weight(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
-                    Weight(mlp.down_proj.weight),
+                    layer.input_layernorm.weight.detach() * root,
+                    Weight(attention.q_proj, attention.k_proj, attention.v_proj, eight_bit=eight_bit),
+                    head_norm,
+                    Weight(attention.o_proj, eight_bit=eight_bit),
+                    layer.post_attention_layernorm.weight.detach() * root,
+                    Weight(mlp.gate_proj, mlp.up_proj, eight_bit=eight_bit),
+                    Weight(mlp.down_proj, eight_bit=eight_bit),
                 )
             )
-        self.norm, self.head = model.model.norm.weight.detach(), Weight(model.lm_head.weight)
-        angles = torch.arange(config.max_position_embeddings).float()[:, None] * model.model.rotary_emb.inv_freq.float()
-        sign = torch.cat([-torch.ones(self.head_dim // 2), torch.ones(self.head_dim // 2)])
-        self.cos = torch.cat([angles.cos()] * 2, -1)[:, None]  # [context, 1, head_dim]
-        self.sin = (torch.cat([angles.sin()] * 2, -1) * sign)[:, None]
-        self.packed_from = self.calibrate() if packed_from is None else packed_from
+        self.norm = model.model.norm.weight.detach() * root
+        self.head = Weight(model.lm_head, eight_bit=eight_bit)
+        self.rotary = self.rotations(model)
+        self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
+
+    def rotations(self, model: PreTrainedModel) -> torch.Tensor:
+        """Cosines and signed sines by position, `[context, 2, 1, head_dim]`."""
+        rotary, half = model.model.rotary_emb, torch.ones(self.head_dim // 2)
+        angles = torch.arange(model.config.max_position_embeddings).float()[:, None] * rotary.inv_freq.float()
+        cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1) * torch.cat([-half, half])
+        return (torch.stack([cos, sin], 1)[:, :, None] * rotary.attention_scaling).to(self.dtype)
 
     @torch.inference_mode()
     def calibrate(self) -> int:
         """The smallest of `ROWS` from which on packed weights are the faster ones here, by interleaved medians."""
-        cache = KVCache(len(self.layers), self.kv_heads, self.head_dim, max(ROWS), torch.float32, torch.device("cpu"))
+        cache = KVCache(len(self.layers), self.kv_heads, self.head_dim, max(ROWS), self.dtype, torch.device("cpu"))
         winner_from = max(ROWS) + 1
         for rows in reversed(ROWS):
-            ids = torch.zeros(rows, dtype=torch.long)
+            ids, began = torch.zeros(rows, dtype=torch.long), time.perf_counter()
             seconds: dict[int, list[float]] = {1: [], max(ROWS) + 1: []}
-            for _ in range(REPEATS):
+            for repeat in range(REPEATS):
+                if repeat > 1 and time.perf_counter() - began > PATIENCE:
+                    break
                 for self.packed_from, times in seconds.items():
                     start = time.perf_counter()
                     self(cache, ids, ids, None, last_only=False)
@@ -108,30 +193,63 @@ class LeanLlama:
 
         `mask` is additive `[N, rows + N]`, or None when every query may see every key.
         """
-        count, heads, kv_heads, width = ids.shape[0], self.heads, self.kv_heads, self.head_dim
+        count, turned, width = ids.shape[0], self.heads + self.kv_heads, self.head_dim
         start, end = cache.rows, cache.rows + count
-        packed = count >= self.packed_from
-        cos, sin, shape = self.cos[positions], self.sin[positions], (self.hidden,)
-        x, tapped = F.embedding(ids, self.embedding), []
-        for layer, (norm1, qkv_weight, out_weight, norm2, gate_up_weight, down_weight) in enumerate(self.layers):
-            qkv = qkv_weight(F.rms_norm(x, shape, norm1, self.eps), packed).view(count, heads + 2 * kv_heads, width)
-            rotated = qkv[:, : heads + kv_heads]
+        fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
+        cos, sin = self.rotary.index_select(0, positions).unbind(1)
+        x, tapped = self.embedding.index_select(0, ids), []
+        for number, (layer, (keys, values)) in enumerate(zip(self.layers, cache.layers, strict=True), 1):
+            norm1, qkv_weight, head_norm, out_weight, norm2, gate_up_weight, down_weight = layer
+            qkv = qkv_weight(normed(x, norm1, self.floor), fast).view(1, count, turned + self.kv_heads, width)
+            rotated, new_values = qkv.split((turned, self.kv_heads), 2)
+            if head_norm is not None:
+                rotated = normed(rotated, head_norm, self.head_floor)
             rotated = torch.addcmul(rotated * cos, rotated.roll(width // 2, -1), sin)
-            keys, values = cache.kv[layer].unbind(0)
-            keys[:, start:end] = rotated[:, heads:].transpose(0, 1)
-            values[:, start:end] = qkv[:, heads + kv_heads :].transpose(0, 1)
-            attended = F.scaled_dot_product_attention(
-                rotated[:, :heads].transpose(0, 1)[None],
-                keys[None, :, :end],
-                values[None, :, :end],
-                attn_mask=mask,
-                enable_gqa=heads != kv_heads,
-            )
-            x = x + out_weight(attended[0].transpose(0, 1).reshape(count, heads * width), packed)
-            gate_up = gate_up_weight(F.rms_norm(x, shape, norm2, self.eps), packed)
-            x = x + down_weight(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :]), packed)
-            tapped += [x] * taps.count(layer + 1)
+            queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
+            keys[:, :, start:end] = new_keys.transpose(1, 2)
+            values[:, :, start:end] = new_values.transpose(1, 2)
+            x = x + out_weight(attend(queries, keys[:, :, :end], values[:, :, :end], mask), fast)
+            gate, up = gate_up_weight(normed(x, norm2, self.floor), fast).chunk(2, -1)
+            x = x + down_weight(F.silu(gate).mul_(up), fast)
+            tapped += [x] * taps.count(number)
         if last_only and not taps:
             x = x[-1:]
-        x = F.rms_norm(x, shape, self.norm, self.eps)
-        return self.head(x[-1:] if last_only else x, packed), torch.stack([*tapped, x], 1) if taps else None
+        x = normed(x, self.norm, self.floor)
+        return self.head(x[-1:] if last_only else x, fast), torch.stack([*tapped, x], 1) if taps else None
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that multiplies by a packed copy of its weight where no gradient is wanted."""
+
+    packed: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if torch.is_grad_enabled() else packed_product(x, self.packed, self.bias)
+
+
+def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
+    """transformers' sdpa attention that asks a single query twice: one row of bfloat16 takes three times as long on a CPU as two."""
+    if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)
+    kwargs["is_causal"] = False
+    attended, weights = sdpa_attention_forward(module, query.expand(-1, -1, 2, -1), key, value, mask, **kwargs)
+    return attended[:, :1], weights
+
+
+AttentionInterface.register("sdpa_in_two_rows", sdpa_in_two_rows)
+AttentionMaskInterface.register("sdpa_in_two_rows", sdpa_mask)
+
+
+def lighten(model: PreTrainedModel) -> None:
+    """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, attention without the one-row trap.
+
+    Its logits and its weights stay what they are. Call it again after weights have changed. Leaves other models alone.
+    """
+    if not on_cpu(model):
+        return
+    for module in model.modules():
+        if type(module) in (nn.Linear, PackedLinear):
+            module.__class__, module.packed = PackedLinear, pack(module.weight)
+    if model.dtype == torch.bfloat16:
+        model.set_attn_implementation("sdpa_in_two_rows")

@@ -28,6 +28,7 @@ from transformers import (
 
 from engine.bigram import BigramTable
 from engine.calibration import Calibration
+from engine.lean import eight_bits_pay
 from engine.nets import Net, load_nets
 from engine.runner import Runner
 
@@ -217,7 +218,10 @@ def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, f
             "Make them together with `python -m engine.train pair`."
         )
     model = load_model(target, place, DTYPES[precision], four_bit)
-    drafting = None if draft is None else Runner(load_model(draft, place, DTYPES[precision]))
+    drafting = None
+    if draft is not None:
+        guessing = load_model(draft, place, DTYPES[precision])
+        drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
     verifying = Runner(model)
     return LoadedPair(
         pair=pair,

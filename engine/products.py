@@ -13,18 +13,20 @@ ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # of eight-bit products, the f
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """A weight `[out, in]` in oneDNN's own layout when this torch offers it, else as it is."""
+    """A weight `[out, in]` in oneDNN's own layout when this torch and this processor offer it for the weight's type, else as it is."""
     try:
+        if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return weight.detach().contiguous()
         return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
     except (AttributeError, RuntimeError):
         return weight.detach().contiguous()
 
 
-def packed_product(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-    """`x [..., in]` times a transposed matrix that `pack` laid out, `[..., out]`."""
+def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`, `[..., out]`."""
     if not packed.is_mkldnn:
-        return F.linear(x, packed)
-    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+        return F.linear(x, packed, bias)
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
 
 class Int8:

@@ -1,14 +1,17 @@
 """Runner and Session: forwards of one causal language model over one KV cache. Knows rows and masks; knows no tree and no drafter.
 
-A `Runner` is shared by every lane; a `Session` is one lane's own cache. Plain Llama in float32 on a CPU takes the lean forward,
-every other model the transformers one; both give the same logits.
+A `Runner` is shared by every lane; a `Session` is one lane's own cache. Llama and its kin take the lean forward on a CPU, every other
+model the transformers one; both give the same logits.
 """
 
 import torch
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
 
 from engine.cache import KVCache, transformers_cache
-from engine.lean import LeanLlama, serves
+from engine.graphs import Buckets, Lender, why_eager
+from engine.lean import LeanLlama, lighten, serves
+from engine.static import rounded
 
 PREFILL_CHUNK = 512
 
@@ -21,24 +24,59 @@ def tapped_layers(layers: int) -> tuple[int, int, int]:
 def normalised(hidden: torch.Tensor) -> torch.Tensor:
     """Features from hidden states `[..., taps + 1, H]`: all but the last, which is normed already, over their root mean square."""
     hidden = hidden.float()
-    taps = hidden[..., :-1, :]
-    return torch.cat([taps * (taps.square().mean(-1, keepdim=True) + 1e-12).rsqrt(), hidden[..., -1:, :]], -2)
+    scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
+    scale[..., -1, :] = 1
+    return hidden * scale
 
 
 class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
-    def __init__(self, model: PreTrainedModel, lean: bool | None = None):
-        """`lean` forces the choice of forward; None takes the lean one where it serves."""
+    def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
+        """`lean` forces the choice of forward; None takes the lean one where it serves. `eight_bit` rounds a draft's matrices there;
+        a target's must stay exact."""
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.lean = LeanLlama(model) if (serves(model) if lean is None else lean) else None
+        self.lean = LeanLlama(model, eight_bit=eight_bit) if (serves(model) if lean is None else lean) else None
+        if self.lean is None:
+            lighten(model)
+        self.eager = why_eager(self.device)  # a sentence why forwards are no CUDA graphs; "" where they are
+        self.lender = Lender()
 
     def open(self, capacity: int, features: bool = False) -> "Session":
-        return Session(self, capacity, features)
+        return Session(self, capacity, features, graphed=self.device.type == "cuda")
+
+    def new_cache(self, capacity: int) -> KVCache:
+        heads = self.config.num_key_value_heads
+        width = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        return KVCache(self.config.num_hidden_layers, heads, width, capacity, self.dtype, self.device)
+
+    def run(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        past: Cache,
+        last_only: bool = False,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]` over the cache `past`, under
+        an additive mask `[1, 1, rows, M]`."""
+        output = self.model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=mask,
+            past_key_values=past,
+            use_cache=True,
+            logits_to_keep=1 if last_only else 0,
+            output_hidden_states=bool(taps),
+        )
+        if not taps:
+            return output.logits[0], None
+        return output.logits[0], normalised(torch.stack([output.hidden_states[at][0] for at in (*taps, -1)], 1))
 
 
 class Session:
@@ -49,14 +87,17 @@ class Session:
     square (a few massive activations would drown the rest), and the final norm's output, which the LM head reads.
     """
 
-    def __init__(self, runner: Runner, capacity: int, features: bool = False):
-        config = runner.config
-        heads = config.num_key_value_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    def __init__(self, runner: Runner, capacity: int, features: bool = False, graphed: bool = False):
+        """`graphed` takes forwards of few tokens from `engine.graphs`, for GPUs."""
         self.runner = runner
-        self.cache = KVCache(config.num_hidden_layers, heads, width, capacity, runner.dtype, runner.device)
+        self.taps = taps = tapped_layers(runner.config.num_hidden_layers) if features else ()
+        self.buckets = None
+        if graphed:
+            key = ("buckets", rounded(capacity), taps)
+            self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
+        self.cache = self.buckets.cache if graphed else runner.new_cache(capacity)
+        self.cache.clear()
         self.past = None if runner.lean else transformers_cache(self.cache)
-        self.taps = tapped_layers(config.num_hidden_layers) if features else ()
 
     @property
     def rows(self) -> int:
@@ -80,6 +121,8 @@ class Session:
         self.cache.room_for(count)
         if visible is None and count > 1:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
+        if self.buckets and (bucket := self.buckets.fitting(count)):
+            return bucket(ids, positions, visible, last_only)
         mask = None if visible is None else self.additive(visible, count)
         tokens, places = torch.tensor(ids), torch.tensor(positions)
         if self.runner.lean:
@@ -87,18 +130,8 @@ class Session:
             return logits, None if hidden is None else normalised(hidden)
         if mask is None:
             mask = torch.zeros(1, self.rows + 1, dtype=self.runner.dtype, device=self.runner.device)
-        output = self.runner.model(
-            input_ids=tokens[None].to(self.runner.device),
-            position_ids=places[None].to(self.runner.device),
-            attention_mask=mask[None, None],
-            past_key_values=self.past,
-            use_cache=True,
-            logits_to_keep=1 if last_only else 0,
-            output_hidden_states=bool(self.taps),
-        )
-        if not self.taps:
-            return output.logits[0], None
-        return output.logits[0], normalised(torch.stack([output.hidden_states[at][0] for at in (*self.taps, -1)], 1))
+        tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
+        return self.runner.run(tokens, places, mask[None, None], self.past, last_only, self.taps)
 
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one, None when there are no ids, and the

@@ -2,7 +2,8 @@
 
 Noise is keyed, never consumed: the Gumbel row of a position depends on (seed, position) alone, so every lane that reaches a
 position draws the same token there, whatever tree brought it. Draws for the papers' rules are keyed by (seed, purpose, position,
-node or depth, try), where position is the round's root: no two rounds, nodes or tries share one.
+node or depth, try), where position is the round's root: no two rounds, nodes or tries share one. A race on a GPU draws its Gumbel
+rows there, by counting instead of by a generator; other numbers of the same law, the same for every lane.
 """
 
 import bisect
@@ -19,6 +20,10 @@ MAX_TEMPERATURE = 5.0
 DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # less than this of q left to draw from is rounding
 BLOCK_ELEMENTS = 1 << 18  # noise is drawn this many numbers at a time
+GOLDEN, MIX = (
+    0x9E3779B97F4A7C15 - 2**64,
+    (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64),
+)  # SplitMix64's, signed
 
 
 def seeded(*key: int | str) -> torch.Generator:
@@ -38,19 +43,56 @@ class GumbelNoise:
         rows = max(1, min(64, BLOCK_ELEMENTS // vocab))
         key = (position // rows, vocab)
         if key not in self.blocks:
-            uniform = torch.rand(rows, vocab, generator=seeded("gumbel", self.seed, *key), dtype=torch.float64)
-            self.blocks[key] = (-(-uniform.clamp_(1e-300, 1 - 1e-16).log_()).log_()).float()
+            self.blocks[key] = self.block(position // rows, rows, vocab)
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
         return self.blocks[key][position % rows]
+
+    def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
+        """The rows of the positions from `index * rows` on, `[rows, V]`."""
+        uniform = torch.rand(rows, vocab, generator=seeded("gumbel", self.seed, index, vocab), dtype=torch.float64)
+        return (-(-uniform.clamp_(1e-300, 1 - 1e-16).log_()).log_()).float()
 
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])
 
 
+class DeviceNoise(GumbelNoise):
+    """The same on a device, where `gumbel_at` makes every row."""
+
+    def __init__(self, seed: int, device: torch.device):
+        super().__init__(seed)
+        self.device = device
+
+    def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
+        positions = torch.arange(index * rows, (index + 1) * rows, device=self.device)
+        return gumbel_at(torch.tensor(self.seed, device=self.device), positions, vocab)
+
+
+def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Standard Gumbel rows `[n, V]` float32 of `positions [n]` int64, from a seed that is a tensor too. Waits for no device.
+
+    Every number depends on (seed, position, token) alone: seed and position choose a place in the sequence of SplitMix64 (Steele,
+    Lea and Flood 2014), tokens count on from it. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
+    """
+    place = mixed(mixed(seed + GOLDEN) ^ mixed(positions * MIX[0] + 1))
+    tokens = torch.arange(1, vocab + 1, device=positions.device)
+    bits = mixed(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
+    uniform = (bits.double() + 0.5) * 2.0**-52
+    return (-(-uniform.log()).log()).float()
+
+
+def mixed(x: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's mixing of int64 numbers, which wrap around as unsigned ones would."""
+    x = (x ^ (x >> 30 & (1 << 34) - 1)) * MIX[0]
+    x = (x ^ (x >> 27 & (1 << 37) - 1)) * MIX[1]
+    return x ^ (x >> 31 & (1 << 33) - 1)
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """How both lanes sample. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
+    """How both lanes sample. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token. `device` is where to draw the Gumbel
+    rows, by counting; None draws them from a CPU generator.
 
     Raises `ValueError` with the offending value when a setting makes no sense.
     """
@@ -59,6 +101,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    device: torch.device | None = None
     noise: GumbelNoise = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -70,7 +113,8 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}.")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"Seed must be a whole number from 0 to 2^63 - 1, got {self.seed}.")
-        object.__setattr__(self, "noise", GumbelNoise(self.seed))
+        noise = GumbelNoise(self.seed) if self.device is None else DeviceNoise(self.seed, self.device)
+        object.__setattr__(self, "noise", noise)
 
     @property
     def greedy(self) -> bool:

@@ -1,11 +1,20 @@
-"""Small stand-ins for the tests: a random Llama pair with a byte tokenizer, and the embedded pair."""
+"""What tests share: a random Llama pair with a byte tokenizer, the embedded pair, and the page, served and open in a real Chromium."""
 
 import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 
 import pytest
 import torch
+from playwright.sync_api import Page, expect, sync_playwright
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -14,6 +23,20 @@ from engine.calibration import Calibration
 from engine.models import LoadedPair, Pair, load
 from engine.runner import Runner
 from engine.train.learned import RECIPES, config_for
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever
+
+collect_ignore = [] if torch.cuda.is_available() else ["test_graphs_on_gpu.py"]
+
+
+def pytest_report_header() -> str:
+    return "CUDA graphs: " + (
+        "tested" if torch.cuda.is_available() else "no CUDA GPU here, test_graphs_on_gpu.py is left out"
+    )
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -70,3 +93,52 @@ def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: b
 @pytest.fixture(scope="session")
 def embedded() -> LoadedPair:
     return load("embedded", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(600):
+            assert process.poll() is None, "app.py ended before it served"
+            try:
+                urllib.request.urlopen(url, timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(server, browser) -> Iterator[Page]:
+    """The page at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE)
+    complaints, requests = [], []
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(server)
+    expect(opened.locator("[data-lane]")).to_have_count(2)
+    expect(opened.locator("#prompt textarea")).to_be_visible()
+    opened.select_option("[data-rate]", "1")
+    yield opened
+    context.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith((server, "data:", "blob:"))] == []

@@ -10,7 +10,6 @@ import torch
 from conftest import tiny_llama
 from test_tree import random_tree
 
-from engine.lean import LeanLlama, serves
 from engine.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
@@ -73,24 +72,6 @@ def test_cache_after_each_commit_is_that_of_a_fresh_prefill(runner):
         kept, expected = (t.session.cache.kv[:, :, :, : len(context)] for t in (target, fresh))
         assert torch.allclose(kept, expected, atol=1e-9 if runner.dtype == torch.float64 else 1e-4, rtol=0)
     assert kinds == {"none", "contiguous", "scattered"}
-
-
-def test_the_lean_forward_is_the_transformers_one_with_packed_and_plain_weights():
-    model = tiny_llama(3, kv_heads=1)
-    assert serves(model)
-    reference, _ = Runner(model, lean=False).open(32).prefill(PROMPT)
-    for packed_from in (1, 1000):
-        runner = Runner(model, lean=True)
-        runner.lean = LeanLlama(model, packed_from)
-        assert torch.allclose(runner.open(32).prefill(PROMPT)[0], reference, atol=1e-4, rtol=0)
-    assert LeanLlama(model).packed_from in (1, 2, 4, 8, 16, 17)
-
-
-def test_the_lean_forward_is_offered_only_what_it_computes():
-    assert not serves(tiny_llama(0).double())
-    biased = tiny_llama(0)
-    biased.config.attention_bias = True
-    assert not serves(biased)
 
 
 def test_a_full_cache_says_so():
