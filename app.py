@@ -20,16 +20,18 @@ from engine.models import LoadedPair, load
 from engine.policies import POLICIES
 from engine.race import LIMITS, SHAPE, Race, Settings
 from engine.systems import SYSTEMS, System, find
+from engine.timing import costs_of
 from engine.views.wire import events
 
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
-PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js")
-PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "panel.js", "lane.js")
+PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
+PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
 SCRIPTS = ("wire.js", *PLOTS, *PARTS, "race-view.js", "header.js")
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 LANES = ("vanilla", "tree")
+FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
 QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -40,8 +42,9 @@ def read(*names: str) -> str:
 
 
 def card(system: System) -> dict[str, object]:
-    """What the page says about a system."""
-    return {**asdict(system), "guarantee": system.guarantee}
+    """What the page says about a system; with `limits` its tree only stays within depth, width and nodes."""
+    limits = hasattr(POLICIES[system.policy], "reads_costs")
+    return {**asdict(system), "guarantee": system.guarantee, "limits": limits}
 
 
 def parts() -> dict[str, dict[str, str]]:
@@ -69,15 +72,16 @@ def label(system: System) -> str:
     return f"{system.title} · lossy" if marked else system.title
 
 
-def menu() -> list[tuple[str, str]]:
-    """Labels and names of the systems by what they promise, the lossy ones last; then the mix."""
-    ordered = sorted(SYSTEMS.values(), key=lambda system: list(PROMISES).index(system.guarantee))
+def menu(first: str) -> list[tuple[str, str]]:
+    """Labels and names of the systems by what they promise, the lossy ones last and `first` before its like; then the mix."""
+    promises = list(PROMISES)
+    ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
     return [*((label(system), system.name) for system in ordered), ("mix your own …", MIX)]
 
 
 def menu_headings() -> str:
     """Style rules that write each promise beside its first system in the menus."""
-    guarantees = [SYSTEMS[name].guarantee for _, name in menu()[:-1]]
+    guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
     firsts = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
     return "\n".join(f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in firsts.items())
 
@@ -181,8 +185,15 @@ def build(pair: LoadedPair) -> gr.Blocks:
             halt = gr.Button("Stop", elem_id="halt")
         with gr.Row(elem_id="systems"):
             left, right = (
-                gr.Dropdown(menu(), value=name, label=label, show_label=False, container=False, filterable=False)
-                for name, label in zip(LANES, ("System of the left lane", "System of the right lane"), strict=True)
+                gr.Dropdown(
+                    menu(first),
+                    value=name,
+                    label=f"System of the {side} lane",
+                    show_label=False,
+                    container=False,
+                    filterable=False,
+                )
+                for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
             )
         gr.HTML(
             json.dumps(
@@ -199,10 +210,11 @@ def build(pair: LoadedPair) -> gr.Blocks:
             "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
         )
         with gr.Row(elem_id="dials"):
-            depth = gr.Slider(*LIMITS["depth"], value=SYSTEMS["tree"].depth, step=1, label="Depth", buttons=[])
-            width = gr.Slider(*LIMITS["width"], value=SYSTEMS["tree"].width, step=1, label="Width", buttons=[])
+            shaping = {"buttons": [], "elem_classes": "shape"}
+            depth = gr.Slider(*LIMITS["depth"], value=SYSTEMS["tree"].depth, step=1, label="Depth", **shaping)
+            width = gr.Slider(*LIMITS["width"], value=SYSTEMS["tree"].width, step=1, label="Width", **shaping)
             temperature = gr.Slider(0.0, 2.0, value=0.0, step=0.05, label="Temperature", buttons=[])
-            nodes = gr.Number(SYSTEMS["tree"].nodes, label="Nodes", precision=0, elem_classes="number")
+            nodes = gr.Number(SYSTEMS["tree"].nodes, label="Nodes", precision=0, elem_classes=["number", "shape"])
             seed = gr.Number(0, label="Seed", precision=0, elem_classes="number")
             max_new_tokens = gr.Number(200, label="New tokens", precision=0, elem_classes="number")
 
@@ -229,11 +241,21 @@ def build(pair: LoadedPair) -> gr.Blocks:
     return page
 
 
+def measure(pair: LoadedPair) -> None:
+    """Costs of forwards, at load and not before a race; on ZeroGPU there is no device yet, and the first race measures them."""
+    for name in () if "SPACES_ZERO_GPU" in os.environ else (*LANES, *FIRSTS):
+        try:
+            costs_of(pair, SYSTEMS[name].drafter)
+        except ValueError:
+            continue  # the pair has no such drafter
+
+
 def serve(port: int) -> None:
     try:
         pair = load(os.environ.get("TREERACE_PAIR", "embedded"), four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
     except ValueError as error:
         raise SystemExit(str(error)) from None
+    measure(pair)
     gr.set_static_paths([PLOTLY])
     page = build(pair)
     page.queue(max_size=16).launch(

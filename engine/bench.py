@@ -1,7 +1,8 @@
 """`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
 
 All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
-ratios to the baseline. `speedup` is of seconds a token with prefill included, `decode` without it. `of limit` is decode's speedup over
+ratios to the baseline. `speedup` is of seconds a token with prefill included, `decode` without it; `total` is the ratio of the seconds
+for all prompts together, in which long texts weigh more; `least` is the worst prompt's speedup. `of limit` is decode's speedup over
 tau / (t(N)/t(1) + draft share), the most that these forwards allow: what is missing from 100% is lost outside them, in accepting,
 committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup) to the same run.
 """
@@ -94,6 +95,8 @@ def run(
                 "name": name,
                 "tau": sum(len(trace.tokens) for trace in mine) / forwards,
                 "speedup": statistics.median(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
+                "least_speedup": min(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
+                "total_speedup": sum(b.seconds for b, _ in beside) / clock,
                 "decode_speedup": statistics.median(
                     decode_seconds_per_token(b) / decode_seconds_per_token(trace) for b, trace in beside
                 ),
@@ -132,12 +135,12 @@ def table(figures: dict) -> str:
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
-        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}{'drafts':>8}"
-        f"{'draft ms':>10}{'draft':>7}{'verify':>8}",
+        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
+        f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
     for row in figures["systems"]:
         lines.append(
-            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
+            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
             f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
             f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
         )

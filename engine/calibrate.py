@@ -137,7 +137,7 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
         ranks=[rounded(row) for row in ranks(pair, "medusa", continued(pair, prompts, tokens, 0.0))]
         if has_heads
         else [],
-        verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats).items()},
+        verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
         draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0; python -m engine.calibrate",

@@ -40,21 +40,32 @@ class GumbelNoise:
         self.blocks: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
 
     def row(self, position: int, vocab: int) -> torch.Tensor:
-        rows = max(1, min(64, BLOCK_ELEMENTS // vocab))
-        key = (position // rows, vocab)
-        if key not in self.blocks:
-            self.blocks[key] = self.block(position // rows, rows, vocab)
+        size = self.size(vocab)
+        return self.kept(position // size, vocab)[position % size]
+
+    def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
+        """`[n, V]` of n positions."""
+        size = self.size(vocab)
+        if len({position // size for position in positions}) > 1:
+            return torch.stack([self.row(position, vocab) for position in positions])
+        return self.kept(positions[0] // size, vocab)[[position % size for position in positions]]
+
+    def size(self, vocab: int) -> int:
+        """Positions a block."""
+        return max(1, min(64, BLOCK_ELEMENTS // vocab))
+
+    def kept(self, index: int, vocab: int) -> torch.Tensor:
+        """A block out of memory, or made now."""
+        if (index, vocab) not in self.blocks:
+            self.blocks[index, vocab] = self.block(index, self.size(vocab), vocab)
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
-        return self.blocks[key][position % rows]
+        return self.blocks[index, vocab]
 
     def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
         """The rows of the positions from `index * rows` on, `[rows, V]`."""
         uniform = torch.rand(rows, vocab, generator=seeded("gumbel", self.seed, index, vocab), dtype=torch.float64)
         return (-(-uniform.clamp_(1e-300, 1 - 1e-16).log_()).log_()).float()
-
-    def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
-        return torch.stack([self.row(position, vocab) for position in positions])
 
 
 class DeviceNoise(GumbelNoise):
@@ -155,7 +166,7 @@ class Sampling:
 
     def draw(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
         """The token that this seed draws from each row of `logits [n, V]` at its position."""
-        return self.perturbed(logits, positions).argmax(-1).tolist()
+        return self.perturbed(logits, positions).max(-1).indices.tolist()
 
     def choose(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""

@@ -75,14 +75,22 @@ class DraftTree:
     def children(self, node: int) -> list[int]:
         return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
 
+    def best(self, count: int, among: list[int] | None = None) -> list[int]:
+        """The `count` nodes with the highest scores below the root, or of `among` (ascending), best first. Ties go to the earlier node,
+        so that ancestors come with them wherever a score never grows with depth."""
+        worst_last = [-score for score in self.score]
+        return sorted(range(1, len(self)) if among is None else among, key=worst_last.__getitem__)[:count]
+
     def ancestor_mask(self) -> torch.Tensor:
         """bool `[N, N]`: row i may attend to column j, that is j is i or one of its ancestors."""
-        rows = [[False] * len(self) for _ in self.tokens]
-        for index, parent in enumerate(self.parents):
-            if parent >= 0:
-                rows[index] = rows[parent][:]
-            rows[index][index] = True
-        return torch.tensor(rows)
+        count = len(self)
+        flags = bytearray(count * count)
+        for node, parent in enumerate(self.parents):
+            row = node * count
+            if node:  # what its parent sees, which stands before it
+                flags[row : row + node] = flags[parent * count : parent * count + node]
+            flags[row + node] = 1
+        return torch.frombuffer(flags, dtype=torch.bool).view(count, count)
 
     def positions(self, base: int) -> list[int]:
         """The position id of every node when the root stands at `base`: base + depth, never the array index."""

@@ -84,6 +84,8 @@ class Tables:
 
 
 class TableDrafter:
+    forwards = 0
+
     def __init__(self, tables: Tables, context: tuple[int, ...]):
         self.tables, self.context = tables, context
 

@@ -73,11 +73,16 @@ def test_the_machine_is_measured_once_and_in_every_size():
     assert found.first_ms > 0 and found.level_ms > 0
     assert costs_of(pair, "model") == found and costs_of(pair, "none").level_ms < found.level_ms
     for name in DRAFTERS:
-        assert costs_of(pair, name).verify_ms == found.verify_ms
+        assert (
+            costs_of(pair, name).verify_ms
+            == costs_of(pair, "eagle" if DRAFTERS[name](pair, 99).reads_features else "model").verify_ms
+        )
 
 
 def test_a_sure_drafter_gets_a_deep_chain_and_a_doubtful_one_a_wide_tree():
-    deep = policy().grow(Fixed(0.99), 0, 0, Sampling(), 99)
+    sure = policy()
+    rounds(sure, Fixed(0.99), 5, accepts=True)
+    deep = sure.grow(Fixed(0.99), 0, 0, Sampling(), 99)
     assert max(deep.depth) == 8 and len(deep) <= 12
     wide = policy().grow(Fixed(0.5), 0, 0, Sampling(), 99)
     assert max(wide.depth) < 8 and len(wide.children(0)) > len(deep.children(0))
@@ -92,9 +97,20 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
     levels = []
     for ms in (0.01, 1.0, 3.0):
         drafter = Fixed(0.45)
-        policy(replace(COSTS, level_ms=ms)).grow(drafter, 0, 0, Sampling(), 99)
+        grown = policy(replace(COSTS, level_ms=ms))
+        grown.reach = 8.0
+        grown.grow(drafter, 0, 0, Sampling(), 99)
         levels.append(drafter.forwards)
     assert levels[0] > levels[1] > levels[2] >= 1
+
+
+def test_the_first_trees_are_shallow_and_later_ones_follow_the_paths():
+    auto = policy(replace(COSTS, level_ms=0.01))
+    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 3
+    rounds(auto, Fixed(0.9), 5, accepts=True)
+    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 8
+    rounds(auto, Fixed(0.9), 3, accepts=False)
+    assert auto.reach < 5
 
 
 def test_limits_and_ancestors_hold_when_everything_is_free():
@@ -146,12 +162,3 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
     plain = written("none", find("vanilla").build(pair, 560, 1, 1, 2)[1])
     for drafter in ("model", "eagle", "lookup"):
         assert written(drafter, policy()) == plain
-
-
-def test_the_best_drafter_is_the_strongest_that_the_pair_has():
-    pair = tiny_pair()
-    kinds = [
-        type(DRAFTERS["best"](each, 100)).__name__
-        for each in (pair, replace(pair, learned={}), replace(pair, learned={}, draft=None))
-    ]
-    assert kinds == ["EagleDrafter", "ModelDrafter", "LookupDrafter"]

@@ -1,129 +1,25 @@
 """The page in a real Chromium and its API, on the embedded models: one server, a fresh tab for each test."""
 
 import json
-import shutil
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from browser import PROMPT, RESULT, choose, dial, finish, needs_chromium, play, race, shown_step, start_race
+from conftest import ROOT
 from gradio_client import Client
-from playwright.sync_api import Page, expect, sync_playwright
-from test_views import FakeRace, make_step, one_node
+from playwright.sync_api import Page, expect
+from test_views import make_step, one_node
 
 from engine.order import ORDERS, mask_blocks
 from engine.systems import SYSTEMS
-from engine.views import wire
 
-ROOT = Path(__file__).parents[1]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
-PROMPT = "Story: Once upon a time, there was a little fox who"
-PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever
 IMAGE = "<img src=x onerror=window.__hostile=1>"
 HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
-RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "divergence": None}
-expect.set_options(timeout=60_000)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
-    url = f"http://127.0.0.1:{port}/"
-    try:
-        for _ in range(600):
-            assert process.poll() is None, "app.py ended before it served"
-            try:
-                urllib.request.urlopen(url, timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.2)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(server, browser) -> Iterator[Page]:
-    """The page at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    opened = context.new_page()
-    opened.set_default_timeout(PATIENCE)
-    complaints, requests = [], []
-    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(server)
-    expect(opened.locator("[data-lane]")).to_have_count(2)
-    expect(opened.locator("#prompt textarea")).to_be_visible()
-    opened.select_option("[data-rate]", "1")
-    yield opened
-    context.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith((server, "data:", "blob:"))] == []
-
-
-def dial(page: Page, label: str, value: float) -> None:
-    box = page.get_by_label(label, exact=True).first
-    box.fill(str(value))
-    box.press("Tab")
-
-
-def start_race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
-    page.fill("#prompt textarea", prompt)
-    dial(page, "New tokens", tokens)
-    page.click("#go")
-
-
-def finish(page: Page) -> None:
-    page.wait_for_selector("[data-race][data-state=done]", timeout=PATIENCE)
-
-
-def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
-    start_race(page, prompt, tokens)
-    finish(page)
-
-
-def play(page: Page, steps: list, **result) -> None:
-    """The events of a made-up race of (lane, step), its result changed, as if the server had sent them."""
-    for event in wire.events(FakeRace(steps)):
-        message = json.loads(event)
-        if message.get("end"):
-            message |= result
-        page.evaluate("event => dispatchEvent(new CustomEvent('treerace', { detail: event }))", message)
-    finish(page)
-
-
-def choose(page: Page, lane: int, title: str) -> None:
-    page.locator("#systems input").nth(lane).click()
-    page.get_by_role("option", name=title).click()
 
 
 def texts(page: Page) -> list[str]:
     return page.locator("[data-bursts]").all_text_contents()
-
-
-def shown_step(page: Page) -> int:
-    return page.evaluate("TreeRace.view.step")
 
 
 @needs_chromium

@@ -109,6 +109,8 @@ def test_no_key_is_drawn_twice(name, monkeypatch):
 
 def test_drawing_stops_for_a_drafter_without_a_guess():
     class Silent:
+        forwards = 0
+
         def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
             return None
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.costs import Costs
 from engine.trace import Step, Trace
 from engine.views import wire
 from engine.views.layout import layout
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 #        / \    \
 #       3   4    5
 PARENTS = [-1, 0, 0, 1, 1, 2]
+PLAIN = Costs({1: 2.0, 2: 2.1, 4: 2.3, 8: 2.8, 16: 4.0, 64: 9.0}, 0.0, 0.0)
+DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 
 def make_step(**changes) -> Step:
@@ -180,6 +183,9 @@ class FakeRace:
         finally:
             self.closed = True
 
+    def costs(self) -> list[dict]:
+        return [PLAIN.to_dict(), DRAFTED.to_dict()]
+
     def result(self) -> dict:
         return {
             "lanes": [{"name": lane.system.name} for lane in self.lanes],
@@ -217,6 +223,25 @@ def test_the_first_string_says_what_races_and_the_last_one_how_it_went():
     assert first["settings"] == {"temperature": 0, "seed": 3, "depth": 4, "width": 4, "nodes": 8, "max_new_tokens": 40}
     assert last["end"] and last["identical"] is True and [lane["name"] for lane in last["lanes"]] == ["vanilla", "tree"]
     assert not any("end" in message for message in messages[:-1])
+
+
+def test_the_first_string_says_what_forwards_cost_by_lane():
+    """Numbers of nodes are strings there, as all keys of JSON are."""
+    first, *others = [json.loads(each) for each in wire.events(race_of(20))]
+    curve = {"1": 2, "2": 2.1, "4": 2.3, "8": 2.8, "16": 4, "64": 9}
+    assert first["costs"] == [
+        {"verify_ms": curve, "first_ms": 0, "level_ms": 0},
+        {"verify_ms": curve, "first_ms": 0.51, "level_ms": 0.4},
+    ]
+    assert not any("costs" in message for message in others)
+
+
+def test_costs_are_known_before_the_lanes_run():
+    race = race_of(3)
+    asked = []
+    race.costs = lambda: asked.append(len(race.lanes[0].trace.steps)) or []
+    list(wire.events(race))
+    assert asked == [0]
 
 
 def test_a_short_race_still_starts_and_ends():

@@ -28,6 +28,7 @@ window.TreeRace = window.TreeRace || {};
       this.at("badge").dataset.guarantee = system.guarantee;
       this.at("badge").setAttribute("aria-label", `${badge}: about ${system.title}`);
       this.at("card").setAttribute("aria-label", `About ${system.title}`);
+      this.at("card").toggleAttribute("data-limits", Boolean(system.limits));
       this.at("promise").textContent = refused || promise;
       this.at("promise").dataset.guarantee = system.guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];

@@ -1,4 +1,5 @@
-// The panel beside the tree: the step's attention mask in a chosen node order, or the drafter's view. Knows one step at a time.
+// The panel beside the tree: the step's attention mask in a chosen node order, the drafter's view, or what the step cost.
+// Knows one lane at a time.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
@@ -32,14 +33,17 @@ window.TreeRace = window.TreeRace || {};
       return label;
     }
 
-    draw(step = this.step) {
-      this.step = step;
-      if (!step) return;
-      if (this.root.dataset.view === "mask") this.drawMask(step);
-      else this.drawGuesses(step);
+    // Draws `steps[index]`; `costs` are its lane's.
+    draw(steps = this.steps, index = this.index, costs = this.costs) {
+      Object.assign(this, { steps, index, costs });
+      if (!steps) return;
+      if (this.root.dataset.view === "mask") this.drawMask(steps[index]);
+      else if (this.root.dataset.view === "guess") this.drawGuesses(steps[index]);
+      else this.drawCost();
     }
 
-    drawMask({ parents }) {
+    drawMask(step) {
+      const { parents } = step;
       const block = T.blockFor(parents.length);
       const blocks = {};
       for (const [name, order] of Object.entries(T.ORDERS)) {
@@ -47,13 +51,21 @@ window.TreeRace = window.TreeRace || {};
         this.counts[name].textContent = blocks[name].length;
       }
       this.at("block").textContent = `${block} × ${block} blocks that hold a mark`;
-      T.drawMask(this.at("mask"), this.step, T.ORDERS[this.order](parents), blocks[this.order], block);
+      T.drawMask(this.at("mask"), step, T.ORDERS[this.order](parents), blocks[this.order], block);
     }
 
     drawGuesses(step) {
       this.at("guess-words").textContent = step.estimate;
       this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${step.estimate}`);
       T.drawGuesses(this.at("guess"), step);
+    }
+
+    drawCost() {
+      const round = T.roundOf(this.steps, this.index, this.costs);
+      const words = T.costWords(round);
+      this.at("cost-words").textContent = words;
+      this.at("cost").setAttribute("aria-label", `Cost and gain of step ${this.index + 1}: ${words}`);
+      T.drawCost(this.at("cost"), this.steps, round, this.costs);
     }
   };
 })(window.TreeRace);

@@ -1,4 +1,4 @@
-// What both plots share: colours out of the style sheet, Plotly's settings, a calm layout. Knows nothing of a step.
+// What the plots share: colours out of the style sheet, Plotly's settings, a calm layout. Knows nothing of a step.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
@@ -13,6 +13,8 @@ window.TreeRace = window.TreeRace || {};
       line: read("--line"),
       cell: read("--cell"),
       sees: read("--sees"),
+      base: read("--base"),
+      baseInk: read("--base-ink"),
       tree: read("--tree"),
       treeInk: read("--tree-ink"),
       surface: read("--surface"),

@@ -33,6 +33,7 @@ window.TreeRace = window.TreeRace || {};
       this.run = null;
       this.result = null;
       this.systems = [];
+      this.costs = [];
       this.picked = null; // the lane whose trees the visitor wants to see
       this.time = 0; // seconds on the lanes' clocks
       this.total = 1;
@@ -102,6 +103,7 @@ window.TreeRace = window.TreeRace || {};
       this.clear();
       this.run = message.run;
       this.systems = message.lanes;
+      this.costs = message.costs.map((measured) => new T.Costs(measured));
       this.total = message.settings.max_new_tokens;
       this.lanes.forEach((lane, index) => {
         lane.reset(message.prompt);
@@ -252,7 +254,7 @@ window.TreeRace = window.TreeRace || {};
       this.lanes[this.focus].mark(this.step);
       this.at("tree").setAttribute("aria-label", `Draft tree of step ${this.step + 1}: ${step.sentence}`);
       T.drawTree(this.at("tree"), step);
-      this.panel.draw(step);
+      this.panel.draw(this.steps, this.step, this.costs[this.focus]);
     }
 
     // How it ended: how much faster, and whether the texts are the same.

@@ -1,12 +1,11 @@
 """Drafters: who guesses. One file per drafter and one line in `DRAFTERS`; all answer the same question, `log_q(tree, nodes)`."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
 from engine.drafters.adapt import AdaptiveSpecBlockDrafter
-from engine.drafters.best import best_drafter
+from engine.drafters.best import BestDrafter
 from engine.drafters.bigram import BigramDrafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
@@ -38,7 +37,7 @@ class Drafter(Protocol):
         """The accepted nodes and the token after them, which is the next root. `features` `[N, 4, H]` of the tree's nodes."""
 
 
-DRAFTERS: dict[str, Callable[..., Drafter]] = {
+DRAFTERS: dict[str, type[Drafter]] = {
     "none": NoDrafter,
     "bigram": BigramDrafter,
     "lookup": LookupDrafter,
@@ -48,5 +47,5 @@ DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "parallel": ParallelDrafter,
     "specblock": SpecBlockDrafter,
     "specblock-adapt": AdaptiveSpecBlockDrafter,
-    "best": best_drafter,
+    "best": BestDrafter,
 }

@@ -33,37 +33,33 @@ class EagleDrafter:
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.net.log_q(self.catch_up() if nodes == [0] else self.level(tree, nodes))
 
-    @torch.inference_mode()
-    def forward(
-        self, tokens: list[int], feature: torch.Tensor, positions: list[int], visible: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The layer's output `[n, H]` of new entries, whose rows are kept. `visible` bool `[n, M]` is over the last M rows; None when
-        every entry may see every row."""
-        count, rows, mask = len(tokens), self.cache.rows, None
-        self.cache.room_for(count)
-        if visible is not None:
-            mask = torch.zeros(count, rows + count)
-            mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
-            mask = mask.to(self.device)
-        ids, places = torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
-        out = self.net.step(ids, feature, places, mask, self.cache.kv[0], rows)
-        self.cache.rows += count
+    def inputs(self, tokens: list[int], positions: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both on the device; counts the forward that they are for. Raises `ValueError` when the cache is full."""
+        self.cache.room_for(len(tokens))
         self.forwards += 1
-        return out
+        return torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
 
+    @torch.inference_mode()
     def catch_up(self) -> torch.Tensor:
         """Output `[1, H]` of the root's entry, after the entries that were committed since the last round."""
-        count, start = len(self.pending), self.first + self.cache.rows
-        causal = torch.ones(count, count, dtype=torch.bool).tril() if count > 1 else None
-        out = self.forward(self.pending, self.net.fused(self.features), list(range(start, start + count)), causal)
-        self.base, self.outs, self.row = self.cache.rows, out[-1:], {0: 0}
-        return self.outs
+        rows, count = self.cache.rows, len(self.pending)
+        tokens, positions = self.inputs(self.pending, list(range(self.first + rows, self.first + rows + count)))
+        out = self.net.last(tokens, self.net.fused(self.features), positions, self.cache.kv[0], rows)
+        self.base = self.cache.rows = rows + count
+        self.outs, self.row = out, {0: 0}
+        return out
 
+    @torch.inference_mode()
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
         feature = self.outs[[self.row[tree.keys[tree.parents[node]]] for node in nodes]]
         positions = [self.first + self.base - 1 + tree.depth[node] for node in nodes]
-        out = self.forward([tree.tokens[node] for node in nodes], feature, positions, self.rows.write(tree, nodes))
+        rows, count, visible = self.cache.rows, len(nodes), self.rows.write(tree, nodes)
+        mask = torch.zeros(count, rows + count)
+        mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
+        tokens, places = self.inputs([tree.tokens[node] for node in nodes], positions)
+        out = self.net.step(tokens, feature, places, mask.to(self.device), self.cache.kv[0], rows)
+        self.cache.rows += count
         for row, node in enumerate(nodes, len(self.outs)):
             self.row[tree.keys[node]] = row
         self.outs = torch.cat([self.outs, out])

@@ -68,6 +68,14 @@ class Eagle(Net):
         )
         return out[0]
 
+    def last(self, tokens, feature, positions, kv, rows) -> torch.Tensor:
+        """The layer's output `[1, H]` of the last of N entries in a row; the rows of all are written, as in `step`."""
+        if self.served:
+            return self.served.step(tokens, feature, positions, None, kv, rows, last_only=True)
+        count = len(tokens)
+        mask = torch.ones(count, rows + count, dtype=torch.bool, device=tokens.device).tril(rows)
+        return self.step(tokens, feature, positions, mask, kv, rows)[-1:]
+
     def pack(self) -> "Eagle":
         """As `Net.pack`, for a whole step."""
         super().pack()
@@ -125,8 +133,8 @@ class ServedEagle:
         unsaid = torch.full((config.vocab,), UNSAID).index_fill_(0, net.vocabulary, 0.0)
         self.head = Int8(said * net.norm_out.weight.detach() * root, unsaid)
 
-    def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
-        """As `Eagle.step`."""
+    def step(self, tokens, feature, positions, mask, kv, rows, last_only: bool = False) -> torch.Tensor:
+        """As `Eagle.step`, or as `Eagle.last`: this is the only layer, so entries before the last are needed for their rows alone."""
         count, heads = len(tokens), self.heads
         entering = torch.cat([self.token[tokens], unit(feature, self.least)], -1)
         qkv = self.qkv(entering).view(count, 3 * heads, -1)
@@ -135,10 +143,12 @@ class ServedEagle:
         rotated = torch.addcmul(rotated * cos, rotated.roll(qkv.shape[-1] // 2, -1), sin)
         kv[0, :, rows : rows + count] = rotated[:, heads:].transpose(0, 1)
         kv[1, :, rows : rows + count] = qkv[:, 2 * heads :].transpose(0, 1)
+        if last_only:
+            rotated, feature = rotated[-1:], feature[-1:]
         queries = rotated[:, :heads].transpose(0, 1)[None]
         seen = kv[:, None, :, : rows + count]
         attended = F.scaled_dot_product_attention(queries, seen[0], seen[1], attn_mask=mask)
-        x = feature + self.out(attended[0].transpose(0, 1).reshape(count, -1))
+        x = feature + self.out(attended[0].transpose(0, 1).flatten(1))
         gate_up = self.gate_up(unit(x, self.least))
         return x.add_(self.down(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :])))
 

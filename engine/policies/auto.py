@@ -17,6 +17,13 @@ from engine.tree import DraftTree
 
 BINS = 10  # of scores, for each of favourite and others
 TRUST = 6.0  # guesses that the first estimate of a bin counts for
+FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
+CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
+FIRST_REACH, BEYOND, SLOWLY = (
+    3.0,
+    2.5,
+    0.35,
+)  # levels at first; levels tried beyond what came true; how fast to follow that
 FADE = 0.9  # weight of the past in running figures, a round
 LONGEST_REST = 32  # rounds without a draft between two tries
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
@@ -55,12 +62,12 @@ class Auto:
         """Depth, width and nodes are limits. `costs` are this machine's, for the drafter at hand; unmeasured forwards count as free."""
         self.depth, self.width, self.nodes, self.costs = depth, width, nodes, costs
         self.plain = 1.0 / costs.verify_at(1)  # tokens a ms without a draft
-        self.table, self.tokens, self.spent = Table(), 1.5, 1.0 / self.plain
+        self.table, self.tokens, self.spent = Table(), 2 * FIRST_TAU, 2 * costs.round_ms(8, 4)
         self.pause = self.rest = 0
-        self.levels, self.raw = (
-            0,
-            {},
-        )  # of the last tree: levels drafted; by key, the drafter's score and whether it came first
+        self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores alone are too hopeful where a text is new
+        self.levels = 0  # of the last tree that took a draft forward
+        self.resting = False
+        self.raw: dict[int, tuple[float, bool]] = {}  # by key, the drafter's score and whether the node came first
 
     @property
     def rate(self) -> float:
@@ -70,18 +77,24 @@ class Auto:
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier, costs = DraftTree.rooted(root), [0], self.costs
         self.levels, self.raw = 0, {}
-        if self.rest:
+        self.resting = self.rest > 0
+        if self.resting:
             self.rest -= 1
             return tree
-        rate = max(self.rate, self.plain)
+        rate = CAUTION * max(self.rate, self.plain)
         row_ms = (costs.verify_at(self.nodes) - costs.verify_at(1)) / (self.nodes - 1)
         for level in range(1, min(self.depth, room) + 1):
-            if level > 1 and sum(tree.score[node] for node in frontier) <= rate * (costs.level_ms + row_ms):
+            if self.levels and level > round(self.reach):
                 break
+            free = level > self.levels + 1  # a copy or a table answered so far, and will do so below
+            cost = row_ms + costs.level_ms * (not free)
+            if level > 1 and sum(tree.score[node] for node in frontier) <= rate * cost:
+                break
+            before = drafter.forwards
             log_q = drafter.log_q(tree, frontier)
             if log_q is None:
                 break
-            self.levels, added = level, []
+            self.levels, added = self.levels + (drafter.forwards > before), []
             for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True):
                 for rank, (token, score, q) in enumerate(zip(*row, strict=True)):
                     value = tree.score[node] * self.table.chance(score, rank == 0)
@@ -89,14 +102,14 @@ class Auto:
                         child = tree.add(node, token, value, q)
                         self.raw[child] = (score, rank == 0)
                         added.append(child)
-            frontier = sorted(sorted(added, key=lambda node: -tree.score[node])[: self.width])
+            frontier = sorted(tree.best(self.width, added))
             if not frontier:
                 break
         return self.pruned(tree, rate)
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
-        """The best nodes, as many as win more than they cost; ties go to the earlier node, so that ancestors come with them."""
-        order = sorted(range(1, len(tree)), key=lambda node: (-tree.score[node], node))[: self.nodes - 1]
+        """The best nodes, as many as win more than they cost."""
+        order = tree.best(self.nodes - 1)
         worth, best, most = 0.0, 0, -rate * self.costs.verify_at(1)
         for count, node in enumerate(order, 1):
             worth += tree.score[node]
@@ -105,12 +118,16 @@ class Auto:
         return tree.kept([0, *sorted(order[:best])])
 
     def learn(self, tree: DraftTree, path: list[int]) -> None:
-        if not self.levels:
+        if self.resting:
             return
         reached = {0, *path}
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
                 self.table.learn(*self.raw[tree.keys[node]], node in reached)
+        if tree.depth and len(path) == max(tree.depth):
+            self.reach = min(self.reach + 2, self.depth)
+        else:
+            self.reach = max(2.0, self.reach + SLOWLY * (len(path) + BEYOND - self.reach))
         emitted, spent = len(path) + 1, self.costs.round_ms(len(tree), self.levels)
         self.tokens = FADE * self.tokens + emitted
         self.spent = FADE * self.spent + spent

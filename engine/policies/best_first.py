@@ -4,8 +4,6 @@ A path's score is the product of its nodes' scores, so it never grows with depth
 parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
 """
 
-import heapq
-
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
@@ -33,7 +31,7 @@ class BestFirst(Steady):
                 for token, score, probability in zip(tokens, scores, q, strict=True):
                     if tree.score[node] * score >= LEAST_SCORE:
                         tree.add(node, token, tree.score[node] * score, probability)
-            best = heapq.nlargest(self.nodes - 1, range(1, len(tree)), key=lambda node: (tree.score[node], -node))
+            best = tree.best(self.nodes - 1)
             frontier = sorted(node for node in best if tree.depth[node] == level)
             if not frontier:
                 break

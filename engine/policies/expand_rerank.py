@@ -5,8 +5,6 @@ is the ancestor. Differs from best_first in that a level expands k nodes even wh
 per level.
 """
 
-import heapq
-
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
@@ -32,6 +30,5 @@ class ExpandRerank(Steady):
                 for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
                 for token, score, q in zip(*row, strict=True)
             ]
-            frontier = sorted(heapq.nlargest(self.width, added, key=lambda node: (tree.score[node], -node)))
-        best = heapq.nlargest(self.nodes - 1, range(1, len(tree)), key=lambda node: (tree.score[node], -node))
-        return tree.kept([0, *sorted(best)])
+            frontier = sorted(tree.best(self.width, added))
+        return tree.kept([0, *sorted(tree.best(self.nodes - 1))])

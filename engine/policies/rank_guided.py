@@ -6,8 +6,6 @@ does not trust the favourite. A start that the node budget would cut off anyway 
 2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
 """
 
-import heapq
-
 from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.ranking import favourites
@@ -46,7 +44,7 @@ class RankGuided(Steady):
             starts = self.scheduled(tree, ends, doubtful, limit)
             if not starts:
                 break
-        return tree.kept([0, *sorted(self.best(tree))])
+        return tree.kept([0, *sorted(tree.best(self.nodes - 1))])
 
     def grow_block(
         self,
@@ -73,14 +71,10 @@ class RankGuided(Steady):
             doubtful += range(first + 1, len(tree)) if bucket else ()
         return node
 
-    def best(self, tree: DraftTree) -> list[int]:
-        """The nodes within the budget, the root aside; ties go to the earlier node, so that ancestors come with them."""
-        return heapq.nlargest(self.nodes - 1, range(1, len(tree)), key=lambda node: (tree.score[node], -node))
-
     def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:
         """Where the next blocks start: of the nodes that the budget keeps, the chains' ends and the best doubtful siblings."""
-        kept = set(self.best(tree))
+        kept = set(tree.best(self.nodes - 1))
         ends = [node for node in ends if node in kept]
         others = [node for node in doubtful if node in kept and tree.depth[node] < limit]
-        others = heapq.nlargest(max(0, self.width - len(ends)), others, key=lambda node: (tree.score[node], -node))
+        others = tree.best(max(0, self.width - len(ends)), others)
         return sorted(ends[: self.width] + others)

@@ -30,10 +30,10 @@ def ranked(
     if noise is None:
         top = scaled.topk(shortlist)
         return top.indices[:, :width], (top.values / SHARPER).softmax(-1)[:, :width], top.values[:, :width].exp()
-    top = (scaled + noise).topk(shortlist)
+    log_q = scaled.log_softmax(-1)
+    top = (log_q + noise).topk(shortlist)
     tokens = top.indices[:, :width]
-    q = (scaled.gather(-1, tokens) - scaled.logsumexp(-1, keepdim=True)).exp()
-    return tokens, top.values.softmax(-1)[:, :width], q
+    return tokens, top.values.softmax(-1)[:, :width], log_q.gather(-1, tokens).exp()
 
 
 def most_probable(log_q: torch.Tensor, width: int, sampling: Sampling) -> tuple[Ranking, torch.Tensor]:

@@ -1,7 +1,7 @@
 """A race as a stream of JSON strings: the page and the API read the same ones. Knows Race by its public face only.
 
-The first string carries "start", every string "run" and a "seq" without gaps, the last one "end" with the result.
-In between, "steps" holds pairs [lane, step] in the order of the lanes' clocks; each step is sent once.
+The first string carries "start", with what forwards cost here, every string "run" and a "seq" without gaps, the last one "end" with
+the result. In between, "steps" holds pairs [lane, step] in the order of the lanes' clocks; each step is sent once.
 """
 
 import json
@@ -29,6 +29,7 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
+    costs = race.costs()  # before any lane runs: what is not known yet is measured now
 
     def pack(**head: Any) -> str:
         nonlocal seq, batch, sent
@@ -47,15 +48,15 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
             started = started or now
             if seq == 0:
                 if now - started >= FIRST_SECONDS or measured(race):
-                    yield pack(**start(race))
+                    yield pack(**start(race, costs))
             elif now - sent >= batch_seconds:
                 yield pack()
     if seq == 0:
-        yield pack(**start(race))
+        yield pack(**start(race, costs))
     yield pack(end=True, **race.result())
 
 
-def start(race: Any) -> dict[str, Any]:
+def start(race: Any, costs: list[dict[str, Any]]) -> dict[str, Any]:
     trace: Trace = race.lanes[0].trace
     about = ("name", "title", "idea", "guarantee")
     settings = ("temperature", "seed", "depth", "width", "nodes", "max_new_tokens")
@@ -68,6 +69,7 @@ def start(race: Any) -> dict[str, Any]:
         "prompt": trace.prompt,
         "prompt_tokens": len(trace.prompt_tokens),
         "settings": {key: getattr(trace, key) for key in settings},
+        "costs": costs,
         "slowdown": slowdown(max(expected_seconds(lane.trace) for lane in race.lanes)),
     }
 

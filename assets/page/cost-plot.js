@@ -1,0 +1,162 @@
+// What trees cost on this machine and what they win, drawn with Plotly: time and tokens over the nodes of one forward, both in
+// tokens of plain decoding. Knows a lane's steps and costs; nothing of clocks or playback.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const LEAST_TOP = 5; // tokens that the axis shows at least
+  const SIZES = [1, 2, 4, 8, 16, 32, 64];
+  const LARGEST = 64;
+  const LEFTWARD = 10; // from so many nodes on the point's label stands left of it
+  const hovertemplate = "%{customdata}<extra></extra>";
+
+  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  const ms = (value) => `${T.number(value, 2)} ms`;
+
+  // A line over every number of nodes, `price` in ms; with marks where it was measured.
+  function line(costs, price, hover, look) {
+    const nodes = Array.from({ length: LARGEST }, (_, index) => index + 1);
+    const plain = costs.verifyAt(1);
+    const about = (each) => `${counted(each, "node")}: ${T.number(price(each) / plain, 2)} tokens’ time`;
+    return {
+      type: "scatter",
+      mode: "lines",
+      x: nodes,
+      y: nodes.map((each) => price(each) / plain),
+      customdata: nodes.map((each) => `${about(each)}<br>${hover(each)}`),
+      hovertemplate,
+      ...look,
+    };
+  }
+
+  function verifying(costs, colours) {
+    const known = new Set(costs.sizes);
+    const hover = (nodes) => `${known.has(nodes) ? "measured" : "between measured"}: ${ms(costs.verifyAt(nodes))} to verify`;
+    const trace = line(costs, (nodes) => costs.verifyAt(nodes), hover, {
+      mode: "lines+markers",
+      line: { color: colours.base, width: 3 },
+    });
+    const size = trace.x.map((nodes) => (known.has(nodes) ? 7 : 0));
+    return { ...trace, marker: { color: colours.base, size, opacity: 1, line: { width: 0 } } };
+  }
+
+  // Everything below this line is slower than plain decoding.
+  function breakEven(costs, levels, colours) {
+    const draft = costs.roundMs(1, levels) - costs.verifyAt(1);
+    const hover = (nodes) => `${ms(costs.verifyAt(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`;
+    return line(costs, (nodes) => costs.roundMs(nodes, levels), hover, {
+      line: { color: colours.ink, width: 2, dash: "5px,4px" },
+      fill: "tozeroy",
+      fillcolor: colours.cell,
+    });
+  }
+
+  // One faint mark for all steps so far that had so many nodes and won so many tokens, larger for more of them.
+  function won(steps, colours) {
+    const marks = new Map();
+    for (const { parents, burst } of steps) {
+      const key = `${parents.length} ${burst.length}`;
+      const mark = marks.get(key) || { nodes: parents.length, tokens: burst.length, count: 0 };
+      mark.count += 1;
+      marks.set(key, mark);
+    }
+    const all = [...marks.values()];
+    const hover = ({ nodes, tokens, count }) =>
+      `${counted(nodes, "node")} won ${counted(tokens, "token")}<br>in ${counted(count, "step")} so far`;
+    return {
+      type: "scatter",
+      mode: "markers",
+      x: all.map((mark) => mark.nodes),
+      y: all.map((mark) => mark.tokens),
+      customdata: all.map(hover),
+      hovertemplate,
+      cliponaxis: false,
+      marker: {
+        color: colours.tree,
+        opacity: 0.4,
+        size: all.map((mark) => Math.min(20, 5 + 2 * Math.sqrt(mark.count))),
+        line: { width: 0 },
+      },
+    };
+  }
+
+  // The shown step, from its price up to tau.
+  function chosen({ index, nodes, levels, price, tau }, step, costs, colours) {
+    const took = Object.values(step.seconds).reduce((sum, each) => sum + each, 0);
+    const hover = [
+      `step ${index + 1}: ${counted(nodes, "node")} in ${counted(levels, "level")}`,
+      `costs ${ms(costs.roundMs(nodes, levels))}, took ${ms(1000 * took)}`,
+      `needs tau ${T.number(price, 2)}, has ${T.number(tau, 2)} so far`,
+    ].join("<br>");
+    return {
+      type: "scatter",
+      mode: "lines+markers",
+      x: [nodes, nodes],
+      y: [price, tau],
+      customdata: [hover, hover],
+      hovertemplate,
+      cliponaxis: false,
+      line: { color: colours.tree, width: 3 },
+      marker: {
+        symbol: ["line-ew", "diamond"],
+        size: [16, 17],
+        color: colours.tree,
+        opacity: 1,
+        line: { color: colours.tree, width: [3, 0] },
+      },
+    };
+  }
+
+  // Words on the plot at a number of nodes and tokens; Plotly wants logarithms for the former.
+  function word(text, nodes, tokens, anchor, colour, size, more = {}) {
+    const font = { color: colour, size };
+    return { text, x: Math.log10(nodes), y: tokens, xanchor: anchor, yanchor: "middle", showarrow: false, font, ...more };
+  }
+
+  function words(round, costs, top, size, colours) {
+    const { nodes, levels, tau } = round;
+    const left = nodes >= LEFTWARD;
+    const end = Math.min(top - 1, costs.breakEven(LARGEST, levels));
+    const here = `<b>tau ${T.number(tau, 1)} at ${counted(nodes, "node")}</b>`;
+    return [
+      word("verifying alone", 1, 0.5, "left", colours.baseInk, size),
+      word("slower than plain", LARGEST, 0.5, "right", colours.faint, size),
+      word("break-even tau", LARGEST, end, "right", colours.ink, size, { yshift: size }),
+      word(here, nodes, tau, left ? "right" : "left", colours.treeInk, size * 1.1, {
+        xshift: left ? -12 : 12,
+        bgcolor: colours.surface,
+        borderpad: 1,
+      }),
+    ];
+  }
+
+  T.drawCost = function (div, steps, round, costs) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!window.Plotly || !width || !height) return;
+    const colours = T.palette(div);
+    const size = Math.round(Math.max(12, Math.min(22, width / 36)));
+    const top = Math.max(LEAST_TOP, ...steps.map((step) => step.burst.length)) + 0.6;
+    const traces = [
+      breakEven(costs, round.levels, colours),
+      verifying(costs, colours),
+      won(steps.slice(0, round.index + 1), colours),
+      chosen(round, steps[round.index], costs, colours),
+    ];
+    const tickfont = { size, color: colours.faint };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", gridcolor: colours.cell, tickfont };
+    const margin = { l: size * 2.4, r: size * 2.4, t: 6, b: size + 14 };
+    const every = (height - margin.t - margin.b) / top < 1.4 * size ? 2 : 1;
+    const tokens = Array.from({ length: Math.floor(top / every) + 1 }, (_, index) => index * every);
+    const axes = {
+      xaxis: {
+        ...axis,
+        type: "log",
+        range: [Math.log10(0.92), Math.log10(LARGEST * 1.05)],
+        tickvals: SIZES,
+        ticktext: SIZES.map((each) => (each === LARGEST ? `${each} nodes` : `${each}`)),
+      },
+      yaxis: { ...axis, range: [0, top], tickvals: tokens, ticklabelstandoff: 6 },
+      annotations: words(round, costs, top, size, colours),
+    };
+    Plotly.react(div, traces, T.plotLayout(colours, width, height, margin, axes), T.PLOT);
+  };
+})(window.TreeRace);

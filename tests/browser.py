@@ -1,0 +1,55 @@
+"""Hands for the tests of the page: they choose, race, and play made-up races in the tab that conftest.py opens."""
+
+import json
+
+import pytest
+from conftest import CHROMIUM, PATIENCE
+from playwright.sync_api import Page, expect
+from test_views import FakeRace
+
+from engine.views import wire
+
+PROMPT = "Story: Once upon a time, there was a little fox who"
+RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "divergence": None}
+expect.set_options(timeout=60_000)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+
+
+def dial(page: Page, label: str, value: float) -> None:
+    box = page.get_by_label(label, exact=True).first
+    box.fill(str(value))
+    box.press("Tab")
+
+
+def start_race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
+    page.fill("#prompt textarea", prompt)
+    dial(page, "New tokens", tokens)
+    page.click("#go")
+
+
+def finish(page: Page) -> None:
+    page.wait_for_selector("[data-race][data-state=done]", timeout=PATIENCE)
+
+
+def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
+    start_race(page, prompt, tokens)
+    finish(page)
+
+
+def play(page: Page, steps: list, **result) -> None:
+    """The events of a made-up race of (lane, step), its result changed, as if the server had sent them."""
+    for event in wire.events(FakeRace(steps)):
+        message = json.loads(event)
+        if message.get("end"):
+            message |= result
+        page.evaluate("event => dispatchEvent(new CustomEvent('treerace', { detail: event }))", message)
+    finish(page)
+
+
+def choose(page: Page, lane: int, title: str) -> None:
+    page.locator("#systems input").nth(lane).click()
+    page.get_by_role("option", name=title).click()
+
+
+def shown_step(page: Page) -> int:
+    return page.evaluate("TreeRace.view.step")
