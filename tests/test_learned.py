@@ -210,3 +210,20 @@ def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
     assert torch.equal(batch.tokens[..., 0].long(), fresh.tokens[..., 0])
     with pytest.raises(ValueError, match="No cached features"):
         Shards(tmp_path / "nothing")
+
+
+def test_eagle_looks_back_no_further_than_its_window(monkeypatch):
+    """Guesses behind a long text are those behind its last entries alone, at the same positions."""
+    pair, guesses, text = pair_with("eagle"), [], list(range(30, 60))
+    monkeypatch.setattr("engine.drafters.eagle.WINDOW", 8)
+    features = Target(pair.target, 64, features=True).prefill(text[:20])
+    for spoiled in (0, 9, 12):  # entries whose rows are made useless: those before the window, then one in it
+        drafter = DRAFTERS["eagle"](pair, 64)
+        drafter.begin(text[:20], features[:19])
+        tree = DraftTree.rooted(text[19])
+        drafter.log_q(tree, [0])
+        drafter.commit(tree, [], text[20], features[19:20])
+        drafter.cache.kv[:, :, :, :spoiled] = 7.0
+        tree = chain(text[20:22])
+        guesses.append(torch.cat([drafter.log_q(tree, [0]), drafter.log_q(tree, [1])]))
+    assert torch.equal(guesses[0], guesses[1]) and not torch.allclose(guesses[0], guesses[2])

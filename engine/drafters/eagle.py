@@ -12,6 +12,8 @@ from engine.models import LoadedPair
 from engine.nets.eagle import Eagle
 from engine.tree import DraftTree
 
+WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
+
 
 class EagleDrafter:
     reads_features = True
@@ -44,7 +46,8 @@ class EagleDrafter:
         """Output `[1, H]` of the root's entry, after the entries that were committed since the last round."""
         rows, count = self.cache.rows, len(self.pending)
         tokens, positions = self.inputs(self.pending, list(range(self.first + rows, self.first + rows + count)))
-        out = self.net.last(tokens, self.net.fused(self.features), positions, self.cache.kv[0], rows)
+        far = max(0, rows - WINDOW)
+        out = self.net.last(tokens, self.net.fused(self.features), positions, self.cache.kv[0, :, :, far:], rows - far)
         self.base = self.cache.rows = rows + count
         self.outs, self.row = out, {0: 0}
         return out
@@ -54,11 +57,12 @@ class EagleDrafter:
         """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
         feature = self.outs[[self.row[tree.keys[tree.parents[node]]] for node in nodes]]
         positions = [self.first + self.base - 1 + tree.depth[node] for node in nodes]
-        rows, count, visible = self.cache.rows, len(nodes), self.rows.write(tree, nodes)
+        far = max(0, self.base - WINDOW)
+        rows, count, visible = self.cache.rows - far, len(nodes), self.rows.write(tree, nodes)
         mask = torch.zeros(count, rows + count)
         mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
         tokens, places = self.inputs([tree.tokens[node] for node in nodes], positions)
-        out = self.net.step(tokens, feature, places, mask.to(self.device), self.cache.kv[0], rows)
+        out = self.net.step(tokens, feature, places, mask.to(self.device), self.cache.kv[0, :, :, far:], rows)
         self.cache.rows += count
         for row, node in enumerate(nodes, len(self.outs)):
             self.row[tree.keys[node]] = row

@@ -19,11 +19,8 @@ BINS = 10  # of scores, for each of favourite and others
 TRUST = 6.0  # guesses that the first estimate of a bin counts for
 FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
 CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
-FIRST_REACH, BEYOND, SLOWLY = (
-    3.0,
-    2.5,
-    0.35,
-)  # levels at first; levels tried beyond what came true; how fast to follow that
+FIRST_REACH = 3.0  # levels at first
+BEYOND, SLOWLY = 2.5, 0.35  # levels tried beyond what came true, and how fast to follow that
 FADE = 0.9  # weight of the past in running figures, a round
 LONGEST_REST = 32  # rounds without a draft between two tries
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
@@ -64,7 +61,7 @@ class Auto:
         self.plain = 1.0 / costs.verify_at(1)  # tokens a ms without a draft
         self.table, self.tokens, self.spent = Table(), 2 * FIRST_TAU, 2 * costs.round_ms(8, 4)
         self.pause = self.rest = 0
-        self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores alone are too hopeful where a text is new
+        self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
         self.levels = 0  # of the last tree that took a draft forward
         self.resting = False
         self.raw: dict[int, tuple[float, bool]] = {}  # by key, the drafter's score and whether the node came first
