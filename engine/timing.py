@@ -4,6 +4,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from weakref import WeakKeyDictionary
 
 import torch
@@ -60,6 +61,10 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, first, below = Stopwatch(pair.target.device), [], []
+    fresh = (
+        token % pair.target.vocab for token in count(len(prompt))
+    )  # nothing repeats itself: there is nothing to copy
+    root = prompt[-1]
 
     def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:
         with watch.phase("draft"):
@@ -70,16 +75,16 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
 
     begun = time.perf_counter()
     for repeat in range(repeats + 1):
-        tree = DraftTree.rooted(prompt[-1])
+        tree = DraftTree.rooted(root)
         answer(tree, [0], first)
-        nodes = [tree.add(0, 2 + token, 1.0, 1.0) for token in range(LEVEL)]
+        nodes = [tree.add(0, next(fresh), 1.0, 1.0) for _ in range(LEVEL)]
         for _ in range(LEVELS):
             answer(tree, nodes, below)
-            nodes = [tree.add(node, tree.tokens[node], 1.0, 1.0) for node in nodes]
-        path = tree.path(nodes[0])
+            nodes = [tree.add(node, next(fresh), 1.0, 1.0) for node in nodes]
+        path, root = tree.path(nodes[0]), next(fresh)
         _, features = target.verify(tree)
         target.commit(path)
-        drafter.commit(tree, path, prompt[-1], features)
+        drafter.commit(tree, path, root, features)
         if target.length + 2 * LEVELS >= pair.context or late(begun, repeat):
             break
     return statistics.median(first[1:]), statistics.median(below[LEVELS:])

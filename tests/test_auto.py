@@ -15,7 +15,7 @@ from engine.policies.ranking import favourites
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
-from engine.timing import ROWS, costs_of
+from engine.timing import LEVELS, ROWS, costs_of, draft_ms
 
 V = 16
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
@@ -77,6 +77,19 @@ def test_the_machine_is_measured_once_and_in_every_size():
             costs_of(pair, name).verify_ms
             == costs_of(pair, "eagle" if DRAFTERS[name](pair, 99).reads_features else "model").verify_ms
         )
+
+
+def test_drafting_is_timed_and_not_copying():
+    """A text that repeats itself would be copied by `best`, for nothing, and drafting would look free."""
+    pair = tiny_pair()
+    drafters = []
+    kept = DRAFTERS["best"].__init__
+    try:
+        DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
+        draft_ms(pair, "best", repeats=5)
+    finally:
+        DRAFTERS["best"].__init__ = kept
+    assert drafters[0].forwards == 6 * (1 + LEVELS)
 
 
 def test_a_sure_drafter_gets_a_deep_chain_and_a_doubtful_one_a_wide_tree():
