@@ -152,10 +152,9 @@ def beside_peers(pair: LoadedPair) -> list[str]:
     able = []
     for name in BESIDE_PEERS:
         try:
-            if name in SYSTEMS:
-                system = SYSTEMS[name]
-                system.build(pair, pair.context, system.depth, system.width, system.nodes)
-                able.append(name)
+            system = SYSTEMS[name]
+            system.build(pair, pair.context, system.depth, system.width, system.nodes)
+            able.append(name)
         except ValueError:  # the pair lacks a draft model or a trained drafter
             continue
     return able

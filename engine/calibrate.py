@@ -21,13 +21,12 @@ from engine.models import EMBEDDED, LoadedPair, load
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
-from engine.timing import verify_ms
+from engine.timing import CONTEXT, verify_ms
 from engine.tree import LARGEST_TREE, DraftTree
 
 PROMPTS = EMBEDDED.parent / "prompts.json"
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
-CONTEXT = 128  # tokens before the timed forwards
 LEVEL = 4  # nodes of a timed draft level
 
 Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it

@@ -3,17 +3,17 @@
 A forward's time depends on shapes and precision, not on what the weights say, so nothing is downloaded.
 """
 
-import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from engine.decode import Stopwatch
 from engine.graphs import Buckets
 from engine.runner import Runner, Session
-from engine.timing import binary
+from engine.timing import binary, interleaved
+from engine.tree import DraftTree
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT = 512  # committed rows behind which a forward is timed
@@ -112,20 +112,16 @@ def session_behind(runner: Runner, rows: tuple[int, ...], context: int, graphed:
 def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, repeats: int = 15) -> dict:
     """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved; with the sentence
     why there are no graphs, if so."""
-    watch = Stopwatch(runner.device)
     sessions = {
         name: session_behind(runner, rows, context, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
     }
-    trees = {size: binary(size) for size in rows}
-    times: dict[str, dict[int, list[float]]] = {name: {size: [] for size in rows} for name in sessions}
-    for repeat in range(repeats + 2):
-        for size, tree in trees.items():
-            for name, session in sessions.items():
-                with watch.phase("forward"):
-                    session.forward(tree.tokens, tree.positions(context), tree.ancestor_mask())
-                if repeat >= 2:  # first calls are not counted
-                    times[name][size].append(1000 * watch.seconds["forward"])
-    medians = {name: {size: statistics.median(each) for size, each in curve.items()} for name, curve in times.items()}
+
+    def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
+        return lambda: session.forward(tree.tokens, tree.positions(context), tree.ancestor_mask())
+
+    tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
+    ms = interleaved(runner.device, tasks, repeats)
+    medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
     return {"context": context, "why_eager": runner.eager, **medians}
 
 

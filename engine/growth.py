@@ -14,24 +14,22 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import torch
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.bench import HELD_OUT
-from engine.decode import Stopwatch
 from engine.footprint import resident_mib
 from engine.models import LoadedPair, load
 from engine.race import Lane, Race, Settings
 from engine.runner import Runner
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find
+from engine.systems import find
 from engine.target import Target
-from engine.timing import binary
+from engine.timing import binary, interleaved
+from engine.train.pretrain import llama
 from engine.tree import LARGEST_TREE
 
 LENGTHS = (128, 256, 512, 900)
@@ -133,20 +131,6 @@ def verification(target: Target, nodes: int) -> Callable[[], object]:
     return lambda: target.verify(tree)
 
 
-def interleaved(
-    device: torch.device, tasks: dict[Hashable, Callable[[], object]], repeats: int
-) -> dict[Hashable, float]:
-    """Median ms of every task; all of them in turn, so that a slow moment meets all alike."""
-    watch, times = Stopwatch(device), {name: [] for name in tasks}
-    for repeat in tqdm(range(repeats + 2), desc="timing"):
-        for name, task in tasks.items():
-            with watch.phase("task"):
-                task()
-            if repeat >= 2:  # first calls are not counted
-                times[name].append(1000 * watch.seconds["task"])
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
 def by_tree(run: Run) -> list[dict]:
     """Rows by number of nodes: ms of a verification, and how many times one node's that is."""
     target = Target(run.pair.target, BEHIND + LARGEST_TREE)
@@ -192,25 +176,11 @@ def by_context(run: Run) -> list[dict]:
     ]
 
 
-def random_llama(hidden: int, layers: int, heads: int, mlp: int) -> LlamaForCausalLM:
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        max_position_embeddings=BEHIND + LARGEST_TREE,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config)
-
-
 def by_size(run: Run) -> list[dict]:
     """Rows by model: parameters, ms of a forward over 1, 8 and 16 tokens, and what those cost in forwards over one."""
     tasks, parameters = {}, {}
     for name, shape in SIZES.items():
-        model = random_llama(*shape).to(run.pair.target.device, run.pair.target.dtype)
+        model = llama(*shape, VOCAB).to(run.pair.target.device, run.pair.target.dtype)
         parameters[name] = sum(each.numel() for each in model.parameters())
         target = Target(Runner(model), BEHIND + LARGEST_TREE)
         target.prefill(list(range(BEHIND)))
@@ -299,13 +269,12 @@ def table(part: str, rows: list[dict]) -> str:
 
 def main() -> None:
     held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
-    systems = "tree,auto" if "auto" in SYSTEMS else "tree,eagle"
     parser = argparse.ArgumentParser(
         prog="python -m engine.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
-        "--systems", default=systems, help=f"beside the baseline, comma-separated; {systems} if left out"
+        "--systems", default="tree,auto", help="beside the baseline, comma-separated; tree,auto if left out"
     )
     parser.add_argument("--domain", choices=held_out, default="stories", help="of the parts tokens, context and memory")
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts of the parts tokens and context")

@@ -28,11 +28,7 @@ from engine.trace import Trace
 Way = Callable[[LoadedPair, list[int], int, float], list[int]]
 
 PLAIN, ASSISTED, LOOKUP = "generate()", "generate() assisted", "generate() lookup"
-ASSISTANT_TOKENS = (
-    3,
-    5,
-    8,
-)  # drafted a round, in place of the default, 20 tokens or as long as the assistant is confident
+ASSISTANT_TOKENS = (3, 5, 8)  # a round; by default it is 20, or as long as the assistant is confident
 LOOKUP_TOKENS = 10
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 

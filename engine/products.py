@@ -51,5 +51,5 @@ class Int8:
         self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times the transposed matrix, plus the bias, `[..., out]`, in float32."""
+        """`x [..., N, in]` times the transposed matrix, plus the bias, `[..., N, out]`, in float32."""
         return torch.ops.quantized.linear_dynamic(x, self.packed, True)

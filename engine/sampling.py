@@ -20,10 +20,8 @@ MAX_TEMPERATURE = 5.0
 DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # less than this of q left to draw from is rounding
 BLOCK_ELEMENTS = 1 << 18  # noise is drawn this many numbers at a time
-GOLDEN, MIX = (
-    0x9E3779B97F4A7C15 - 2**64,
-    (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64),
-)  # SplitMix64's, signed
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # SplitMix64's numbers, signed
+MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def seeded(*key: int | str) -> torch.Generator:

@@ -1,13 +1,15 @@
 """Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when a system first asks for them."""
 
+import math
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import count
 from weakref import WeakKeyDictionary
 
 import torch
+from tqdm import tqdm
 
 from engine.costs import Costs
 from engine.decode import Stopwatch
@@ -31,16 +33,18 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     """What a round with this drafter costs; measured on the first call for this pair."""
     with _lock:
         known = _measured.setdefault(pair, {})
-        features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
-        if features not in known:
-            known[features] = verify_ms(pair, features)
         if drafter not in known:
-            known[drafter] = draft_ms(pair, drafter)
-        return Costs(known[features], *known[drafter])
+            features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
+            if features not in known:
+                known[features] = verify_ms(pair, features, seconds=SECONDS)
+            known[drafter] = Costs(known[features], *draft_ms(pair, drafter))
+        return known[drafter]
 
 
 @torch.inference_mode()
-def verify_ms(pair: LoadedPair, features: bool = False, repeats: int = REPEATS) -> dict[int, float]:
+def verify_ms(
+    pair: LoadedPair, features: bool = False, repeats: int = REPEATS, seconds: float = math.inf
+) -> dict[int, float]:
     """Median ms of a verification by its number of rows. More rows hand out `features` where a drafter reads them; one row is plain
     decoding's, which has no drafter."""
     plain = Target(pair.target, context_of(pair) + LARGEST_TREE)
@@ -49,7 +53,7 @@ def verify_ms(pair: LoadedPair, features: bool = False, repeats: int = REPEATS) 
     target.prefill(list(range(context_of(pair))))
     trees = {rows: binary(rows) for rows in ROWS}
     tasks = {rows: lambda tree=tree: (target if len(tree) > 1 else plain).verify(tree) for rows, tree in trees.items()}
-    return interleaved(pair, tasks, repeats)
+    return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
 
 
 @torch.inference_mode()
@@ -61,9 +65,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, first, below = Stopwatch(pair.target.device), [], []
-    fresh = (
-        token % pair.target.vocab for token in count(len(prompt))
-    )  # nothing repeats itself: there is nothing to copy
+    fresh = (token % pair.target.vocab for token in count(len(prompt)))  # no repeats, so that nothing can be copied
     root = prompt[-1]
 
     def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:
@@ -85,30 +87,40 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
         _, features = target.verify(tree)
         target.commit(path)
         drafter.commit(tree, path, root, features)
-        if target.length + 2 * LEVELS >= pair.context or late(begun, repeat):
+        if target.length + 2 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
             break
     return statistics.median(first[1:]), statistics.median(below[LEVELS:])
 
 
-def interleaved(pair: LoadedPair, tasks: dict[int, Callable[[], object]], repeats: int) -> dict[int, float]:
-    """Median ms of every task; all of them in turn, so that a slow moment meets all alike, each behind an untimed run of its own, for
-    in a race a lane finds the caches as it left them."""
-    watch, times = Stopwatch(pair.target.device), {name: [] for name in tasks}
-    begun = time.perf_counter()
-    for repeat in range(repeats + 1):
+def interleaved(
+    device: torch.device,
+    tasks: dict[Hashable, Callable[[], object]],
+    repeats: int,
+    settled: bool = False,
+    seconds: float = math.inf,
+) -> dict[Hashable, float]:
+    """Median ms of every task; all of them in turn, so that a slow moment meets all alike. First calls are not counted.
+
+    `settled` times every task behind an untimed run of its own, for in a race a lane finds the caches as it left them. Past `seconds`
+    fewer repeats do, but three at least; only without that limit there is progress to see.
+    """
+    watch, times = Stopwatch(device), {name: [] for name in tasks}
+    uncounted, begun = 1 if settled else 2, time.perf_counter()
+    for repeat in tqdm(range(repeats + uncounted), desc="timing", disable=seconds < math.inf):
         for name, task in tasks.items():
-            task()
+            if settled:
+                task()
             with watch.phase("task"):
                 task()
-            if repeat:  # first calls are not counted
+            if repeat >= uncounted:
                 times[name].append(1000 * watch.seconds["task"])
-        if late(begun, repeat):
+        if late(begun, repeat, seconds):
             break
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def late(begun: float, repeat: int) -> bool:
-    return repeat >= 3 and time.perf_counter() - begun > SECONDS
+def late(begun: float, repeat: int, seconds: float) -> bool:
+    return repeat >= 3 and time.perf_counter() - begun > seconds
 
 
 def context_of(pair: LoadedPair) -> int:

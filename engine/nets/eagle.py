@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product, unit
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product, served, unit
 from engine.products import Int8
 
 UNSAID = -1e4  # a logit that no softmax notices
@@ -77,12 +77,14 @@ class Eagle(Net):
         return self.step(tokens, feature, positions, mask, kv, rows)[-1:]
 
     def pack(self) -> "Eagle":
-        """As `Net.pack`, for a whole step."""
-        super().pack()
+        """As `Net.pack`, for a whole step; of the matrices outside it there is one."""
         try:
             self.served = ServedEagle(self) if self.embedding.device.type == "cpu" else None
         except RuntimeError:
             self.served = None
+        if self.served is None:
+            return super().pack()
+        self.fuse.packed = served(self.fuse.weight)
         return self
 
     def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
