@@ -5,8 +5,8 @@ import html
 import importlib.util
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -29,6 +29,8 @@ PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data"
 PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
 PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
 SCRIPTS = ("wire.js", *PLOTS, *PARTS, "race-view.js", "header.js")
+STYLES = ("page.css", "race.css", "card.css")
+SCREENS = {"race": "Race", "prix": "Grand prix", "lab": "Lab"}  # the first one is open at the start
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 LANES = ("vanilla", "tree")
 FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
@@ -115,20 +117,120 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="No race", print_exception=False)
 
 
-def build(pair: LoadedPair) -> gr.Blocks:
-    def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
-        try:
-            yield from events(Race(pair, Settings(prompt, systems, **settings)))
-        except ValueError as error:
-            raise refusal(str(error)) from None
-        except RuntimeError as error:
-            if "out of memory" not in str(error).lower():
-                raise
-            raise refusal(
-                "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
-            ) from None
+def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """The events; what the visitor can mend is told in a sentence."""
+    try:
+        yield from events()
+    except ValueError as error:
+        raise refusal(str(error)) from None
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise refusal(
+            "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
+        ) from None
 
-    def race_on_page(prompt, left, right, left_mix, right_mix, depth, width, temperature, nodes, max_new_tokens, seed):
+
+def wire(name: str) -> gr.HTML:
+    """A hidden component that carries JSON strings to the page, where each is a window event of that name."""
+    return gr.HTML(
+        "",
+        html_template="",
+        js_on_load=f"TreeRace.mountWire({json.dumps(name)}, props, watch);",
+        visible="hidden",
+        elem_id=f"wire-{name}",
+    )
+
+
+def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML:
+    """A part of the page: `assets/page/<name>.html`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
+    return gr.HTML(
+        json.dumps(value),
+        html_template=read(f"{name}.html"),
+        js_on_load=f"TreeRace.{mount}(element, JSON.parse(props.value), server);",
+        apply_default_css=False,
+        elem_id=name,
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class Form:
+    """What every screen reads: the prompt and the dials."""
+
+    prompt: gr.Textbox
+    depth: gr.Slider
+    width: gr.Slider
+    temperature: gr.Slider
+    nodes: gr.Number
+    seed: gr.Number
+    max_new_tokens: gr.Number
+
+
+def prompt_box() -> gr.Textbox:
+    return gr.Textbox(
+        PROMPTS["stories"][0]["prompt"],
+        label="Prompt",
+        show_label=False,
+        placeholder="Write the beginning; both lanes go on from here.",
+        lines=2,
+        max_lines=2,
+        elem_id="prompt",
+    )
+
+
+def dials() -> dict[str, gr.components.Component]:
+    """The dials by name. Those of the tree's shape are for the race alone."""
+    shaping = {"buttons": [], "elem_classes": "shape"}
+    tree = SYSTEMS["tree"]
+    return {
+        "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),
+        "width": gr.Slider(*LIMITS["width"], value=tree.width, step=1, label="Width", **shaping),
+        "temperature": gr.Slider(0.0, 2.0, value=0.0, step=0.05, label="Temperature", buttons=[]),
+        "nodes": gr.Number(tree.nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
+        "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
+        "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes="number"),
+    }
+
+
+def build(pair: LoadedPair) -> gr.Blocks:
+    """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
+    with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
+        about = f"{pair.title} · {pair.hardware} · {pair.dtype}"
+        part("masthead", "mountHeader", {"pair": about, "prompts": PROMPTS, "screens": SCREENS})
+        with gr.Row(elem_id="entry"):
+            prompt = prompt_box()
+            buttons = {
+                screen: (
+                    gr.Button("Start" if screen == "lab" else "Race", variant="primary", elem_id=f"{screen}-go", elem_classes="go"),
+                    gr.Button("Stop", elem_id=f"{screen}-halt", elem_classes="halt"),
+                )
+                for screen in SCREENS
+            }  # fmt: skip
+        columns = {screen: gr.Column(elem_id=f"{screen}-screen", elem_classes="of-screen") for screen in SCREENS}
+        with gr.Row(elem_id="dials"):
+            form = Form(prompt, **dials())
+        for screen, fill in (("race", race_screen), ("prix", prix_screen), ("lab", lab_screen)):
+            with columns[screen]:
+                fill(pair, form, *buttons[screen])
+    return page
+
+
+def prix_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    """Up to eight systems on one prompt."""
+
+
+def lab_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    """Sweeps over shapes, a visitor's own prompts, and a setting for production."""
+
+
+def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    """Two lanes side by side, and the API of the same race."""
+
+    def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
+        yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
+
+    def race_on_page(prompt, left, right, left_mix, right_mix, depth, width, nodes, temperature, max_new_tokens, seed):
         systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if [depth, width, nodes] == shape(systems[1]):
             depth = width = nodes = None  # nobody moved these dials: each lane keeps the shape of its own system
@@ -163,82 +265,46 @@ def build(pair: LoadedPair) -> gr.Blocks:
             seed=seed,
         )
 
-    with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
-        gr.HTML(
-            json.dumps({"pair": f"{pair.title} · {pair.hardware} · {pair.dtype}", "prompts": PROMPTS}),
-            html_template=read("header.html"),
-            js_on_load="TreeRace.mountHeader(element, props.value);",
-            apply_default_css=False,
-            elem_id="masthead",
-        )
-        with gr.Row(elem_id="entry"):
-            prompt = gr.Textbox(
-                PROMPTS["stories"][0]["prompt"],
-                label="Prompt",
+    with gr.Row(elem_id="systems"):
+        left, right = (
+            gr.Dropdown(
+                menu(first),
+                value=name,
+                label=f"System of the {side} lane",
                 show_label=False,
-                placeholder="Write the beginning; both lanes go on from here.",
-                lines=2,
-                max_lines=2,
-                elem_id="prompt",
+                container=False,
+                filterable=False,
             )
-            go = gr.Button("Race", variant="primary", elem_id="go")
-            halt = gr.Button("Stop", elem_id="halt")
-        with gr.Row(elem_id="systems"):
-            left, right = (
-                gr.Dropdown(
-                    menu(first),
-                    value=name,
-                    label=f"System of the {side} lane",
-                    show_label=False,
-                    container=False,
-                    filterable=False,
-                )
-                for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
-            )
-        gr.HTML(
-            json.dumps(
-                {"systems": {name: card(each) for name, each in SYSTEMS.items()}, "parts": parts(), "lanes": LANES}
-            ),
-            html_template=read("race.html"),
-            js_on_load="TreeRace.mountRace(element, props.value, server);",
-            server_functions=[look],
-            apply_default_css=False,
-            elem_id="race",
+            for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
         )
-        left_mix, right_mix = (gr.Textbox(visible="hidden", elem_id=f"mix-{lane}") for lane in range(len(LANES)))
-        wire = gr.HTML(
-            "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
+    cards = {"systems": {name: card(each) for name, each in SYSTEMS.items()}, "parts": parts(), "lanes": LANES}
+    part("race", "mountRace", cards, server_functions=[look])
+    left_mix, right_mix = (gr.Textbox(visible="hidden", elem_id=f"mix-{lane}") for lane in range(len(LANES)))
+    shaping = [form.depth, form.width, form.nodes]
+    running = gr.on(
+        [go.click, form.prompt.submit],
+        race_on_page,
+        [form.prompt, left, right, left_mix, right_mix, *shaping, form.temperature, form.max_new_tokens, form.seed],
+        wire("treerace"),
+        js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
+        show_progress="hidden",
+        trigger_mode="once",
+        api_visibility="private",
+        **ONE_AT_A_TIME,
+    )
+    running.failure(None, js="() => TreeRace.view.failed()", **QUIET)
+    halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
+    for lane in (left, right):
+        lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
+    for chosen, name in ((right.input, right), (right_mix.change, right_mix)):
+        chosen(
+            lambda name: shape(name) or gr.skip(),
+            name,
+            shaping,
+            trigger_mode="always_last",
+            **QUIET,
         )
-        with gr.Row(elem_id="dials"):
-            shaping = {"buttons": [], "elem_classes": "shape"}
-            depth = gr.Slider(*LIMITS["depth"], value=SYSTEMS["tree"].depth, step=1, label="Depth", **shaping)
-            width = gr.Slider(*LIMITS["width"], value=SYSTEMS["tree"].width, step=1, label="Width", **shaping)
-            temperature = gr.Slider(0.0, 2.0, value=0.0, step=0.05, label="Temperature", buttons=[])
-            nodes = gr.Number(SYSTEMS["tree"].nodes, label="Nodes", precision=0, elem_classes=["number", "shape"])
-            seed = gr.Number(0, label="Seed", precision=0, elem_classes="number")
-            max_new_tokens = gr.Number(200, label="New tokens", precision=0, elem_classes="number")
-
-        running = gr.on(
-            [go.click, prompt.submit],
-            race_on_page,
-            [prompt, left, right, left_mix, right_mix, depth, width, temperature, nodes, max_new_tokens, seed],
-            wire,
-            js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
-            show_progress="hidden",
-            trigger_mode="once",
-            api_visibility="private",
-            **ONE_AT_A_TIME,
-        )
-        running.failure(None, js="() => TreeRace.view.failed()", **QUIET)
-        halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
-        for lane in (left, right):
-            lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
-        for chosen, name in ((right.input, right), (right_mix.change, right_mix)):
-            chosen(
-                lambda name: shape(name) or gr.skip(), name, [depth, width, nodes], trigger_mode="always_last", **QUIET
-            )
-        gr.api(race, api_name="race", **ONE_AT_A_TIME)
-    return page
+    gr.api(race, api_name="race", **ONE_AT_A_TIME)
 
 
 def measure(pair: LoadedPair) -> None:
@@ -262,7 +328,7 @@ def serve(port: int) -> None:
         server_name="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1",
         server_port=port,
         theme=theme(),
-        css=read("page.css", "race.css", "card.css") + menu_headings(),
+        css=read(*STYLES) + menu_headings(),
         head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read(*SCRIPTS)}</script>',
         footer_links=[],
         run_history=False,

@@ -13,12 +13,13 @@ import torch
 from engine.decode import Round, decode
 from engine.device_round import on_device
 from engine.models import LoadedPair
+from engine.record import LaneRecord, Record, compare
 from engine.sampling import Sampling
 from engine.systems import System, find
 from engine.target import Target
 from engine.text import TextStream, label
 from engine.timing import costs_of
-from engine.trace import Step, Trace, first_divergence
+from engine.trace import Step, Trace
 from engine.tree import LARGEST_TREE
 
 LIMITS = {
@@ -90,7 +91,7 @@ class Lane:
             parts = system.build(pair, capacity, **shape)
             self.drafter, self.target = parts[0], Target(pair.target, capacity, parts[0].reads_features)
             self.rounds = decode(self.target, *parts, *limits)
-        self.draft_forwards = 0
+        self.draft_forwards = 0  # up to the last round
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         self.trace = Trace(
             system=system.name,
@@ -109,7 +110,6 @@ class Lane:
     def step(self) -> Step:
         """One target forward, on this lane's clock; the record of it is made off the clock."""
         step = self.record(next(self.rounds))
-        self.draft_forwards = self.drafter.forwards
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
@@ -119,6 +119,7 @@ class Lane:
         tree, pair = done.tree, self.pair
         logits = done.logits.float() if self.sampling.greedy else self.sampling.scaled(done.logits)
         logp = logits.log_softmax(-1)
+        self.draft_forwards, before = self.drafter.forwards, self.draft_forwards
         parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
         return Step(
@@ -139,6 +140,7 @@ class Lane:
             pieces=[self.stream.add(token) for token in done.burst],
             end=done.end,
             seconds=done.seconds,
+            draft_forwards=self.draft_forwards - before,
         )
 
     def close(self) -> None:
@@ -183,45 +185,21 @@ class Race:
             for lane in self.lanes:
                 lane.close()
 
-    def costs(self) -> list[dict]:
-        """What forwards cost here, by lane (`engine.costs.Costs`)."""
-        return [costs_of(self.pair, lane.system.drafter).to_dict() for lane in self.lanes]
+    def record(self) -> Record:
+        """The race as a record that grows with it; measures what forwards cost here (`engine.timing`) where that is not known yet."""
+        return Record(
+            [
+                LaneRecord(
+                    lane.system.title,
+                    lane.system.idea,
+                    lane.system.guarantee,
+                    costs_of(self.pair, lane.system.drafter),
+                    lane.trace,
+                )
+                for lane in self.lanes
+            ]
+        )
 
     def result(self) -> dict:
-        """Figures by lane and the comparison of every lane with the first; plain values.
-
-        `identical` is True or False; when the tokens differ under a rule that keeps the distribution only it is "law", and "lossy"
-        under one that promises neither.
-        """
-        base = self.lanes[0].trace
-        lanes, divergence = [], None
-        for lane in self.lanes:
-            trace = lane.trace
-            at = first_divergence(base.tokens, trace.tokens)
-            promises = {self.lanes[0].system.guarantee, lane.system.guarantee}
-            guarantee = next(worst for worst in ("lossy", "law", "tokens") if worst in promises)
-            excused = guarantee == "lossy" or (guarantee == "law" and self.settings.temperature > 0)
-            if at is not None and divergence is None:
-                divergence = {"index": at, "left": self.token_text(base, at), "right": self.token_text(trace, at)}
-            lanes.append(
-                {
-                    "name": lane.system.name,
-                    "text": trace.text,
-                    "tokens": len(trace.tokens),
-                    "seconds": trace.seconds,
-                    "forwards": trace.forwards,
-                    "draft_forwards": lane.draft_forwards,
-                    "tau": trace.tau,
-                    "tokens_per_s": len(trace.tokens) / trace.seconds,
-                    "draft_share": trace.share("draft"),
-                    "verify_share": trace.share("verify"),
-                    "identical": True if at is None else guarantee if excused else False,
-                }
-            )
-        same = [lane["identical"] for lane in lanes]
-        identical = next((worst for worst in (False, "lossy", "law") if worst in same), True)
-        speedup = lanes[-1]["tokens_per_s"] / lanes[0]["tokens_per_s"]
-        return {"lanes": lanes, "identical": identical, "divergence": divergence, "speedup": speedup}
-
-    def token_text(self, trace: Trace, index: int) -> str:
-        return label(self.pair.tokenizer, trace.tokens[index]) if index < len(trace.tokens) else "(end)"
+        """Figures by lane and the comparison of every lane with the first (`engine.record.compare`)."""
+        return compare([(lane.trace, lane.system.guarantee) for lane in self.lanes])

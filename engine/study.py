@@ -30,7 +30,7 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
         written += len(lane.trace.tokens)
         forwards += lane.trace.forwards
         nodes += sum(len(step.tokens) for step in lane.trace.steps)
-        drafts += lane.draft_forwards
+        drafts += lane.trace.draft_forwards
     return {
         "system": system,
         "temperature": temperature,

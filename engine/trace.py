@@ -18,6 +18,7 @@ class Step:
     `path` holds the accepted nodes from the root down, root excluded; `bonus` is the token that the target itself emitted after it.
     `burst` is path + bonus, cut at a stop token or at the length limit; `pieces[j]` is the text that token j adds ("" while a
     character is incomplete). `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
+    `draft_forwards` counts what this round asked of a draft network.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Step:
     pieces: list[str]
     end: str
     seconds: dict[str, float]
+    draft_forwards: int
 
     @property
     def total_seconds(self) -> float:
@@ -80,6 +82,10 @@ class Trace:
         return len(self.steps)
 
     @property
+    def draft_forwards(self) -> int:
+        return sum(step.draft_forwards for step in self.steps)
+
+    @property
     def tau(self) -> float:
         """Mean burst length: tokens per target forward."""
         return len(self.tokens) / len(self.steps) if self.steps else 0.0
@@ -88,13 +94,25 @@ class Trace:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
 
+    def label(self, index: int) -> str:
+        """The written token of that index as a label, "(end)" behind the last one."""
+        for step in self.steps:
+            if index < len(step.burst):
+                return [*(step.texts[node] for node in step.path), step.bonus_text][index]
+            index -= len(step.burst)
+        return "(end)"
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
         """Raises `ValueError` naming what is missing or unknown."""
-        values = json.loads(text)
+        return cls.of(json.loads(text))
+
+    @classmethod
+    def of(cls, values: object) -> "Trace":
+        """From the plain values that `to_json` writes. Raises `ValueError` naming what is missing or unknown."""
         check_fields(cls, values)
         for step in values["steps"]:
             check_fields(Step, step)

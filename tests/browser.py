@@ -24,7 +24,7 @@ def dial(page: Page, label: str, value: float) -> None:
 def start_race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
     page.fill("#prompt textarea", prompt)
     dial(page, "New tokens", tokens)
-    page.click("#go")
+    page.click("#race-go")
 
 
 def finish(page: Page) -> None:

@@ -54,7 +54,7 @@ def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
           const [tree, mask] = ['tree', 'mask'].map((name) => document.querySelector(`[data-${name}]`));
           const count = (plot, marks) => plot.querySelectorAll(marks).length;
           return {
-            nodes: step.parents.length, bonus: step.bonus ? 1 : 0,
+            nodes: step.parents.length, bonus: Number(step.has_bonus),
             points: count(tree, '.points path'), labels: count(tree, '.textpoint'),
             rows: mask.data[0].z.length, columns: mask.data[0].z[0].length,
             heat: count(mask, '.hm image'), ticks: count(mask, '.ytick text'),
@@ -100,7 +100,7 @@ def test_stop_stops_and_the_next_race_runs(page):
     page.select_option("[data-rate]", "20")
     start_race(page, tokens=900)
     page.wait_for_function("TreeRace.view.time > 0")
-    page.click("#halt")
+    page.click("#race-halt")
     expect(page.locator("[data-verdict]")).to_contain_text("Stopped")
     before = page.evaluate("TreeRace.view.time")
     page.wait_for_timeout(300)
@@ -123,7 +123,7 @@ def test_stop_stops_and_the_next_race_runs(page):
 def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page, prompt, label, value, words):
     page.evaluate("text => TreeRace.fill('#prompt textarea', text)", prompt)
     dial(page, label, value)
-    page.click("#go")
+    page.click("#race-go")
     expect(page.get_by_test_id("toast-body")).to_contain_text(words)
     expect(page.locator("[data-verdict]")).to_have_text("Nothing was raced.")
     assert page.input_value("#prompt textarea") == prompt
@@ -244,7 +244,7 @@ def test_a_mix_is_raced_and_an_unsound_one_is_refused_with_the_reason(page):
     rule.select_option("speculative")
     expect(promise).to_contain_text("kary with speculative would bias the output")
     expect(badge).to_have_text("not possible")
-    page.click("#go")
+    page.click("#race-go")
     expect(page.get_by_test_id("toast-body")).to_contain_text("would bias the output")
     expect(page.locator("[data-verdict]")).to_have_text("Nothing was raced.")
     badge.click()

@@ -165,6 +165,7 @@ def trace(system: str, rounds: list[tuple[int, dict[str, float]]]) -> Trace:
             Step(
                 index=index, position=0, tokens=[1], parents=[-1], texts=["a"], score=[1.0], q=[1.0], p=[1.0], verdicts=["root"],
                 path=[], bonus=1, bonus_text="a", bonus_p=1.0, burst=[1] * burst, pieces=["a"] * burst, end="", seconds=seconds,
+                draft_forwards=0,
             )
         )  # fmt: skip
     return made

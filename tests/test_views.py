@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.costs import Costs
+from engine.record import LaneRecord, Record
 from engine.trace import Step, Trace
 from engine.views import wire
 from engine.views.layout import layout
@@ -48,6 +49,7 @@ def make_step(**changes) -> Step:
         pieces=[" a", " little", " fox"],
         end="",
         seconds={"draft": 0.002, "verify": 0.003},
+        draft_forwards=2,
     )
     return replace(step, **changes)
 
@@ -183,15 +185,12 @@ class FakeRace:
         finally:
             self.closed = True
 
-    def costs(self) -> list[dict]:
-        return [PLAIN.to_dict(), DRAFTED.to_dict()]
-
-    def result(self) -> dict:
-        return {
-            "lanes": [{"name": lane.system.name} for lane in self.lanes],
-            "identical": True,
-            "speedup": float("inf"),
-        }
+    def record(self) -> Record:
+        costs = (PLAIN, DRAFTED)
+        about = [(lane.system.title, lane.system.idea, lane.system.guarantee) for lane in self.lanes]
+        return Record(
+            [LaneRecord(*each, cost, lane.trace) for each, cost, lane in zip(about, costs, self.lanes, strict=True)]
+        )
 
 
 def race_of(rounds: int) -> FakeRace:
@@ -218,10 +217,13 @@ def test_every_step_arrives_once_in_order_and_the_clocks_add_up():
 def test_the_first_string_says_what_races_and_the_last_one_how_it_went():
     messages = [json.loads(each) for each in wire.events(race_of(20))]
     first, last = messages[0], messages[-1]
-    assert first["start"] and [lane["title"] for lane in first["lanes"]] == ["Vanilla", "Tree"]
-    assert (first["pair"], first["hardware"], first["prompt"]) == ("a pair", "a machine", "Once")
-    assert first["settings"] == {"temperature": 0, "seed": 3, "depth": 4, "width": 4, "nodes": 8, "max_new_tokens": 40}
-    assert last["end"] and last["identical"] is True and [lane["name"] for lane in last["lanes"]] == ["vanilla", "tree"]
+    assert first["start"] and [system["title"] for system in first["systems"]] == ["Vanilla", "Tree"]
+    trace = json.loads(Trace("tree", "a pair", "a machine", "fp32", "Once", [1, 2], 0.0, 3, 4, 4, 8, 40).to_json())
+    del trace["steps"]
+    assert first["systems"][1]["trace"] == trace
+    assert (
+        last["end"] and last["identical"] is False and [lane["name"] for lane in last["lanes"]] == ["vanilla", "tree"]
+    )
     assert not any("end" in message for message in messages[:-1])
 
 
@@ -229,17 +231,18 @@ def test_the_first_string_says_what_forwards_cost_by_lane():
     """Numbers of nodes are strings there, as all keys of JSON are."""
     first, *others = [json.loads(each) for each in wire.events(race_of(20))]
     curve = {"1": 2, "2": 2.1, "4": 2.3, "8": 2.8, "16": 4, "64": 9}
-    assert first["costs"] == [
+    assert [system["costs"] for system in first["systems"]] == [
         {"verify_ms": curve, "first_ms": 0, "level_ms": 0},
         {"verify_ms": curve, "first_ms": 0.51, "level_ms": 0.4},
     ]
-    assert not any("costs" in message for message in others)
+    assert not any("systems" in message for message in others)
 
 
 def test_costs_are_known_before_the_lanes_run():
     race = race_of(3)
     asked = []
-    race.costs = lambda: asked.append(len(race.lanes[0].trace.steps)) or []
+    known = race.record()
+    race.record = lambda: asked.append(len(race.lanes[0].trace.steps)) or known
     list(wire.events(race))
     assert asked == [0]
 
@@ -251,10 +254,18 @@ def test_a_short_race_still_starts_and_ends():
 
 def test_the_strings_are_strict_json():
     """Python writes NaN and Infinity by default; a browser's JSON.parse throws on both."""
-    strings = list(wire.events(FakeRace([(0, make_step(bonus_p=float("nan")))])))
+    strings = list(wire.events(FakeRace([(0, make_step(bonus_p=float("nan"))), (1, make_step())])))
     assert not any("NaN" in each or "Infinity" in each for each in strings)
-    assert json.loads(strings[0])["steps"][0][1]["bonus"]["p"] is None
-    assert json.loads(strings[-1])["speedup"] is None
+    assert json.loads(strings[0])["steps"][0][1]["bonus_p"] is None
+
+
+def test_a_race_that_is_over_is_one_event_in_the_order_of_the_clocks():
+    race = race_of(6)
+    live = [json.loads(each) for each in wire.events(race)]
+    event = json.loads(wire.replay(Record(race.record().lanes, "2026-01-31")))
+    assert event["start"] and event["end"] and event["seq"] == 1 and event["recorded"] == "2026-01-31"
+    assert event["systems"] == live[0]["systems"] and event["lanes"] == live[-1]["lanes"]
+    assert event["steps"] == [step for message in live for step in message.get("steps", [])]
 
 
 def test_closing_the_events_closes_the_race():
@@ -268,14 +279,14 @@ def test_closing_the_events_closes_the_race():
 def test_a_step_for_the_page_places_the_bonus_behind_the_path():
     step = wire.page_step(make_step(), 0.25)
     assert (step["t"], step["x"][-1], step["y"][-1]) == (0.25, 3, 1)
-    assert step["bonus"] == {"token": 99, "text": " fox", "p": 0.5}
+    assert (step["has_bonus"], step["bonus"], step["bonus_text"], step["bonus_p"]) == (True, 99, " fox", 0.5)
     assert step["score"] == make_step().score and "“big”" in step["estimate"]
     assert len(step["x"]) == len(PARENTS) + 1
 
 
 def test_a_cut_step_for_the_page_has_no_bonus():
     step = wire.page_step(make_step(burst=[11], pieces=[" a"], end="length"), 0.25)
-    assert step["bonus"] is None and len(step["x"]) == len(PARENTS)
+    assert step["has_bonus"] is False and len(step["x"]) == len(PARENTS)
 
 
 @pytest.mark.parametrize(

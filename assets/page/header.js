@@ -32,7 +32,7 @@ window.TreeRace = window.TreeRace || {};
       choice.addEventListener("click", () => {
         T.fill("#prompt textarea", prompt);
         open(false);
-        document.querySelector("#go").focus();
+        [...document.querySelectorAll(".go")].find((go) => go.offsetParent)?.focus(); // of the screen that is shown
       });
       panel.append(choice);
     }
@@ -73,8 +73,29 @@ window.TreeRace = window.TreeRace || {};
     show();
   }
 
-  T.mountHeader = function (root, value) {
-    const { pair, prompts } = JSON.parse(value);
+  // Shows one screen of the page; the others keep what they hold.
+  T.showScreen = function (name) {
+    document.querySelector("#screen").dataset.screen = name;
+    document.querySelectorAll("[data-screens] button").forEach((button) => {
+      button.toggleAttribute("aria-current", button.dataset.name === name);
+    });
+    window.dispatchEvent(new CustomEvent("screen", { detail: name }));
+    window.dispatchEvent(new Event("resize")); // pictures that were hidden take their size now
+  };
+
+  function screenMenu(nav, screens) {
+    for (const [name, title] of Object.entries(screens)) {
+      const button = element("button", "", title);
+      button.type = "button";
+      button.dataset.name = name;
+      button.addEventListener("click", () => T.showScreen(name));
+      nav.append(button);
+    }
+    T.showScreen(Object.keys(screens)[0]);
+  }
+
+  T.mountHeader = function (root, { pair, prompts, screens }) {
+    screenMenu(root.querySelector("[data-screens]"), screens);
     root.querySelector("[data-pair]").textContent = pair;
     const gallery = root.querySelector("[data-gallery]");
     for (const [domain, each] of Object.entries(prompts)) gallery.append(galleryMenu(domain, each));

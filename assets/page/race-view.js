@@ -102,13 +102,14 @@ window.TreeRace = window.TreeRace || {};
     begin(message) {
       this.clear();
       this.run = message.run;
-      this.systems = message.lanes;
-      this.costs = message.costs.map((measured) => new T.Costs(measured));
-      this.total = message.settings.max_new_tokens;
+      this.systems = message.systems;
+      this.costs = this.systems.map((system) => new T.Costs(system.costs));
+      this.total = this.systems[0].trace.max_new_tokens;
       this.lanes.forEach((lane, index) => {
-        lane.reset(message.prompt);
-        lane.describe(message.lanes[index]);
-        lane.card.race(message.lanes[index].name);
+        const system = this.systems[index];
+        lane.reset(system.trace.prompt);
+        lane.describe(system);
+        lane.card.race(system.name);
       });
       if (!this.chosen) this.at("rate").value = String(message.slowdown);
       this.pace();
@@ -317,7 +318,7 @@ window.TreeRace = window.TreeRace || {};
 
   // `value`: the systems, their parts, and the names of the two lanes' systems.
   T.mountRace = function (element, value, server) {
-    const { lanes, ...about } = JSON.parse(value);
+    const { lanes, ...about } = value;
     T.view = new T.RaceView(element.querySelector("[data-race]"), about, server.look);
     T.view.describe(lanes);
   };

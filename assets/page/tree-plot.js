@@ -18,9 +18,9 @@ window.TreeRace = window.TreeRace || {};
       verdict: step.verdicts[index],
       onPath: path.has(index),
     }));
-    if (step.bonus) {
+    if (step.has_bonus) {
       const parent = step.path.length ? step.path[step.path.length - 1] : 0;
-      nodes.push({ parent, text: step.bonus.text, q: null, p: step.bonus.p, verdict: "bonus", onPath: true });
+      nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true });
     }
     nodes.forEach((node, index) => Object.assign(node, { column: step.x[index], row: step.y[index] }));
     return nodes;

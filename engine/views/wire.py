@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from engine.record import LaneRecord, Record
 from engine.trace import Step, Trace
 from engine.views.layout import layout
 from engine.views.sentence import estimate, sentence
@@ -29,7 +30,7 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
-    costs = race.costs()  # before any lane runs: what is not known yet is measured now
+    record: Record = race.record()  # before any lane runs: costs that are not known yet are measured now
 
     def pack(**head: Any) -> str:
         nonlocal seq, batch, sent
@@ -47,44 +48,58 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
             now = time.monotonic()
             started = started or now
             if seq == 0:
-                if now - started >= FIRST_SECONDS or measured(race):
-                    yield pack(**start(race, costs))
+                if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
+                    yield pack(**start(record))
             elif now - sent >= batch_seconds:
                 yield pack()
     if seq == 0:
-        yield pack(**start(race, costs))
-    yield pack(end=True, **race.result())
+        yield pack(**start(record))
+    yield pack(end=True, **record.result())
 
 
-def start(race: Any, costs: list[dict[str, Any]]) -> dict[str, Any]:
-    trace: Trace = race.lanes[0].trace
-    about = ("name", "title", "idea", "guarantee")
-    settings = ("temperature", "seed", "depth", "width", "nodes", "max_new_tokens")
+def replay(record: Record) -> str:
+    """A race that is over as one event: start, every step in the order of the clocks, and the end."""
+    steps = []
+    for index, lane in enumerate(record.lanes):
+        clock = 0.0
+        for step in lane.trace.steps:
+            clock += step.total_seconds
+            steps.append((clock, index, page_step(step, clock)))
+    steps.sort(key=lambda each: each[:2])
+    body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
+    return to_json({"run": uuid.uuid4().hex, "seq": 1, **start(record), **body})
+
+
+def start(record: Record) -> dict[str, Any]:
+    longest = max(expected_seconds(lane.trace) for lane in record.lanes)
     return {
         "start": True,
-        "lanes": [{key: getattr(lane.system, key) for key in about} for lane in race.lanes],
-        "pair": trace.pair,
-        "hardware": trace.hardware,
-        "dtype": trace.dtype,
-        "prompt": trace.prompt,
-        "prompt_tokens": len(trace.prompt_tokens),
-        "settings": {key: getattr(trace, key) for key in settings},
-        "costs": costs,
-        "slowdown": slowdown(max(expected_seconds(lane.trace) for lane in race.lanes)),
+        "recorded": record.recorded,
+        "systems": [system(lane) for lane in record.lanes],
+        "slowdown": slowdown(longest),
     }
 
 
-def measured(race: Any) -> bool:
-    """Every lane has enough steps, or all the steps it will ever have."""
-    return all(
-        len(lane.trace.steps) >= FIRST_STEPS or (lane.trace.steps and lane.trace.steps[-1].end) for lane in race.lanes
-    )
+def system(lane: LaneRecord) -> dict[str, Any]:
+    """What races in a lane, without its steps."""
+    trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
+    about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
+    return {**about, "costs": lane.costs.to_dict(), "trace": trace}
+
+
+def measured(trace: Trace) -> bool:
+    """The lane has enough steps, or all the steps it will ever have."""
+    return len(trace.steps) >= FIRST_STEPS or ended(trace)
+
+
+def ended(trace: Trace) -> bool:
+    return bool(trace.steps and trace.steps[-1].end)
 
 
 def expected_seconds(trace: Trace) -> float:
-    """What the whole lane will take on its own clock, judged by its steps so far."""
-    if not trace.tokens:
-        return 0.0
+    """What the whole lane takes on its own clock, judged by its steps so far."""
+    if not trace.tokens or ended(trace):
+        return trace.seconds
     prefill = sum(step.seconds.get("prefill", 0.0) for step in trace.steps)
     return prefill + (trace.seconds - prefill) / len(trace.tokens) * trace.max_new_tokens
 
@@ -95,30 +110,11 @@ def slowdown(seconds: float) -> int:
 
 
 def page_step(step: Step, clock: float) -> dict[str, Any]:
-    """A step with its place on the lane's clock, its sentences and its drawing; a kept bonus is last in `x` and `y`."""
+    """A step with its place on the lane's clock, its sentences and its drawing; a bonus that is kept is last in `x` and `y`."""
     has_bonus = len(step.burst) > len(step.path)
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
-    return {
-        "index": step.index,
-        "t": clock,
-        "tokens": step.tokens,
-        "parents": step.parents,
-        "texts": step.texts,
-        "score": step.score,
-        "q": step.q,
-        "p": step.p,
-        "verdicts": step.verdicts,
-        "path": step.path,
-        "bonus": {"token": step.bonus, "text": step.bonus_text, "p": step.bonus_p} if has_bonus else None,
-        "burst": step.burst,
-        "pieces": step.pieces,
-        "end": step.end,
-        "seconds": step.seconds,
-        "x": x,
-        "y": y,
-        "sentence": sentence(step),
-        "estimate": estimate(step),
-    }
+    drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
+    return {**vars(step), **drawn}
 
 
 def to_json(value: Any) -> str:
