@@ -36,12 +36,11 @@ class KVCache:
 
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
-        base, end = self.rows, self.rows + len(written)
-        first = next((row for row, offset in enumerate(written) if offset != row), None)  # rows before it lie in place
-        if first is not None:
-            source = torch.tensor([base + offset for offset in written[first:]], device=self.kv.device)
-            self.kv[:, :, :, base + first : end] = self.kv.index_select(3, source)
-        self.rows = end
+        base = self.rows
+        for row, offset in enumerate(written):
+            if offset != row:  # a row lies at or behind its place, so none is overwritten before it has moved
+                self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
+        self.rows = base + len(written)
 
 
 class TransformersLayer(CacheLayerMixin):

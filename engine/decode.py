@@ -3,7 +3,6 @@ a drafter that proposes nothing. Knows no text, no page and no other lane."""
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -33,19 +32,18 @@ class Stopwatch:
     """Times phases after waiting for the device, so that no phase pays for another's kernels."""
 
     def __init__(self, device: torch.device):
-        self.device, self.seconds = device, {}
+        self.device = device
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
+    def start(self) -> None:
+        self.seconds, self.since = {}, time.perf_counter()
+
+    def lap(self, name: str) -> float:
+        """The phase of that name ends here and the next one begins; its seconds."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self.seconds[name] = time.perf_counter() - start
-
-    def lap(self) -> dict[str, float]:
-        seconds, self.seconds = self.seconds, {}
-        return seconds
+        now = time.perf_counter()
+        self.seconds[name], self.since = now - self.since, now
+        return self.seconds[name]
 
 
 def cut(burst: list[int], stop_ids: frozenset[int], left: int, window: int) -> tuple[list[int], str]:
@@ -72,23 +70,25 @@ def decode(
 ) -> Iterator[Round]:
     """Write up to `max_new_tokens` tokens after `prompt` (at least one token), a burst a round. `context` is the model's window."""
     watch = Stopwatch(target.session.runner.device)
-    with watch.phase("prefill"):
-        features = target.prefill(prompt[:-1])
-        drafter.begin(prompt, features)
+    watch.start()
+    features = target.prefill(prompt[:-1])
+    drafter.begin(prompt, features)
+    watch.lap("prefill")
     root, left, end = prompt[-1], max_new_tokens, ""
     while not end:
         position = target.length
         window = context - 1 - position  # tokens that still fit behind the root
-        with watch.phase("draft"):
-            tree = policy.grow(drafter, root, position, sampling, min(left, window) - 1)
-        with watch.phase("verify"):
-            logits, features = target.verify(tree)
-        with watch.phase("accept"):
-            verdict = acceptance.decide(tree, logits, sampling, position)
-        with watch.phase("commit"):
-            target.commit(verdict.path)
-            drafter.commit(tree, verdict.path, verdict.bonus, features)
-            policy.learn(tree, verdict.path)
+        tree = policy.grow(drafter, root, position, sampling, min(left, window) - 1)
+        watch.lap("draft")
+        logits, features = target.verify(tree)
+        watch.lap("verify")
+        verdict = acceptance.decide(tree, logits, sampling, position)
+        watch.lap("accept")
+        target.commit(verdict.path)
+        drafter.commit(tree, verdict.path, verdict.bonus, features)
+        policy.learn(tree, verdict.path)
+        watch.lap("commit")
         burst, end = cut([tree.tokens[node] for node in verdict.path] + [verdict.bonus], stop_ids, left, window)
-        yield Round(position, tree, logits, verdict, burst, end, watch.lap())
+        yield Round(position, tree, logits, verdict, burst, end, watch.seconds)
         root, left = verdict.bonus, left - len(burst)
+        watch.start()

@@ -69,11 +69,11 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     root = prompt[-1]
 
     def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:
-        with watch.phase("draft"):
-            log_q = drafter.log_q(tree, nodes)
-            if log_q is not None:
-                favourites(log_q, len(prompt), 4, sampling)
-        times.append(1000 * watch.seconds["draft"])
+        watch.start()
+        log_q = drafter.log_q(tree, nodes)
+        if log_q is not None:
+            favourites(log_q, len(prompt), 4, sampling)
+        times.append(1000 * watch.lap("draft"))
 
     begun = time.perf_counter()
     for repeat in range(repeats + 1):
@@ -110,10 +110,11 @@ def interleaved(
         for name, task in tasks.items():
             if settled:
                 task()
-            with watch.phase("task"):
-                task()
+            watch.start()
+            task()
+            elapsed = watch.lap("task")
             if repeat >= uncounted:
-                times[name].append(1000 * watch.seconds["task"])
+                times[name].append(1000 * elapsed)
         if late(begun, repeat, seconds):
             break
     return {name: statistics.median(each) for name, each in times.items()}

@@ -16,9 +16,9 @@ class TokenMatch:
     guarantee = "tokens"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        drawn = sampling.draw(logits, [position + depth + 1 for depth in tree.depth])
+        draw = sampling.drawer(logits, [position + depth + 1 for depth in tree.depth])
         path, node = [], 0
-        while (child := tree.child(node, drawn[node])) is not None:
+        while (child := tree.child(node, token := draw(node))) is not None:
             path.append(child)
             node = child
-        return Verdict(path, drawn[node])
+        return Verdict(path, token)

@@ -27,10 +27,11 @@ class BestFirst(Steady):
             if log_q is None:
                 break
             rows = zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
-            for node, tokens, scores, q in rows:
-                for token, score, probability in zip(tokens, scores, q, strict=True):
-                    if tree.score[node] * score >= LEAST_SCORE:
-                        tree.add(node, token, tree.score[node] * score, probability)
+            for node, *row in rows:
+                above = tree.score[node]
+                for token, score, q in zip(*row, strict=True):
+                    if above * score >= LEAST_SCORE:
+                        tree.add(node, token, above * score, q)
             best = tree.best(self.nodes - 1)
             frontier = sorted(node for node in best if tree.depth[node] == level)
             if not frontier:
