@@ -15,24 +15,47 @@ import gradio as gr
 
 from engine.about import ABOUT
 from engine.acceptance import ACCEPTANCES
+from engine.breaks import BREAKS
+from engine.distance import measure as distance
 from engine.drafters import DRAFTERS
+from engine.lab import Plan, Sweep
+from engine.link import HOTTEST
+from engine.link import read as read_link
 from engine.models import LoadedPair, load
 from engine.policies import POLICIES
-from engine.race import LIMITS, SHAPE, Race, Settings
+from engine.production import configurations
+from engine.prompts import ALLOWED
+from engine.prompts import read as prompts_of
+from engine.prompts import results as results_of
+from engine.race import BASELINE, FIELD, LIMITS, SHAPE, Race, Settings, field
+from engine.record import Record, side_by_side
 from engine.systems import SYSTEMS, System, find
 from engine.timing import costs_of
-from engine.views.wire import events
+from engine.views import standalone
+from engine.views.stream import numbered
+from engine.views.wire import events, replay
 
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
+RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))}
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
 PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
-PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
-SCRIPTS = ("wire.js", *PLOTS, *PARTS, "race-view.js", "header.js")
-STYLES = ("page.css", "race.css", "card.css")
+PARTS = ("text.js", "popover.js", "csv.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
+LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "production.js", "lab.js")
+PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
+WALK = ("walk-pages.js", "walk-pictures.js", "walk-light.js", "walk-form.js", "walk-breaks.js", "walk.js")
+TAKE = ("recorded.js", "race-file.js", "take.js")
+SCRIPTS = ("wire.js", "steps.js", *PLOTS, *PARTS, "keys.js", "race-view.js", *PRIX, *LAB, "stage.js", *WALK, *TAKE, "header.js")
+FEATURES = ("prix.css", "lab.css", "lab-extra.css", "stage.css", "walk.css", "recorded.css", "take.css")
+STYLES = ("page.css", "race.css", "card.css", *FEATURES)
 SCREENS = {"race": "Race", "prix": "Grand prix", "lab": "Lab"}  # the first one is open at the start
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 LANES = ("vanilla", "tree")
+FIELDS = {  # of the grand prix, the first one chosen at the start
+    "the seeds": ("vanilla", "chain", "nanogpt-tree", "naive", "medusa", "parallel-tree", "specblock", "dyspec"),
+    "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
+    "learned drafters": ("vanilla", "medusa", "medusa-typical", "parallel-tree", "specblock", "specblock-adapt", "eagle", "auto"),
+}  # fmt: skip
 FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
@@ -67,6 +90,50 @@ def shape(name: str) -> list[int] | None:
     """The tree shape that a system starts with; None if there is no such system."""
     found = look(name)
     return None if "refused" in found else [found[dial] for dial in SHAPE]
+
+
+def read_prompts(file: list) -> dict[str, object]:
+    """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
+    try:
+        return {"prompts": prompts_of(*file)}
+    except ValueError as error:
+        return {"refused": str(error)}
+
+
+def production(setting: list) -> dict[str, object]:
+    """A setting for the engines that serve models, or why there is none; given as system, depth, width, nodes and temperature."""
+    try:
+        return {"engines": configurations(*setting)}
+    except ValueError as error:
+        return {"refused": str(error)}
+
+
+def recorded(name: str) -> dict[str, object]:
+    """A recorded race as an event of the page."""
+    return {"event": replay(RACES[name])} if str(name) in RACES else {"refused": f"There is no recorded race {str(name)[:60]!r}."}
+
+
+def opened(text: str) -> dict[str, object]:
+    """The race of a file as an event of the page, or what is wrong with the file."""
+    return of_file(text, lambda record: {"event": side_by_side(record) and replay(record)})
+
+
+def replay_page(text: str) -> dict[str, object]:
+    """A race file as a page of its own, or what is wrong with the file."""
+    return of_file(text, lambda record: {"html": standalone.html(record)})
+
+
+def of_file(text: str, make: Callable[[Record], dict[str, object]]) -> dict[str, object]:
+    try:
+        return make(Record.from_json(str(text)))
+    except ValueError as error:
+        return {"refused": f"This race file cannot be read. {error}"}
+
+
+def about_race(name: str, record: Record) -> dict[str, str]:
+    """A recorded race in the page's menu."""
+    trace, title = record.lanes[-1].trace, record.lanes[-1].title
+    return {"name": name, "title": f"{title}, temperature {trace.temperature:g}", "prompt": trace.prompt}
 
 
 def label(system: System) -> str:
@@ -186,10 +253,10 @@ def dials() -> dict[str, gr.components.Component]:
     return {
         "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),
         "width": gr.Slider(*LIMITS["width"], value=tree.width, step=1, label="Width", **shaping),
-        "temperature": gr.Slider(0.0, 2.0, value=0.0, step=0.05, label="Temperature", buttons=[]),
+        "temperature": gr.Slider(0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"),
         "nodes": gr.Number(tree.nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
         "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
-        "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes="number"),
+        "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),
     }
 
 
@@ -197,7 +264,9 @@ def build(pair: LoadedPair) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         about = f"{pair.title} · {pair.hardware} · {pair.dtype}"
-        part("masthead", "mountHeader", {"pair": about, "prompts": PROMPTS, "screens": SCREENS})
+        races = [about_race(*each) for each in RACES.items()]
+        head = {"pair": about, "prompts": PROMPTS, "screens": SCREENS, "races": races}
+        part("masthead", "mountHeader", head, server_functions=[recorded, opened, replay_page])
         with gr.Row(elem_id="entry"):
             prompt = prompt_box()
             buttons = {
@@ -213,15 +282,135 @@ def build(pair: LoadedPair) -> gr.Blocks:
         for screen, fill in (("race", race_screen), ("prix", prix_screen), ("lab", lab_screen)):
             with columns[screen]:
                 fill(pair, form, *buttons[screen])
+        prompt.submit(None, js="() => TreeRace.go()?.click()", **QUIET)
     return page
 
 
 def prix_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    """Up to eight systems on one prompt."""
+    """Up to eight systems on one prompt, and the API of the same."""
+
+    def stream(systems: list[str], prompt: str, **settings: object) -> Iterator[str]:
+        yield from told(lambda: events(Race(pair, Settings(prompt, field(systems), **settings))))
+
+    def prix_on_page(chosen, prompt, temperature, max_new_tokens, seed):
+        yield from stream(chosen.split(), prompt, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+    def prix(
+        prompt: str, systems: list[str], temperature: float = 0.0, max_new_tokens: int = 200, seed: int = 0
+    ) -> Iterator[str]:
+        """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures."""
+        yield from stream(systems, prompt, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+    about = {name: {**card(each), "label": label(each)} for name, each in SYSTEMS.items()}
+    least, most = FIELD
+    limits = {"baseline": BASELINE, "least": least, "most": most}
+    part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
+    running = go.click(
+        prix_on_page,
+        [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.max_new_tokens, form.seed],
+        wire("prix"),
+        js="(_, ...inputs) => [TreeRace.prix.pending(), ...inputs]",
+        show_progress="hidden",
+        trigger_mode="once",
+        api_visibility="private",
+        **ONE_AT_A_TIME,
+    )
+    running.failure(None, js="() => TreeRace.prix.failed()", **QUIET)
+    halt.click(None, js="() => TreeRace.prix.stop()", cancels=[running], **QUIET)
+    gr.api(prix, api_name="prix", **ONE_AT_A_TIME)
 
 
 def lab_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    """Sweeps over shapes, a visitor's own prompts, and a setting for production."""
+    """Sweeps over shapes, a visitor's own prompts, and a setting for production. Start runs what the shown view is about."""
+    systems = {name: card(each) for name, each in SYSTEMS.items()}
+    about = {"systems": systems, "prompts": PROMPTS, "allowed": ALLOWED}
+    part("lab", "mountLab", about, server_functions=[read_prompts, production])
+    go.click(None, js="() => TreeRace.lab.start()", **QUIET)
+
+    def stream(**plan: object) -> Iterator[str]:
+        yield from told(lambda: numbered(Sweep(pair, Plan(**plan)).run()))
+
+    def sweep_on_page(order, *_):
+        yield from stream(**json.loads(order))
+
+    def sweep(
+        prompts: list[str],
+        system: str = Plan.system,
+        grid: str = Plan.grid,
+        depth: list[int] = Plan.depth,
+        width: list[int] = Plan.width,
+        nodes: list[int] = Plan.nodes,
+        temperature: list[float] = Plan.temperature,
+        max_new_tokens: int = Plan.max_new_tokens,
+        seed: int = Plan.seed,
+    ) -> Iterator[str]:
+        """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
+
+        Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary".
+        """
+        yield from stream(
+            prompts=prompts,
+            system=str(system),
+            grid=str(grid),
+            depth=depth,
+            width=width,
+            nodes=nodes,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+
+    sweeping = gr.Button(visible="hidden", elem_id="sweep-start").click(
+        sweep_on_page,
+        [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.seed],
+        wire("treelab"),
+        js="(_, ...form) => [TreeRace.sweep.pending(...form), ...form]",
+        show_progress="hidden",
+        trigger_mode="once",
+        api_visibility="private",
+        **ONE_AT_A_TIME,
+    )
+    sweeping.failure(None, js="() => TreeRace.sweep.failed()", **QUIET)
+    halt.click(None, js="() => TreeRace.sweep.stop()", cancels=[sweeping], **QUIET)
+    gr.api(sweep, api_name="sweep", **ONE_AT_A_TIME)
+    own_prompts(pair, form, halt)
+
+
+def own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+    """The races of the lab on a visitor's own prompts, and the API of the same."""
+
+    def prompts_on_page(order, temperature, max_new_tokens, seed):
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        yield from told(lambda: numbered(results_of(pair, **json.loads(order), **dialled)))
+
+    def prompts(
+        text: str,
+        name: str = "prompts.txt",
+        system: str = "tree",
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
+
+        Streams JSON strings, one with a "row" and the "summary" so far for every prompt; the last one carries "end".
+        """
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        yield from told(lambda: numbered(results_of(pair, prompts_of(name, text), str(system), **dialled)))
+
+    running = gr.Button(visible="hidden", elem_id="prompts-start").click(
+        prompts_on_page,
+        [gr.Textbox(visible="hidden"), form.temperature, form.max_new_tokens, form.seed],
+        wire("treeprompts"),
+        js="(_, ...form) => [TreeRace.prompts.pending(), ...form]",
+        show_progress="hidden",
+        trigger_mode="once",
+        api_visibility="private",
+        **ONE_AT_A_TIME,
+    )
+    running.failure(None, js="() => TreeRace.prompts.failed()", **QUIET)
+    halt.click(None, js="() => TreeRace.prompts.stop()", cancels=[running], **QUIET)
+    gr.api(prompts, api_name="prompts", **ONE_AT_A_TIME)
 
 
 def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
@@ -230,8 +419,12 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
         yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
 
-    def race_on_page(prompt, left, right, left_mix, right_mix, depth, width, nodes, temperature, max_new_tokens, seed):
+    def race_on_page(
+        prompt, left, right, left_mix, right_mix, broken, depth, width, nodes, temperature, max_new_tokens, seed
+    ):
         systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+        if broken:
+            systems = (broken.partition("!")[0], broken)
         if [depth, width, nodes] == shape(systems[1]):
             depth = width = nodes = None  # nobody moved these dials: each lane keeps the shape of its own system
         yield from stream(
@@ -280,11 +473,11 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     cards = {"systems": {name: card(each) for name, each in SYSTEMS.items()}, "parts": parts(), "lanes": LANES}
     part("race", "mountRace", cards, server_functions=[look])
     left_mix, right_mix = (gr.Textbox(visible="hidden", elem_id=f"mix-{lane}") for lane in range(len(LANES)))
+    broken = gr.Textbox(visible="hidden")  # a system of the walk's that races in place of the menus' two
     shaping = [form.depth, form.width, form.nodes]
-    running = gr.on(
-        [go.click, form.prompt.submit],
+    running = go.click(
         race_on_page,
-        [form.prompt, left, right, left_mix, right_mix, *shaping, form.temperature, form.max_new_tokens, form.seed],
+        [form.prompt, left, right, left_mix, right_mix, broken, *shaping, form.temperature, form.max_new_tokens, form.seed],
         wire("treerace"),
         js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
         show_progress="hidden",
@@ -296,15 +489,70 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
     for lane in (left, right):
         lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
-    for chosen, name in ((right.input, right), (right_mix.change, right_mix)):
+    of_visitor = "(name) => (TreeRace.view.lanes[1].mix.restored ? '' : name)"  # a mix out of a link brings its shape along
+    for chosen, name, js in ((right.input, right, None), (right_mix.change, right_mix, of_visitor)):
         chosen(
             lambda name: shape(name) or gr.skip(),
             name,
             shaping,
+            js=js,
             trigger_mode="always_last",
             **QUIET,
         )
     gr.api(race, api_name="race", **ONE_AT_A_TIME)
+    linked(form, {"left": left, "right": right}, {"left": left_mix, "right": right_mix})
+    walk(pair, form, [left, right], broken, halt)
+
+
+def linked(form: Form, menus: dict[str, gr.Dropdown], mixes: dict[str, gr.Textbox]) -> None:
+    """The form takes what a link says, or what an opened race was run with; wrong values are told and leave it as it is."""
+    fields = {**vars(form), **menus, **{f"{side}_mix": mix for side, mix in mixes.items()}}
+
+    def restore(query):
+        given, refused = read_link(query)
+        for side in menus:
+            if "/" in given.get(side, ""):
+                given |= {f"{side}_mix": given[side], side: MIX}
+        if refused:
+            gr.Warning(html.escape(" ".join(refused), quote=False), title="Not all of the link could be set")
+        return [given.get(name, gr.skip()) for name in fields]
+
+    gr.Button(visible="hidden", elem_id="take-link").click(
+        restore,
+        gr.Textbox(visible="hidden"),
+        list(fields.values()),
+        js="() => TreeRace.take.query",
+        **{**QUIET, "queue": True},  # only a queued event can warn
+    )
+
+
+def walk(pair: LoadedPair, form: Form, menus: list[gr.Dropdown], broken: gr.Textbox, halt: gr.Button) -> None:
+    """The guided walk beside the race: it sets the controls, and measures how far off a system is that is broken on purpose."""
+
+    def distances(prompt, broken, depth, width, nodes, temperature, max_new_tokens, seed):
+        settings = {"depth": depth, "width": width, "nodes": nodes, "temperature": temperature}
+        settings |= {"max_new_tokens": max_new_tokens, "seed": seed}
+        systems = (broken.partition("!")[0], broken)
+        yield from told(lambda: numbered(distance(pair, Settings(prompt, systems, **settings))))
+
+    shaping = [form.depth, form.width, form.nodes]
+    dialled = [*shaping, form.temperature, form.max_new_tokens, form.seed]
+    breaks = {name: {**each.to_dict(), "card": card(find(each.suggestion.systems[-1]))} for name, each in BREAKS.items()}
+    part("walk", "mountWalk", {"prompt": PROMPTS["stories"][1]["prompt"], "breaks": breaks})
+    controls = [form.prompt, *menus, *dialled, broken]
+    gr.Button(visible="hidden", elem_id="walk-set").click(
+        None, controls, controls, js="(...values) => TreeRace.walk.controls.take(values)", **QUIET
+    ).then(None, js="() => TreeRace.walk.controls.settled()", **QUIET)
+    measuring = gr.Button(visible="hidden", elem_id="walk-measure").click(
+        distances,
+        [form.prompt, broken, *dialled],
+        wire("treebreak"),
+        show_progress="hidden",
+        api_visibility="private",
+        **ONE_AT_A_TIME,
+    )
+    measuring.failure(None, js="() => TreeRace.walk.breaks.failed()", **QUIET)
+    halt.click(None, cancels=[measuring], **QUIET)
 
 
 def measure(pair: LoadedPair) -> None:

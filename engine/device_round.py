@@ -209,8 +209,10 @@ def on_device(
     pair: LoadedPair, system: System, capacity: int, shape: dict[str, int], sampling: Sampling
 ) -> DeviceLane | None:
     """A lane by device rounds when the system is one they serve and draws its noise on the device; else None."""
-    served = system.acceptance == "token_match" and (
-        system.drafter == "none" or (system.drafter == "model" and system.policy == "best_first" and pair.draft)
+    served = (
+        not system.broken
+        and system.acceptance == "token_match"
+        and (system.drafter == "none" or (system.drafter == "model" and system.policy == "best_first" and pair.draft))
     )
     if not served or sampling.device is None or sampling.top_k or sampling.top_p < 1:
         return None

@@ -16,7 +16,6 @@ from engine.models import LoadedPair
 from engine.record import LaneRecord, Record, compare
 from engine.sampling import Sampling
 from engine.systems import System, find
-from engine.target import Target
 from engine.text import TextStream, label
 from engine.timing import costs_of
 from engine.trace import Step, Trace
@@ -31,6 +30,8 @@ LIMITS = {
     "seed": (0, 2**53 - 1),
 }
 SHAPE = ("depth", "width", "nodes")
+BASELINE = "vanilla"  # the lane of a grand prix that all are compared with ...
+FIELD = (2, 8)  # ... and how many lanes there may be
 LONGEST_PROMPT = 20_000  # characters; read before any tokenizer is asked
 WARM_UP_TOKENS = 12
 
@@ -77,6 +78,33 @@ def checked(name: str, value: object) -> int | float:
     return int(value)
 
 
+def field(systems: object) -> tuple[str, ...]:
+    """The systems of a grand prix, the baseline first. Raises `ValueError` when they are too few, too many or one is there twice."""
+    if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
+        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {systems!r}.')
+    twice = sorted({each for each in systems if systems.count(each) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is in the field twice. Name every system once.")
+    names, (least, most) = (BASELINE, *(each for each in systems if each != BASELINE)), FIELD
+    if not least <= len(names) <= most:
+        raise ValueError(
+            f"A grand prix has {least} to {most} systems, {BASELINE} among them, got {len(names)}. "
+            f"Choose {'one more' if len(names) < least else 'fewer'}."
+        )
+    return names
+
+
+def encoded(pair: LoadedPair, prompt: str) -> list[int]:
+    """The prompt's tokens. Raises `ValueError` when they do not fit the context."""
+    tokens = pair.tokenizer(prompt)["input_ids"]
+    if len(tokens) >= pair.context:
+        raise ValueError(
+            f"The prompt is {len(tokens):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
+            "for the answer. Shorten it."
+        )
+    return tokens
+
+
 class Lane:
     """One system at work on the prompt: its decode loop, its trace and its clock."""
 
@@ -89,7 +117,7 @@ class Lane:
             self.drafter, self.target, self.rounds = device_lane, None, device_lane.decode(*limits)
         else:
             parts = system.build(pair, capacity, **shape)
-            self.drafter, self.target = parts[0], Target(pair.target, capacity, parts[0].reads_features)
+            self.drafter, self.target = parts[0], system.target(pair, capacity, parts[0].reads_features)
             self.rounds = decode(self.target, *parts, *limits)
         self.draft_forwards = 0  # up to the last round
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
@@ -153,12 +181,7 @@ class Race:
     """Several lanes on one prompt. Raises `ValueError` when the prompt does not fit the context or a system the pair."""
 
     def __init__(self, pair: LoadedPair, settings: Settings):
-        prompt = pair.tokenizer(settings.prompt)["input_ids"]
-        if len(prompt) >= pair.context:
-            raise ValueError(
-                f"The prompt is {len(prompt):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
-                "for the answer. Shorten it."
-            )
+        prompt = encoded(pair, settings.prompt)
         self.pair, self.settings = pair, settings
         device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane draws its noise
         sampling = Sampling(temperature=settings.temperature, seed=settings.seed, device=device)

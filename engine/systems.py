@@ -4,15 +4,18 @@ import re
 from dataclasses import dataclass, replace
 
 from engine.acceptance import ACCEPTANCES, Acceptance
+from engine.breaks import BREAKS
 from engine.drafters import DRAFTERS, Drafter
 from engine.models import LoadedPair
 from engine.policies import POLICIES, PROPOSALS, Policy
+from engine.target import Target
 from engine.timing import costs_of
 
 
 @dataclass(frozen=True)
 class System:
-    """A way of decoding. `cost` says in a sentence what drafting takes; `depth`, `width` and `nodes` are the shape it starts with."""
+    """A way of decoding. `cost` says in a sentence what drafting takes; `depth`, `width` and `nodes` are the shape it starts with;
+    `broken` names one of `BREAKS`, "" for a system as it should be."""
 
     name: str
     title: str
@@ -25,6 +28,7 @@ class System:
     depth: int
     width: int
     nodes: int
+    broken: str = ""
 
     def __post_init__(self):
         """Raises `KeyError` for an unknown part and `ValueError` for parts that would bias the output together."""
@@ -47,7 +51,7 @@ class System:
     @property
     def guarantee(self) -> str:
         """ "tokens": the very tokens of plain decoding. "law": its distribution. "lossy": neither."""
-        return ACCEPTANCES[self.acceptance].guarantee
+        return "lossy" if self.broken else ACCEPTANCES[self.acceptance].guarantee
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int
@@ -60,6 +64,11 @@ class System:
         drafter, kind = DRAFTERS[self.drafter](pair, capacity), POLICIES[self.policy]
         measured = {"costs": costs_of(pair, self.drafter)} if hasattr(kind, "reads_costs") else {}
         return drafter, kind(depth, width, nodes, proposal, pair.calibration, **measured), rule
+
+    def target(self, pair: LoadedPair, capacity: int, features: bool) -> Target:
+        """The lane's own view of the pair's target."""
+        kind = BREAKS[self.broken].target if self.broken else Target
+        return kind(pair.target, capacity, features)
 
 
 def fits(policy: str, acceptance: str) -> bool:
@@ -244,7 +253,7 @@ SYSTEMS: dict[str, System] = {
 
 def find(name: str) -> System:
     """The system of that name, or one mixed by hand: "drafter/policy/acceptance", such as "model/kary/token_match". Either may end in
-    a shape of its own, depth x width x nodes: "tree:3x2x8".
+    a shape of its own, depth x width x nodes: "tree:3x2x8"; or in a break, to be wrong on purpose: "tree!mask", "tree:3x2x8!mask".
 
     Raises `ValueError` with the reason when there is none or when the parts would bias the output together.
     """
@@ -253,6 +262,9 @@ def find(name: str) -> System:
     if shaped := re.fullmatch(r"(.+):(\d{1,4})x(\d{1,4})x(\d{1,4})", str(name)):
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
         return replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+    right, mark, broken = str(name).partition("!")
+    if mark:
+        return break_of(find(right), broken)
     parts = str(name).split("/")
     if len(parts) != 3:
         raise ValueError(
@@ -276,3 +288,25 @@ def find(name: str) -> System:
         )
     except KeyError as error:
         raise ValueError(error.args[0]) from None
+
+
+def break_of(right: System, broken: str) -> System:
+    """The system with one thing wrong. Raises `ValueError` for an unknown break and for a system that it cannot show in."""
+    if broken not in BREAKS:
+        raise ValueError(f"Unknown break {broken!r}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask.")
+    chosen = BREAKS[broken]
+    if right.drafter == "none" or (right.policy == "chain" and "policy" not in chosen.parts):
+        raise ValueError(
+            f"{right.name} has no branches, so the break {broken} changes nothing there. Break tree instead."
+        )
+    if right.acceptance == chosen.parts.get("acceptance"):
+        raise ValueError(f"{right.name} is broken that way already. Break tree instead.")
+    return replace(
+        right,
+        **chosen.parts,
+        name=f"{right.name}!{broken}",
+        title=f"{right.title}, {chosen.title} (broken)",
+        idea=f"Broken on purpose. {chosen.wrong} {chosen.effect}",
+        source="broken on purpose",
+        broken=broken,
+    )

@@ -4,10 +4,13 @@ Everything that shows or measures a race reads these. A trace survives JSON exac
 """
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+
+from engine.plain import build
 
 PHASES = ("prefill", "draft", "verify", "accept", "commit")
-ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
+VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
+ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "": it went on
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Trace:
         return "".join(piece for step in self.steps for piece in step.pieces)
 
     @property
+    def ended(self) -> bool:
+        """The text came to its end; False while the lane runs, and for ever when it was stopped."""
+        return bool(self.steps and self.steps[-1].end)
+
+    @property
     def seconds(self) -> float:
         """The lane's own clock: the sum of its phases."""
         return sum(step.total_seconds for step in self.steps)
@@ -107,25 +115,8 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """Raises `ValueError` naming what is missing or unknown."""
-        return cls.of(json.loads(text))
-
-    @classmethod
-    def of(cls, values: object) -> "Trace":
-        """From the plain values that `to_json` writes. Raises `ValueError` naming what is missing or unknown."""
-        check_fields(cls, values)
-        for step in values["steps"]:
-            check_fields(Step, step)
-        return cls(**{**values, "steps": [Step(**step) for step in values["steps"]]})
-
-
-def check_fields(kind: type, values: object) -> None:
-    expected = {each.name for each in fields(kind)}
-    if not isinstance(values, dict) or set(values) != expected:
-        found = set(values) if isinstance(values, dict) else {type(values).__name__}
-        raise ValueError(
-            f"Not a {kind.__name__}: missing {sorted(expected - found) or 'nothing'}, unknown {sorted(found - expected) or 'nothing'}."
-        )
+        """Raises `ValueError` naming what is missing, unknown or of another type."""
+        return build(cls, json.loads(text), "")
 
 
 def first_divergence(left: list[int], right: list[int]) -> int | None:

@@ -16,7 +16,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on thi
 
 
 def dial(page: Page, label: str, value: float) -> None:
-    box = page.get_by_label(label, exact=True).first
+    box = page.locator("#dials").get_by_label(label, exact=True).first
     box.fill(str(value))
     box.press("Tab")
 
@@ -46,9 +46,31 @@ def play(page: Page, steps: list, **result) -> None:
     finish(page)
 
 
+def pace(page: Page, times: str) -> None:
+    """At which speed the page plays: 0.1×, 0.25×, 1× or 4×."""
+    page.get_by_role("radio", name=times, exact=True).dispatch_event("click")
+
+
 def choose(page: Page, lane: int, title: str) -> None:
     page.locator("#systems input").nth(lane).click()
     page.get_by_role("option", name=title).click()
+
+
+FRAMES = """seconds => new Promise((done) => {
+  let [first, frames] = [null, 0];
+  const frame = (now) => {
+    first ??= now;
+    if (now - first >= 1000 * seconds || !TreeRace.view.playing) done((1000 * frames) / Math.max(1, now - first));
+    else requestAnimationFrame(frame);
+    frames += 1;
+  };
+  requestAnimationFrame(frame);
+})"""
+
+
+def fps(page: Page, seconds: float = 3.0) -> float:
+    """Frames a second while the shown race plays, for so long or until it ends."""
+    return page.evaluate(FRAMES, seconds)
 
 
 def shown_step(page: Page) -> int:

@@ -134,10 +134,11 @@ def page(server, browser) -> Iterator[Page]:
     opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(server)
+    opened.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
     expect(opened.locator("[data-lane]")).to_have_count(2)
     expect(opened.locator("#prompt textarea")).to_be_visible()
-    opened.select_option("[data-rate]", "1")
+    opened.wait_for_function("window.TreeRace?.view?.canDraw")  # Plotly's script may arrive late
+    opened.get_by_role("radio", name="1×", exact=True).dispatch_event("click")
     yield opened
     context.close()
     assert complaints == []

@@ -5,7 +5,7 @@ import urllib.request
 from types import SimpleNamespace
 
 import pytest
-from browser import PROMPT, RESULT, choose, dial, finish, needs_chromium, play, race, shown_step, start_race
+from browser import PROMPT, RESULT, choose, dial, finish, needs_chromium, pace, play, race, shown_step, start_race
 from conftest import ROOT
 from gradio_client import Client
 from playwright.sync_api import Page, expect
@@ -97,7 +97,7 @@ def test_keys_move_over_the_steps(page):
 
 @needs_chromium
 def test_stop_stops_and_the_next_race_runs(page):
-    page.select_option("[data-rate]", "20")
+    pace(page, "0.1×")
     start_race(page, tokens=900)
     page.wait_for_function("TreeRace.view.time > 0")
     page.click("#race-halt")
@@ -105,7 +105,7 @@ def test_stop_stops_and_the_next_race_runs(page):
     before = page.evaluate("TreeRace.view.time")
     page.wait_for_timeout(300)
     assert page.evaluate("TreeRace.view.time") == before
-    page.select_option("[data-rate]", "1")
+    pace(page, "1×")
     race(page)
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
 
@@ -281,7 +281,7 @@ def test_the_verdict_is_honest(page):
         ({**differ, "identical": False}, "2.0× faster", "not identical from token 2 on"),
     ]:
         play(page, steps, **result)
-        expect(page.locator("[data-words]")).to_contain_text(words)
+        expect(page.locator("#race [data-words]")).to_contain_text(words)
         expect(page.locator("[data-outcome]")).to_have_text(outcome)
 
 
@@ -296,6 +296,7 @@ def test_either_lane_shows_its_trees(page):
     expect(points).to_have_count(7)
     page.get_by_role("radio", name="right").check(force=True)
     expect(points).to_have_count(2)
+    page.get_by_role("radio", name="right").focus()
     page.keyboard.press("ArrowLeft")
     expect(points).to_have_count(7)
     page.locator(".lane.right .burst").click()

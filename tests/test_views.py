@@ -290,7 +290,7 @@ def test_a_cut_step_for_the_page_has_no_bonus():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "factor"), [(0.01, 20), (0.4, 20), (0.7, 10), (2.0, 4), (4.0, 2), (9.0, 1), (500.0, 1)]
+    ("seconds", "factor"), [(0.01, 10), (0.7, 10), (1.5, 4), (2.5, 4), (4.0, 1), (9.0, 1), (500.0, 1)]
 )
 def test_fast_races_are_slowed_down_to_be_watched(seconds, factor):
     assert wire.slowdown(seconds) == factor

@@ -12,6 +12,9 @@ window.TreeRace = window.TreeRace || {};
     box.scrollTop = 0;
   };
 
+  // The button that starts what the shown screen is about.
+  T.go = () => [...document.querySelectorAll(".go")].find((go) => go.offsetParent);
+
   function element(tag, className, text) {
     const made = document.createElement(tag);
     if (className) made.className = className;
@@ -19,26 +22,27 @@ window.TreeRace = window.TreeRace || {};
     return made;
   }
 
-  function galleryMenu(domain, prompts) {
+  // A menu of titles and prompts; `choose` is told which one was taken.
+  T.galleryMenu = function (name, entries, choose) {
     const menu = element("div", "menu");
-    const button = element("button", "chip", domain);
+    const button = element("button", "chip", name);
     button.type = "button";
     const panel = element("div", "panel prompts");
     const open = T.popover(menu, button, panel);
-    for (const { title, prompt } of prompts) {
+    for (const entry of entries) {
       const choice = element("button", "prompt");
       choice.type = "button";
-      choice.append(element("b", "", title), element("span", "", prompt));
+      choice.append(element("b", "", entry.title), element("span", "", entry.prompt));
       choice.addEventListener("click", () => {
-        T.fill("#prompt textarea", prompt);
         open(false);
-        [...document.querySelectorAll(".go")].find((go) => go.offsetParent)?.focus(); // of the screen that is shown
+        choose(entry);
+        T.go()?.focus();
       });
       panel.append(choice);
     }
     menu.append(button, panel);
     return menu;
-  }
+  };
 
   // A browser may forbid storage; then the choice holds for this visit only.
   const memory = {
@@ -58,7 +62,7 @@ window.TreeRace = window.TreeRace || {};
     },
   };
 
-  function darkMode(button) {
+  T.mountDarkMode = function (button) {
     const show = () => {
       const dark = document.body.classList.contains("dark");
       button.setAttribute("aria-pressed", String(dark));
@@ -68,10 +72,11 @@ window.TreeRace = window.TreeRace || {};
       memory.write(document.body.classList.toggle("dark"));
       show();
     });
+    T.addKeys(["D"], "dark or light", { d: () => button.click() });
     const chosen = memory.read();
     if (chosen !== null) document.body.classList.toggle("dark", chosen === "true");
     show();
-  }
+  };
 
   // Shows one screen of the page; the others keep what they hold.
   T.showScreen = function (name) {
@@ -89,17 +94,21 @@ window.TreeRace = window.TreeRace || {};
       button.type = "button";
       button.dataset.name = name;
       button.addEventListener("click", () => T.showScreen(name));
-      nav.append(button);
+      nav.querySelector("[data-learn]").before(button);
     }
     T.showScreen(Object.keys(screens)[0]);
   }
 
-  T.mountHeader = function (root, { pair, prompts, screens }) {
+  T.mountHeader = function (root, { pair, prompts, screens, races }, server) {
     screenMenu(root.querySelector("[data-screens]"), screens);
     root.querySelector("[data-pair]").textContent = pair;
     const gallery = root.querySelector("[data-gallery]");
-    for (const [domain, each] of Object.entries(prompts)) gallery.append(galleryMenu(domain, each));
-    darkMode(root.querySelector("[data-theme]"));
+    const write = ({ prompt }) => T.fill("#prompt textarea", prompt);
+    for (const [domain, each] of Object.entries(prompts)) gallery.append(T.galleryMenu(domain, each, write));
+    T.mountStage(root.querySelector("[data-stage-button]"));
+    T.mountDarkMode(root.querySelector("[data-theme]"));
     T.popover(root.querySelector("[data-help]"), root.querySelector("[data-help] button"), root.querySelector(".help"));
+    root.querySelector("[data-keys]").addEventListener("click", T.showKeys);
+    T.mountTake(root, races, server);
   };
 })(window.TreeRace);

@@ -2,8 +2,9 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  T.Lane = class {
+  T.Lane = class extends T.Steps {
     constructor(root, index, parts, look, onPick) {
+      super();
       this.root = root;
       this.card = new T.Card(root, index, parts);
       this.mix = new T.Mix(this.card, look, `#mix-${index} textarea`);
@@ -14,11 +15,13 @@ window.TreeRace = window.TreeRace || {};
         const burst = event.target.closest("[data-index]");
         if (burst) onPick(Number(burst.dataset.index));
       });
+      new ResizeObserver(() => this.toEnd()).observe(this.text);
       this.reset();
     }
 
     // What the menu names; without a system it is the visitor's own mix.
     choose(system) {
+      if (system && this.mix.active) this.mix.restored = null;
       if (system) this.card.show(system);
       else if (!this.mix.active) this.mix.begin(this.chosen);
       this.mix.active = !system;
@@ -26,15 +29,15 @@ window.TreeRace = window.TreeRace || {};
     }
 
     describe(system) {
-      this.at("name").textContent = system.title;
+      const marked = system.guarantee === "lossy" && !system.title.includes("lossy");
+      this.at("name").textContent = marked ? `${system.title} · lossy` : system.title;
       this.text.setAttribute("aria-label", `${system.title}: text`);
       this.text.dataset.idea = system.idea;
     }
 
     reset(prompt = "") {
-      this.steps = [];
+      this.forget();
       this.drafts = false; // some step of it has a guess
-      this.totals = [0]; // totals[k]: tokens after k steps
       this.shown = 0; // steps on the page
       this.at("prompt").textContent = prompt;
       this.bursts.replaceChildren();
@@ -44,36 +47,12 @@ window.TreeRace = window.TreeRace || {};
       this.text.classList.toggle("code", prompt.startsWith("# Python"));
       for (const name of ["count", "clock"]) this.at(name).textContent = "";
       for (const name of ["speed", "tau"]) this.at(name).textContent = "–";
-      this.at("fill").style.width = this.at("rival").style.left = "0";
+      this.track(0, 0);
     }
 
     push(step) {
-      this.steps.push(step);
+      super.push(step);
       this.drafts ||= step.parents.length > 1;
-      this.totals.push(this.totals[this.steps.length - 1] + step.burst.length);
-    }
-
-    get ended() {
-      return this.steps.length > 0 && this.steps[this.steps.length - 1].end !== "";
-    }
-
-    get lastTime() {
-      return this.steps.length ? this.steps[this.steps.length - 1].t : 0;
-    }
-
-    get tokens() {
-      return this.totals[this.totals.length - 1];
-    }
-
-    // How many steps the lane had done at this time.
-    stepsAt(time) {
-      let [low, high] = [0, this.steps.length];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (this.steps[middle].t <= time + 1e-9) low = middle + 1;
-        else high = middle;
-      }
-      return low;
     }
 
     // Writes or takes back bursts until the page shows `count` steps. True if anything changed.
@@ -83,9 +62,13 @@ window.TreeRace = window.TreeRace || {};
       const fresh = document.createDocumentFragment();
       while (this.shown < count) fresh.append(this.span(this.shown++, animate));
       this.bursts.append(fresh);
+      return true;
+    }
+
+    // Scrolls to the newest burst. Makes the browser lay out the text, so it comes after everything else of a frame.
+    toEnd() {
       this.text.scrollTop = this.text.scrollHeight;
       this.text.classList.toggle("scrolled", this.text.scrollTop > 2);
-      return true;
     }
 
     // The colour leaves out the leading space: at a line's end it would stand there without its word.
@@ -112,13 +95,24 @@ window.TreeRace = window.TreeRace || {};
       const tokens = this.totals[count];
       const done = this.ended && count === this.steps.length;
       const elapsed = count ? this.steps[count - 1].t : 0;
-      this.at("speed").textContent = count ? T.number(tokens / elapsed, 0) : "–";
-      this.at("tau").textContent = count ? T.number(tokens / count, 2) : "–";
-      this.at("count").textContent = `${String(tokens).padStart(String(total).length, "\u2007")} of ${total} tokens`;
-      this.at("clock").textContent = `${T.number(done ? elapsed : time, 3)} s`;
-      this.at("fill").style.width = `${(100 * tokens) / total}%`;
-      this.at("rival").style.left = `${(100 * rivalTokens) / total}%`;
+      this.write("speed", count ? T.number(tokens / elapsed, 0) : "–");
+      this.write("tau", count ? T.number(tokens / count, 2) : "–");
+      this.write("count", `${String(tokens).padStart(String(total).length, "\u2007")} of ${total} tokens`);
+      this.write("clock", `${T.number(done ? elapsed : time, 3)} s`);
+      this.track(tokens / total, rivalTokens / total);
       this.root.classList.toggle("done", done);
+    }
+
+    // In every frame: what stays the same costs nothing.
+    write(name, text) {
+      const place = this.at(name);
+      if (place.textContent !== text) place.textContent = text;
+    }
+
+    // Shares of the way: this lane's and its rival's.
+    track(own, rival) {
+      this.at("fill").style.width = `${100 * own}%`;
+      this.at("rival").style.transform = `translateX(${100 * rival}%)`;
     }
   };
 })(window.TreeRace);

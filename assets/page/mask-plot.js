@@ -13,16 +13,21 @@ window.TreeRace = window.TreeRace || {};
     return seen;
   }
 
+  // What a broken mask lets a node see: all that stand before it in the arrays.
+  function earlier(_, node) {
+    return new Set(Array(node + 1).keys());
+  }
+
   // One row for each node: the cache, which every node sees, then all nodes.
-  function cellsOf(step, order, name) {
+  function cellsOf(step, order, name, sees) {
     const accepted = new Set([0, ...step.path]);
     const [z, notes] = [[], []];
     for (const query of order) {
-      const seen = ancestors(step.parents, query);
+      const [seen, kin] = [sees(step.parents, query), ancestors(step.parents, query)];
       const [row, words] = [[SEEN], [`${name(query)} → the text so far<br>may look: all of it`]];
       for (const key of order) {
         row.push(!seen.has(key) ? UNSEEN : accepted.has(query) && accepted.has(key) ? ON_PATH : SEEN);
-        const why = key === query ? "may look: itself" : seen.has(key) ? "may look: an ancestor" : "may not look";
+        const why = key === query ? "may look: itself" : kin.has(key) ? "may look: an ancestor" : may(seen.has(key));
         words.push(`${name(query)} → ${name(key)}<br>${why}`);
       }
       z.push(row);
@@ -30,6 +35,8 @@ window.TreeRace = window.TreeRace || {};
     }
     return { z, notes };
   }
+
+  const may = (looks) => (looks ? "looks, and should not" : "may not look");
 
   // The room that labels of this size take, and whether the columns' labels fit above them without turning.
   function axesAt(size, texts, width, colours) {
@@ -46,7 +53,8 @@ window.TreeRace = window.TreeRace || {};
 
   // The largest size whose labels need not be turned, else the largest that fits the rows.
   function chooseAxes(texts, width, height, colours) {
-    const largest = Math.round(Math.max(10, Math.min(22, (height - 60) / texts.length - 3, width / 34)));
+    const wanted = Math.min(22, width / 34) * colours.zoom;
+    const largest = Math.round(Math.max(10, Math.min(wanted, (height - 60) / texts.length - 3)));
     for (let size = largest; size >= 13; size--) {
       const axes = axesAt(size, texts, width, colours);
       if (axes.flat) return axes;
@@ -71,14 +79,14 @@ window.TreeRace = window.TreeRace || {};
     }));
   }
 
-  // `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed.
-  T.drawMask = function (div, step, order, blocks, block) {
+  // `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed. `causal`: as a broken system has it.
+  T.drawMask = function (div, step, order, blocks, block, causal = false) {
     const [width, height] = [div.clientWidth, div.clientHeight];
     if (!window.Plotly || !width || !height) return;
     const colours = T.palette(div);
     const texts = order.map((node) => step.texts[node]);
     const label = (text, limit) => T.label(text, colours.faint, limit) || "…";
-    const { z, notes } = cellsOf(step, order, (node) => label(step.texts[node], 10));
+    const { z, notes } = cellsOf(step, order, (node) => label(step.texts[node], 10), causal ? earlier : ancestors);
     const { size, named, widest, left, cellWidth, flat, limit } = chooseAxes(texts, width, height, colours);
     const gap = texts.length > LARGEST_GAPPED ? 0 : 2;
     const heat = {
@@ -116,7 +124,7 @@ window.TreeRace = window.TreeRace || {};
     const axes = {
       xaxis: { ...axis(keys), side: "top", tickangle: flat ? 0 : -90 },
       yaxis: { ...axis(queries), autorange: "reversed" },
-      shapes: frames(blocks, block, order.length, colours.ink),
+      shapes: causal ? [] : frames(blocks, block, order.length, colours.ink),
     };
     Plotly.react(div, [heat], T.plotLayout(colours, width, height, margin, axes), T.PLOT);
   };

@@ -12,7 +12,10 @@ window.TreeRace = window.TreeRace || {};
       this.menus = Object.entries(card.parts).map(([kind, names]) => {
         const menu = card.root.querySelector(`[data-part=${kind}] select`);
         menu.append(...Object.keys(names).map((name) => new Option(T.plainName(name), name)));
-        menu.addEventListener("change", () => this.ask());
+        menu.addEventListener("change", () => {
+          this.restored = null;
+          this.ask();
+        });
         return [kind, menu];
       });
     }
@@ -25,13 +28,22 @@ window.TreeRace = window.TreeRace || {};
       return Object.values(this.parts).join("/");
     }
 
-    // Begins with the parts of the system that the lane had before.
+    // Begins with the parts of the system that the lane had before, or quietly with those of a mix that was restored.
     begin(system) {
-      for (const [kind, menu] of this.menus) menu.value = system[kind];
+      const from = this.restored || system;
+      for (const [kind, menu] of this.menus) menu.value = from[kind];
       this.active = true;
       this.ask();
+      if (this.restored) return;
       this.card.open(true);
       this.menus[0][1].focus();
+    }
+
+    // The form is about to be set to this mix, and to the shape that goes with it.
+    restore(name) {
+      const parts = name.split("/");
+      this.restored = Object.fromEntries(this.menus.map(([kind], index) => [kind, parts[index]]));
+      if (this.active) this.begin();
     }
 
     async ask() {

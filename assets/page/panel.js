@@ -9,6 +9,7 @@ window.TreeRace = window.TreeRace || {};
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.order = "insertion";
       this.counts = {};
+      this.causal = false; // the lane's system has its mask broken
       this.at("block").before(...Object.keys(T.ORDERS).map((name) => this.choice(name)));
       root.querySelectorAll("[name=view]").forEach((view) => {
         view.addEventListener("change", () => {
@@ -42,7 +43,7 @@ window.TreeRace = window.TreeRace || {};
       else this.drawCost();
     }
 
-    drawMask(step) {
+    drawMask(step, canvas = this.at("mask")) {
       const { parents } = step;
       const block = T.blockFor(parents.length);
       const blocks = {};
@@ -51,7 +52,7 @@ window.TreeRace = window.TreeRace || {};
         this.counts[name].textContent = blocks[name].length;
       }
       this.at("block").textContent = `${block} × ${block} blocks that hold a mark`;
-      T.drawMask(this.at("mask"), step, T.ORDERS[this.order](parents), blocks[this.order], block);
+      T.drawMask(canvas, step, T.ORDERS[this.order](parents), blocks[this.order], block, this.causal);
     }
 
     drawGuesses(step) {

@@ -20,6 +20,7 @@ window.TreeRace = window.TreeRace || {};
       surface: read("--surface"),
       font: style.fontFamily,
       mono: read("--face-tokens"),
+      zoom: Number(read("--zoom")),
     };
   };
 
@@ -37,7 +38,7 @@ window.TreeRace = window.TreeRace || {};
 
   // A fresh object for every drawing: Plotly writes into the layouts it is given.
   T.plotLayout = function (colours, width, height, margin, axes) {
-    const size = Math.round(Math.max(15, Math.min(22, window.innerWidth / 85)));
+    const size = Math.round(Math.max(15, Math.min(22, window.innerWidth / 85)) * colours.zoom);
     const face = { family: colours.font };
     return {
       width,

@@ -4,10 +4,9 @@ window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const REDRAW_MS = 250; // while playing
+  const LONG = 150; // letters of a sentence that are too many for two lines of its usual size
   const INVITATION = "Pick a prompt and press Race.";
   const MIX = { title: "your own mix", idea: "A drafter, a tree policy and an acceptance rule of your choice." };
-  // elements with a use of their own for the keys
-  const BUSY = "input:not([type=range]), textarea, select, a, [role=listbox], [role=option], [contenteditable]";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   T.RaceView = class {
@@ -16,6 +15,7 @@ window.TreeRace = window.TreeRace || {};
       this.about = about;
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.root = root;
+      this.rates = [...root.querySelectorAll("[name=rate]")];
       this.lanes = ["left", "right"].map((side, index) => {
         const lane = this.at("lane-template").content.firstElementChild.cloneNode(true);
         lane.classList.add(side);
@@ -31,7 +31,9 @@ window.TreeRace = window.TreeRace || {};
 
     clear() {
       this.run = null;
+      this.stopped = null; // the run that takes no more steps
       this.result = null;
+      this.told = false; // how it ended
       this.systems = [];
       this.costs = [];
       this.picked = null; // the lane whose trees the visitor wants to see
@@ -63,20 +65,21 @@ window.TreeRace = window.TreeRace || {};
 
     pending() {
       this.lanes.forEach((lane) => lane.card.open(false));
-      this.stopped = null;
+      this.pause();
+      this.root.dataset.state = "waiting";
       this.say("Waiting for the models …");
     }
 
     failed() {
+      this.told = true;
+      this.sign();
       if (this.result) this.verdict();
       else this.say("Nothing was raced.");
     }
 
     stop() {
-      this.stopped = this.run;
-      this.pause();
-      this.root.dataset.state = "done";
-      if (this.atEnd) return;
+      this.halt();
+      if (this.result && this.atEnd) return;
       this.say(this.run ? "Stopped. Press Race to start again, or look at the steps so far." : INVITATION);
     }
 
@@ -91,11 +94,15 @@ window.TreeRace = window.TreeRace || {};
       if (ended.length) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
     }
 
+    halt() {
+      this.stopped = this.run;
+      this.told = true;
+      this.pause();
+    }
+
     // A race with a hole in it would show text that nobody wrote.
     broken() {
-      this.stopped = this.run;
-      this.pause();
-      this.root.dataset.state = "done";
+      this.halt();
       this.say("Part of the race was lost on its way here. Press Race again.", "different");
     }
 
@@ -111,10 +118,9 @@ window.TreeRace = window.TreeRace || {};
         lane.describe(system);
         lane.card.race(system.name);
       });
-      if (!this.chosen) this.at("rate").value = String(message.slowdown);
+      if (!this.chosen) this.rates.find((each) => Number(each.value) === message.slowdown).checked = true;
       this.pace();
       this.say("");
-      this.root.dataset.state = "racing";
       this.play();
     }
 
@@ -135,15 +141,13 @@ window.TreeRace = window.TreeRace || {};
       return this.lanes[this.focus].steps;
     }
 
-    // How far the clocks may run: no lane is shown waiting for data that is still on its way.
     get horizon() {
-      const open = this.lanes.filter((lane) => !lane.ended);
-      const times = (open.length ? open : this.lanes).map((lane) => lane.lastTime);
-      return open.length ? Math.min(...times) : Math.max(...times);
+      return T.horizon(this.lanes);
     }
 
     get atEnd() {
-      return this.result !== null && this.time >= this.horizon - 1e-9;
+      const over = this.result !== null || (this.run !== null && this.stopped === this.run);
+      return over && this.time >= this.horizon - 1e-9;
     }
 
     // ---- playback -------------------------------------------------------------------------------------------------
@@ -156,7 +160,7 @@ window.TreeRace = window.TreeRace || {};
         this.draw(true);
       }
       if (this.playing && this.run) {
-        this.time = Math.min(this.horizon, this.time + passed / Number(this.at("rate").value));
+        this.time = Math.min(this.horizon, this.time + passed / this.rate);
         this.update(true, now);
         if (this.atEnd) this.finish();
       }
@@ -164,28 +168,34 @@ window.TreeRace = window.TreeRace || {};
     }
 
     finish() {
+      this.told = true;
       this.pause();
-      this.verdict();
-      this.root.dataset.state = "done";
+      if (this.result) this.verdict();
       this.draw(true);
     }
 
     play() {
       this.playing = true;
-      this.at("sign").textContent = "❚❚";
-      this.at("play").setAttribute("aria-label", "Pause");
+      this.sign();
     }
 
     pause() {
       this.playing = false;
-      this.at("sign").textContent = "▶";
-      this.at("play").setAttribute("aria-label", "Play");
+      this.sign();
+    }
+
+    // What the play button does next, and whether the strip says who leads or how it ended.
+    sign() {
+      const [sign, name] = this.playing ? ["❚❚", "Pause"] : this.atEnd ? ["↻", "Play again"] : ["▶", "Play"];
+      this.at("sign").textContent = sign;
+      this.at("play").setAttribute("aria-label", name);
+      this.root.dataset.state = this.told && !this.playing ? "done" : "racing";
     }
 
     toggle() {
       if (!this.steps.length) return;
       if (this.playing) return this.pause();
-      if (this.time >= this.horizon - 1e-9) this.time = 0;
+      if (this.atEnd) this.time = 0;
       this.play();
     }
 
@@ -205,15 +215,28 @@ window.TreeRace = window.TreeRace || {};
     }
 
     seek(time) {
+      this.time = Math.min(time, this.horizon);
       this.pause();
-      this.time = time;
       this.update(false, performance.now());
       this.draw(true);
     }
 
+    // To the end, without playing there.
+    skip() {
+      this.time = this.horizon;
+      this.update(false, performance.now());
+      this.finish();
+    }
+
+    // Seconds on the page for each second on the clocks.
+    get rate() {
+      return Number(this.rates.find((each) => each.checked).value);
+    }
+
     pace() {
-      const rate = this.at("rate").value;
-      this.at("pace").textContent = rate === "1" ? "real time" : "slow motion, clocks show the measured time";
+      const { rate } = this;
+      const slow = "slow motion, clocks show the measured time";
+      this.at("pace").textContent = rate === 1 ? "real time" : rate > 1 ? slow : "four times as fast, clocks as measured";
     }
 
     // ---- what is shown --------------------------------------------------------------------------------------------
@@ -221,11 +244,10 @@ window.TreeRace = window.TreeRace || {};
     update(animate, now) {
       const counts = this.lanes.map((lane) => lane.stepsAt(this.time));
       const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
-      this.lanes.forEach((lane, index) => {
-        lane.show(counts[index], animate && !calm.matches);
-        lane.figures(counts[index], this.time, this.total, tokens[1 - index]);
-      });
+      const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !calm.matches));
+      this.lanes.forEach((lane, index) => lane.figures(counts[index], this.time, this.total, tokens[1 - index]));
       this.lead(tokens);
+      longer.forEach((lane) => lane.toEnd());
       this.step = counts[this.focus] - 1;
       if (now - this.drawnAt >= REDRAW_MS) this.draw(false);
     }
@@ -252,19 +274,25 @@ window.TreeRace = window.TreeRace || {};
       this.at("scrub").value = this.step;
       this.at("scrub").setAttribute("aria-valuetext", `${place}: ${step.sentence}`);
       this.at("sentence").textContent = step.sentence;
+      this.at("sentence").classList.toggle("long", step.sentence.length > LONG);
       this.lanes[this.focus].mark(this.step);
       this.at("tree").setAttribute("aria-label", `Draft tree of step ${this.step + 1}: ${step.sentence}`);
+      this.panel.causal = this.systems[this.focus].name.endsWith("!mask");
       T.drawTree(this.at("tree"), step);
-      this.panel.draw(this.steps, this.step, this.costs[this.focus]);
+      const beside = () => this.panel.draw(this.steps, this.drawnStep, this.costs[this.focus]);
+      if (force) beside();
+      else requestAnimationFrame(() => this.steps[this.drawnStep] && beside()); // two plots are too much for one frame
     }
 
     // How it ended: how much faster, and whether the texts are the same.
     verdict() {
-      const { speedup, identical, divergence, lanes } = this.result;
+      const { speedup, identical, divergence, lanes, finished } = this.result;
       const faster = speedup >= 1;
       const ratio = T.number(faster ? speedup : 1 / speedup, 1);
       const outcome = T.isLevel(speedup) ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`;
       const say = (words, kind) => this.say(words, kind, outcome, T.isLevel(speedup) ? "" : Number(faster));
+      const both = Math.min(...lanes.map((lane) => lane.tokens));
+      if (identical === true && finished === false) return say(`stopped; identical so far: ${both} tokens`, "identical");
       if (identical === true) return say(`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical");
       if (identical === "law") return say("same distribution, other tokens", "law");
       const { index, left, right } = divergence;
@@ -282,32 +310,35 @@ window.TreeRace = window.TreeRace || {};
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
-      this.at("rate").addEventListener("change", () => {
-        this.chosen = true;
-        this.pace();
+      this.rates.forEach((each) => {
+        each.addEventListener("change", () => {
+          this.chosen = true;
+          this.pace();
+        });
       });
       this.root.querySelectorAll("[name=focus]").forEach((choice) => {
         choice.addEventListener("change", () => this.pick(Number(choice.value)));
       });
-      document.addEventListener("keydown", (event) => this.key(event));
+      this.keys();
       const redraw = () => this.run && this.draw(true);
       new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
       new ResizeObserver(redraw).observe(this.at("tree"));
     }
 
-    key(event) {
-      const elsewhere = event.target.closest?.(BUSY) || event.target.matches?.("input[type=range]:not([data-scrub])");
-      if (elsewhere || event.ctrlKey || event.metaKey || event.altKey || !this.steps.length) return;
-      const action = {
-        ArrowRight: () => this.go(this.step + 1),
+    keys() {
+      const add = (keys, words, actions) => T.addKeys(keys, words, actions, "race");
+      add(["Space"], "play, pause, play again", { " ": () => this.toggle() });
+      add(["←", "→"], "one step back or on", {
         ArrowLeft: () => this.go(this.step - 1),
-        Home: () => this.go(0),
-        End: () => this.go(Infinity),
-        " ": () => this.toggle(),
-      }[event.key];
-      if (!action || (event.key === " " && event.target.closest?.("button"))) return;
-      event.preventDefault();
-      action();
+        ArrowRight: () => this.go(this.step + 1),
+      });
+      add(["Home", "End"], "first or last step", { Home: () => this.go(0), End: () => this.go(Infinity) });
+      const speeds = this.rates.map((each) => each.nextElementSibling.textContent);
+      add(
+        this.rates.map((_, index) => String(index + 1)),
+        `speed: ${speeds.join(", ")}`,
+        Object.fromEntries(this.rates.map((each, index) => [index + 1, () => each.click()])),
+      );
     }
   };
 

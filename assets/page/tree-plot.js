@@ -29,10 +29,10 @@ window.TreeRace = window.TreeRace || {};
   // How large rows, letters and markers may be.
   function sizesOf(nodes, width, height, colours) {
     const rows = Math.max(...nodes.map((node) => node.row)) + 1;
-    const rowHeight = Math.min(84, (height - 2 * PAD.y) / Math.max(1, rows - 1));
+    const rowHeight = Math.min(84 * colours.zoom, (height - 2 * PAD.y) / Math.max(1, rows - 1));
     const crowded = rowHeight < SMALLEST_ROW;
-    const wanted = Math.max(width < NARROW ? 12 : 16, width / 36);
-    const fontSize = crowded ? 15 : Math.round(Math.max(11, Math.min(rowHeight * 0.58, wanted, 30)));
+    const wanted = Math.max(width < NARROW ? 12 : 16, Math.min(30, width / 36)) * colours.zoom;
+    const fontSize = crowded ? 15 : Math.round(Math.max(11, Math.min(rowHeight * 0.58, wanted)));
     return {
       rowHeight,
       crowded,

@@ -11,6 +11,8 @@ from engine.acceptance.walk import residual
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
+LEAST_Q = 1e-38  # at low temperatures q rounds to 0 even for the second favourite
+
 
 class Independent:
     proposal = "top"
@@ -22,7 +24,7 @@ class Independent:
         for node in range(1, len(tree)):
             parent = tree.parents[node]
             if parent in reached:
-                ratio = float(p[parent, tree.tokens[node]]) / tree.q[node]
+                ratio = float(p[parent, tree.tokens[node]]) / max(tree.q[node], LEAST_Q)
                 if sampling.accept(ratio, "accept", position, node):
                     reached.append(node)
         last = max(reached, key=lambda node: tree.depth[node])

@@ -44,8 +44,8 @@ def reason(step: Step) -> str:
     last = step.path[-1] if step.path else 0
     rivals = [node for node, parent in enumerate(step.parents) if parent == last]
     if not rivals:
-        deepest = max(depth_of(step, node) for node in range(len(step.parents)))
-        at_end = depth_of(step, last) == deepest
+        depths = depths_of(step)
+        at_end = depths[last] == max(depths)
         return "The path reached the tree's last level." if at_end else "The path reached the end of its branch."
     if any(step.tokens[node] == step.bonus for node in rivals):
         return "The rule turned down every branch and the target drew for itself."
@@ -70,9 +70,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def depth_of(step: Step, node: int) -> int:
-    depth = 0
-    while step.parents[node] >= 0:
-        node = step.parents[node]
-        depth += 1
-    return depth
+def depths_of(step: Step) -> list[int]:
+    depths = [0]
+    for parent in step.parents[1:]:
+        depths.append(depths[parent] + 1)
+    return depths

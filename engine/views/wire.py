@@ -18,7 +18,7 @@ from engine.views.layout import layout
 from engine.views.sentence import estimate, sentence
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
-SLOWDOWNS = (1, 2, 4, 10, 20)
+SLOWDOWNS = (1, 4, 10)  # that the page offers
 WATCHABLE_SECONDS = 7.5  # how long a race should last on screen
 FIRST_STEPS = 4  # measured steps of each lane before a slow motion is suggested ...
 FIRST_SECONDS = 0.5  # ... unless that takes longer than this
@@ -89,16 +89,12 @@ def system(lane: LaneRecord) -> dict[str, Any]:
 
 def measured(trace: Trace) -> bool:
     """The lane has enough steps, or all the steps it will ever have."""
-    return len(trace.steps) >= FIRST_STEPS or ended(trace)
-
-
-def ended(trace: Trace) -> bool:
-    return bool(trace.steps and trace.steps[-1].end)
+    return len(trace.steps) >= FIRST_STEPS or trace.ended
 
 
 def expected_seconds(trace: Trace) -> float:
     """What the whole lane takes on its own clock, judged by its steps so far."""
-    if not trace.tokens or ended(trace):
+    if not trace.tokens or trace.ended:
         return trace.seconds
     prefill = sum(step.seconds.get("prefill", 0.0) for step in trace.steps)
     return prefill + (trace.seconds - prefill) / len(trace.tokens) * trace.max_new_tokens

@@ -1,0 +1,79 @@
+// Where the time of every system went, drawn with Plotly: milliseconds a token by phase, one bar a system. Knows figures
+// of lanes; nothing of clocks.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix.css.
+  const PHASES = [
+    { name: "prefill", shape: ".", colour: "faint" },
+    { name: "verify", shape: "", colour: "base" },
+    { name: "draft", shape: "/", colour: "tree" },
+    { name: "other", shape: "x", colour: "ink" },
+  ];
+  const msOf = (lane) => (1000 * lane.seconds) / lane.tokens;
+  const shareOf = (lane, phase) => lane[`${phase}_share`];
+
+  T.splitLegend = function (root) {
+    for (const name of [...PHASES.map((phase) => phase.name), "plain"]) {
+      const entry = document.createElement("span");
+      const swatch = document.createElement("i");
+      swatch.dataset.phase = name;
+      entry.append(swatch, name);
+      root.append(entry);
+    }
+  };
+
+  function bars({ name, shape, colour }, lanes, colours) {
+    return {
+      type: "bar",
+      orientation: "h",
+      y: lanes.map((_, index) => index),
+      x: lanes.map((lane) => msOf(lane) * shareOf(lane, name)),
+      customdata: lanes.map((lane) => {
+        const ms = `${T.number(msOf(lane) * shareOf(lane, name), 2)} of ${T.number(msOf(lane), 2)} ms a token`;
+        return `${T.escape(lane.title)}: ${name}<br>${ms}, ${T.number(100 * shareOf(lane, name), 0)} %`;
+      }),
+      hovertemplate: "%{customdata}<extra></extra>",
+      marker: {
+        color: colours[colour],
+        line: { width: 0 },
+        pattern: { shape, fillmode: "overlay", fgcolor: colours.surface, fgopacity: 0.75, solidity: 0.3, size: 7 },
+      },
+    };
+  }
+
+  // `lanes` from the first place down; `baseline` is the one that is marked for all.
+  T.drawSplit = function (div, lanes, baseline) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!window.Plotly || !width || !height) return;
+    const colours = T.palette(div);
+    const size = Math.round(Math.max(12, Math.min(20, height / 17, width / 26)));
+    const longest = Math.max(...lanes.map(msOf));
+    const limit = Math.round(width / 3 / (size * 0.55));
+    const cut = (title) => (title.length > limit ? `${title.slice(0, limit - 1)}…` : title);
+    const plain = msOf(baseline);
+    const tickfont = { size, color: colours.faint };
+    const line = { color: colours.ink, width: 2, dash: "5px,4px" };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const axes = {
+      barmode: "stack",
+      bargap: 0.3,
+      xaxis: { ...axis, range: [0, longest * 1.04], gridcolor: colours.cell, ticksuffix: " ms", nticks: 5 },
+      yaxis: {
+        ...axis,
+        range: [lanes.length - 0.45, -0.55],
+        tickvals: lanes.map((_, index) => index),
+        ticktext: lanes.map((lane) => T.escape(cut(lane.title))),
+        tickfont: { size, color: colours.ink },
+        automargin: true,
+        ticklabelstandoff: 6,
+      },
+      shapes: [{ type: "line", x0: plain, x1: plain, yref: "paper", y0: 0, y1: 1, line }],
+    };
+    const margin = { l: 14, r: 12, t: 4, b: size + 12 };
+    const traces = PHASES.map((phase) => bars(phase, lanes, colours));
+    Plotly.react(div, traces, T.plotLayout(colours, width, height, margin, axes), T.PLOT);
+    const shares = lanes.map((lane) => `${lane.title} ${T.number(msOf(lane), 2)} ms`);
+    div.setAttribute("aria-label", `Time a token by phase, the fastest first: ${shares.join(", ")}`);
+  };
+})(window.TreeRace);

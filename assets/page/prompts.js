@@ -1,0 +1,236 @@
+// A visitor's own prompts on the page: a file, a row for every prompt, the sum of them. Knows the messages of engine/prompts.py.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
+  const COLUMNS = ["", "Prompt", "Speed", "tau", "Tokens", "Draft", "Verify", "Text"];
+  const TOKENS = COLUMNS.indexOf("Tokens");
+  const FIGURES = [
+    "index", "prompt", "tokens", "speedup", "tau", "draft_share", "verify_share", "seconds", "base_tokens", "base_seconds", "identical",
+    "refused",
+  ]; // prettier-ignore
+  const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };
+
+  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * share)} %` : "–");
+  const ratio = (value) => (Number.isFinite(value) ? `${value.toFixed(2)}×` : "–");
+  const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  const lead = (value) => (!Number.isFinite(value) || T.isLevel(value) ? "" : value > 1 ? "1" : "0");
+
+  function cell(tag, text, kind = "") {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  }
+
+  // How far the ratio's bar reaches, with 1× at a third of it.
+  function speed(value, tag = "td") {
+    const made = cell(tag, ratio(value), "speed");
+    made.dataset.lead = lead(value);
+    made.style.setProperty("--reach", Number.isFinite(value) ? Math.min(1, value / 3) : 0);
+    return made;
+  }
+
+  T.PromptsView = class {
+    // `read(name, text)` asks the server for a file's prompts; `say(words)` shows how it stands.
+    constructor(root, { systems, prompts, allowed }, read, say) {
+      Object.assign(this, { root, read, say, prompts: [], rows: [], run: null, stopped: null });
+      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
+      this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
+      this.at("allowed").textContent = allowed;
+      T.fillSystems(this.at("system"), systems, "tree");
+      const head = document.createElement("tr");
+      head.append(...COLUMNS.map((name) => cell("th", name)));
+      head.querySelectorAll("th").forEach((each) => each.setAttribute("scope", "col"));
+      this.at("head").append(head);
+      this.say(INVITATION);
+      this.listen();
+    }
+
+    // ---- the file ---------------------------------------------------------------------------------------------------
+
+    async take(file) {
+      let text;
+      try {
+        text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      } catch {
+        return this.refuse(`${file.name} is not UTF-8 text.`);
+      }
+      const found = await this.read(file.name, text);
+      if (found.refused) return this.refuse(found.refused);
+      this.show(found.prompts, file.name);
+    }
+
+    refuse(words) {
+      this.say(words);
+    }
+
+    show(prompts, name) {
+      this.stop();
+      this.prompts = prompts;
+      this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
+      this.at("hint").hidden = true;
+      this.at("table").hidden = false;
+      this.reset();
+      this.say("Press Start.");
+    }
+
+    reset() {
+      Object.assign(this, { run: null, rows: [], summary: null });
+      this.at("rows").replaceChildren(...this.prompts.map((prompt, index) => this.waiting(prompt, index)));
+      this.total();
+      this.progress(0);
+      this.root.dataset.state = "";
+    }
+
+    waiting(prompt, index) {
+      const row = document.createElement("tr");
+      row.append(cell("td", index + 1), cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt"));
+      row.append(speed(null), ...COLUMNS.slice(3).map(() => cell("td", "–")));
+      return row;
+    }
+
+    // ---- what arrives -----------------------------------------------------------------------------------------------
+
+    // What Start sends.
+    pending() {
+      this.reset();
+      this.stopped = null;
+      this.root.dataset.state = "running";
+      this.say("Waiting for the models …");
+      return JSON.stringify({ prompts: this.prompts, system: this.at("system").value });
+    }
+
+    failed() {
+      if (this.root.dataset.state !== "running") return;
+      this.root.dataset.state = "done";
+      this.say(this.prompts.length ? this.verdict("Ended early. ") : "Choose a file first.");
+      this.settle();
+    }
+
+    stop() {
+      if (this.root.dataset.state !== "running") return;
+      this.stopped = this.run;
+      this.root.dataset.state = "done";
+      this.say(this.verdict("Stopped. "));
+      this.settle();
+    }
+
+    feed(message) {
+      if (message.start) this.run = message.run;
+      if (message.run !== this.run || this.root.dataset.state !== "running") return;
+      if (message.lost) {
+        this.stop();
+        return this.say("Part of the results was lost on its way here. Press Start again.");
+      }
+      if (message.start) this.title = message.title;
+      if ("at" in message) this.running(message.at, message.tokens);
+      if (message.row) this.add(message.row, message.summary);
+      if (message.end) {
+        this.root.dataset.state = "done";
+        this.say(this.verdict(""));
+        this.settle();
+      }
+    }
+
+    running(index, tokens) {
+      const row = this.at("rows").rows[index];
+      if (row && tokens) row.cells[TOKENS].textContent = tokens;
+      if (row && !tokens) {
+        this.settle();
+        row.dataset.now = "";
+        row.scrollIntoView({ block: "nearest" });
+      }
+      this.say(`Prompt ${index + 1} of ${this.prompts.length}: ${this.title} against plain decoding.`);
+    }
+
+    settle() {
+      this.root.querySelectorAll("[data-now]").forEach((row) => delete row.dataset.now);
+    }
+
+    add(row, summary) {
+      Object.assign(this, { summary });
+      this.rows.push(row);
+      const shown = this.at("rows").rows[row.index];
+      const kept = [...shown.cells].slice(0, 2);
+      if (row.refused) {
+        const words = cell("td", row.refused, "refused");
+        words.colSpan = COLUMNS.length - 2;
+        shown.replaceChildren(...kept, words);
+      } else {
+        const shares = [row.draft_share, row.verify_share].map((share) => cell("td", percent(share)));
+        const text = cell("td", TEXTS[row.identical]);
+        text.dataset.identical = row.identical;
+        shown.replaceChildren(...kept, speed(row.speedup), cell("td", row.tau.toFixed(2)), cell("td", row.tokens), ...shares, text);
+      }
+      this.total();
+      this.progress(this.rows.length / this.prompts.length);
+    }
+
+    progress(part) {
+      this.at("progress").firstElementChild.style.width = `${100 * part}%`;
+      this.at("progress").setAttribute("aria-valuemax", this.prompts.length);
+      this.at("progress").setAttribute("aria-valuenow", this.rows.length);
+    }
+
+    total() {
+      const all = this.summary ?? {};
+      const { raced = 0, refused = 0 } = all;
+      for (const button of ["copy", "csv"]) this.at(button).disabled = !this.rows.length;
+      const median = document.createElement("tr");
+      const shares = [all.draft_share, all.verify_share].map((share) => cell("td", percent(share)));
+      median.append(cell("td", ""), cell("th", "Median"), speed(all.speedup), cell("td", T.number(all.tau, 2)), cell("td", ""));
+      median.append(...shares, cell("td", ""));
+      const sum = document.createElement("tr");
+      const skipped = refused ? `, ${refused} refused` : "";
+      sum.append(cell("td", ""), cell("th", `All ${many(raced, "prompt")} together${skipped}`), speed(all.speedup_total));
+      sum.append(cell("td", ""), cell("td", all.tokens || "–"), cell("td", ""), cell("td", ""));
+      sum.append(cell("td", raced ? `✓ ${all.identical} of ${raced}` : "–"));
+      this.at("total").replaceChildren(median, sum);
+    }
+
+    verdict(before) {
+      const { summary } = this;
+      if (!summary?.raced) return `${before}No prompt was raced.`;
+      const { speedup, speedup_total: total, identical, raced } = summary;
+      const words = T.isLevel(total) ? "as fast as" : `${T.number(total > 1 ? total : 1 / total, 2)}× ${total > 1 ? "faster" : "slower"} than`;
+      return (
+        `${before}${this.title}: ${words} plain decoding over ${many(raced, "prompt")}, median ${ratio(speedup)}, ` +
+        `identical text in ${identical} of them.`
+      );
+    }
+
+    // ---- what leaves ------------------------------------------------------------------------------------------------
+
+    table() {
+      const lines = this.rows.map((row) => FIGURES.map((name) => (name === "index" ? row.index + 1 : row[name] ?? "")));
+      return [FIGURES, ...lines];
+    }
+
+    listen() {
+      window.addEventListener("treeprompts", (event) => this.feed(event.detail));
+      const [file, drop] = [this.at("file"), this.at("drop")];
+      this.at("choose").addEventListener("click", () => file.click());
+      file.addEventListener("change", () => {
+        if (file.files[0]) this.take(file.files[0]);
+        file.value = ""; // the same file can be chosen again
+      });
+      this.at("gallery").addEventListener("click", () => this.show(this.gallery, "this page"));
+      for (const kind of ["dragover", "dragleave", "drop"]) {
+        this.root.addEventListener(kind, (event) => {
+          event.preventDefault();
+          drop.toggleAttribute("data-over", kind === "dragover");
+          if (kind === "drop" && event.dataTransfer.files[0]) this.take(event.dataTransfer.files[0]);
+        });
+      }
+      this.at("csv").addEventListener("click", () => T.saveCsv("treerace-prompts.csv", this.table()));
+      const plain = (value) => String(value).replace(/\s+/g, " ");
+      T.copyButton(this.at("copy"), () => this.table().map((row) => row.map(plain).join("\t")).join("\n"));
+    }
+  };
+
+  T.mountPrompts = function (root, value, server, say) {
+    T.prompts = new T.PromptsView(root, value, server.read_prompts, say);
+  };
+})(window.TreeRace);

@@ -1,0 +1,149 @@
+// The pages of the walk: what each says, what it sets and lights up, and what there is to try. Knows a race by its steps only.
+window.TreeRace = window.TreeRace || {};
+
+(function (T) {
+  const TREE = ".plot:has([data-tree])";
+
+  // The node's place among its siblings, 0 for the drafter's favourite.
+  const rank = (step, node) => {
+    const parent = step.parents[node];
+    return step.parents.slice(0, node).filter((other) => other === parent).length;
+  };
+  const count = (step, verdict) => step.verdicts.filter((each) => each === verdict).length;
+  const branches = (step) => step.parents.some((_, node) => node > 0 && rank(step, node) > 0);
+  const scattered = (step) => step.path.some((node, index) => node !== index + 1);
+  const off = (step) => step.path.some((node) => rank(step, node) > 0);
+
+  // How well a step shows what the page is about; the best one is jumped to, and a step of 0 shows nothing of it.
+  const telling = {
+    waste: (step) => 4 * count(step, "unreached") + count(step, "rejected"),
+    tree: (step) => (branches(step) ? 1 + step.path.length + 6 * off(step) : 0),
+    verdict: (step) => (branches(step) && step.has_bonus ? Math.min(2, step.path.length) + 3 * off(step) + 1 : 0),
+    trim: (step) => (branches(step) ? 1 + step.path.length + 6 * scattered(step) : 0),
+  };
+
+  const raced = (name) => (systems) => systems[1].name === name;
+
+  // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
+  // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
+  T.WALK_START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80 };
+  T.WALK = [
+    {
+      title: "One token at a time",
+      text:
+        "A language model writes a text piece by piece; a piece is called a token. For each token it runs once from end to end, " +
+        "a forward, and spends most of that time fetching its own weights from memory. The left lane writes like this: one " +
+        "underlined token, one forward.",
+      lit: ".lane.left",
+      form: { right: "tree" },
+      task: { words: "press Race and watch the left lane.", on: "race", needs: ["#race-go"] },
+    },
+    {
+      title: "Guess, then check",
+      text:
+        "Once the weights are there, looking at eight tokens costs little more than looking at one. So a small, quick drafter " +
+        "guesses ahead, and the big model, the target, checks all guesses in one forward and keeps those it would have written " +
+        "itself. In the right lane each underlined burst is one forward, and the text is the same.",
+      lit: ".lane.right",
+      form: { right: "tree" },
+      task: { words: "click a burst in the right lane to see how it came about.", on: "burst", when: (lane) => lane === 1 },
+    },
+    {
+      title: "Why a chain wastes guesses",
+      text:
+        "The simplest drafter guesses a chain: one token, then the next, then the next. Where the target wants another word, all " +
+        "guesses behind that place go on from a text that was never written. Nobody even looks at them.",
+      lit: TREE,
+      form: { right: "chain" },
+      tells: telling.waste,
+      fits: raced("chain"),
+      picture: "waste",
+      task: { words: "press Race. The right lane now guesses in chains.", on: "race", when: raced("chain"), needs: ["#race-go"] },
+    },
+    {
+      title: "A tree keeps several futures",
+      text:
+        "Where it is not sure, the drafter can guess two or three tokens side by side and go on behind each of them. That makes a " +
+        "tree, and the target still checks all of it in one forward. When the favourite on top is wrong, a rival below may be right.",
+      lit: TREE,
+      form: { right: "tree" },
+      trees: true,
+      tells: telling.tree,
+      picture: "forwards",
+      task: {
+        needs: ["#race-go", "#dials"],
+        words: "set Nodes to 16 and press Race: twice the guesses.",
+        on: "race",
+        when: ([, right]) => right.trace.nodes >= 12,
+      },
+    },
+    {
+      title: "The mask keeps branches apart",
+      text:
+        "The target gets all guesses in one row, yet each must be judged as if its own branch were the only text. So it is told who " +
+        "may look at whom: every guess sees the text so far, its ancestors and itself. This table is the attention mask.",
+      lit: "[data-panel]",
+      form: { right: "tree" },
+      view: "mask",
+      trees: true,
+      tells: telling.tree,
+      picture: "kin",
+      breaks: ["mask"],
+      task: { words: "point at a row of the mask; its ancestors light up in the tree.", on: "row" },
+    },
+    {
+      title: "Positions go by depth",
+      text:
+        "A model must also know where in the text a token stands: its position. Rivals compete for the same place, so they share a " +
+        "position. It counts the depth in the tree, not the place in the row.",
+      lit: TREE,
+      form: { right: "tree" },
+      trees: true,
+      tells: telling.tree,
+      picture: "positions",
+      breaks: ["positions"],
+      task: { words: "point at a node of the tree, or at a line below.", on: "node" },
+    },
+    {
+      title: "Accept, and one more for free",
+      text:
+        "From the root on, the target says which token it writes next. If a branch has it, that guess is accepted and the question " +
+        "is asked again behind it. If none has it, the target's own token is written anyway, the bonus: no forward is ever in vain.",
+      lit: "[data-sentence]",
+      form: { right: "tree" },
+      trees: true,
+      tells: telling.verdict,
+      picture: "burst",
+      breaks: ["acceptance"],
+      task: {
+        words: "open “Drafter’s view”: bars are what the drafter believed, marks what the target says.",
+        on: "view",
+        needs: ["[data-panel]"],
+        when: (view) => view === "guess",
+      },
+    },
+    {
+      title: "Trimming the cache",
+      text:
+        "For each token it has read, the model keeps a row of notes, the KV cache, and so reads nothing twice. The forward added a " +
+        "row for every guess. Only the root's and the accepted path's may stay; the others tell of words never written.",
+      lit: TREE,
+      form: { right: "tree" },
+      trees: true,
+      tells: telling.trim,
+      picture: "cache",
+      breaks: ["trim"],
+      task: { words: "press → and see the next forward's rows come and go.", on: "step", needs: [".scrub"] },
+    },
+    {
+      title: "Break it on purpose",
+      text:
+        "Four mistakes that are easily made. Nothing crashes, and the text still reads like a story; only a measurement tells. " +
+        "Switch one on, and the right tree races on the left against the broken one on the right.",
+      lit: "[data-lanes]",
+      form: { right: "tree" },
+      breaks: ["mask", "positions", "acceptance", "trim"],
+      task: { words: "switch one on and see where the texts part.", on: "break" },
+    },
+  ];
+})(window.TreeRace);

@@ -1,0 +1,115 @@
+"""Breaks: four ways in which a tree decoder is typically wrong, to be switched on on purpose. Knows what is switched and what the right
+thing would have been; knows no loop and no page.
+
+A broken system is a system: "tree!mask" is the system tree with the break `mask` (`engine.systems.find`), and races like every other.
+How far it is from the target's own distribution is measured by `engine.distance.measure`.
+"""
+
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from engine.target import Target
+from engine.tree import DraftTree
+
+
+class CausalTarget(Target):
+    """Every node sees all nodes that stand before it in the arrays, as if the tree were one text."""
+
+    def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self.session.forward(tree.tokens, tree.positions(self.length))
+
+
+class IndexedTarget(Target):
+    """Every node stands at its array index behind the cache, up to the last position that the model knows."""
+
+    def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
+        last = self.session.runner.context - 1
+        positions = [min(self.length + index, last) for index in range(len(tree))]
+        return self.session.forward(tree.tokens, positions, tree.ancestor_mask())
+
+
+class FirstRowsTarget(Target):
+    """As many rows survive as were accepted, but always the tree's first ones."""
+
+    def commit(self, path: list[int]) -> None:
+        self.session.keep(list(range(len(path) + 1)))
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A race that shows the break within its first tokens on the embedded pair: arguments of `engine.race.Settings`, by their names.
+    `systems` is the right one and the broken one."""
+
+    prompt: str
+    systems: tuple[str, str]
+    temperature: float = 0.0
+    seed: int = 0
+    max_new_tokens: int = 64
+
+
+@dataclass(frozen=True)
+class Break:
+    """`right` says what a correct decoder does, `wrong` what is done in its place, `effect` what goes wrong; a sentence each. `target`
+    verifies and commits; `parts` take the place of the system's own, by the names of `engine.systems.System`."""
+
+    name: str
+    title: str
+    right: str
+    wrong: str
+    effect: str
+    suggestion: Suggestion
+    target: type[Target] = Target
+    parts: dict[str, str | int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict:
+        """What a page says about it: all but `target` and `parts`, the suggestion as a dict of its own."""
+        words = ("name", "title", "right", "wrong", "effect")
+        return {**{word: getattr(self, word) for word in words}, "suggestion": asdict(self.suggestion)}
+
+
+BOX = "Story: Once there was a cat and a duck. They were best friends. One day, they found a strange box in the garden."
+KITE = "Story: One windy day, Ben took his new blue kite to the park. The wind was strong and the kite"
+MITTEN = "Story: One snowy morning, Mia could not find her red mitten. She looked under the bed and"
+
+BREAKS: dict[str, Break] = {
+    each.name: each
+    for each in (
+        Break(
+            name="mask",
+            title="causal mask",
+            right="A node sees the text so far and its own ancestors, nothing else.",
+            wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
+            effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
+            suggestion=Suggestion(BOX, ("tree", "tree!mask")),
+            target=CausalTarget,
+        ),
+        Break(
+            name="positions",
+            title="positions by array index",
+            right="A node's position is the length of the text so far plus its depth; siblings share one.",
+            wrong="A node's position is the length of the text so far plus its index in the arrays.",
+            effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
+            suggestion=Suggestion(MITTEN, ("tree", "tree!positions")),
+            target=IndexedTarget,
+        ),
+        Break(
+            name="trim",
+            title="cache trimmed to the first rows",
+            right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
+            wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
+            effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
+            suggestion=Suggestion(KITE, ("tree", "tree!trim")),
+            target=FirstRowsTarget,
+        ),
+        Break(
+            name="acceptance",
+            title="naive acceptance",
+            right="The rule accepts so that what comes out has the target's own distribution.",
+            wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
+            effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
+            suggestion=Suggestion(MITTEN, ("tree", "tree!acceptance"), temperature=0.8),
+            parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
+        ),
+    )
+}

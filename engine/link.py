@@ -1,0 +1,50 @@
+"""A link to a race: `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`. Knows what a race
+may be set to; knows no page."""
+
+from urllib.parse import parse_qsl
+
+from engine.race import LIMITS, Settings, checked
+from engine.systems import SYSTEMS, find
+
+HOTTEST = 2.0  # the largest temperature that the page's dial shows
+LANES = ("left", "right")
+NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
+
+
+def read(query: str) -> tuple[dict[str, object], list[str]]:
+    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is left alone."""
+    given, refused = {}, []
+    try:
+        pairs = parse_qsl(str(query).removeprefix("?"), keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        return {}, ["The link has too many parts to be one of a race."]
+    for name, value in pairs:
+        try:
+            if name == "prompt":
+                given[name] = Settings(value).prompt
+            elif name in LANES:
+                given[name] = menu_system(value)
+            elif name in NUMBERS:
+                given[NUMBERS[name]] = dialled(NUMBERS[name], value)
+        except ValueError as error:
+            refused.append(str(error))
+    return given, refused
+
+
+def menu_system(name: str) -> str:
+    """The name, when the page's menus can say it: a system, or a sound mix. Raises `ValueError` otherwise."""
+    found = find(name)
+    if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
+        return name
+    raise ValueError(f"The menus have no system {name!r}. Choose it without what follows its name, and set the dials.")
+
+
+def dialled(name: str, value: str) -> int | float:
+    try:
+        number = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
+    except ValueError:
+        number = value
+    number = checked(name, number)
+    if name == "temperature" and number > HOTTEST:
+        raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
+    return number

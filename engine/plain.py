@@ -1,0 +1,105 @@
+"""Plain values into dataclasses, by the types of their fields; a sentence for whatever does not fit. Standard library only; knows no
+race."""
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+LARGEST_INT, LONGEST_TEXT = 2**53, 20_000
+LONGEST_INT = 20  # digits that are read: enough for every number to be refused that is too large
+NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+
+
+def parse(text: str, most_bytes: int) -> Any:
+    """The values of a JSON text. Raises `ValueError` when it is none, too large, or says what JSON cannot: NaN, infinity."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > most_bytes:
+        raise ValueError(f"The file has {size / 1e6:.1f} MB; at most {most_bytes / 1e6:.0f} MB are read.")
+    try:
+        return json.loads(text, parse_constant=no_number, parse_int=lambda digits: int(digits[:LONGEST_INT]))
+    except RecursionError:
+        raise ValueError("The file is nested too deeply.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"The file is no JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
+
+
+def no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number. Numbers must be finite.")
+
+
+def build(kind: Any, value: Any, where: str) -> Any:
+    """`value` as `kind`: a dataclass, `list[...]`, `dict[..., ...]`, `str`, `int` or `float`. `where` names it in errors."""
+    if is_dataclass(kind):
+        check_fields(kind, value, where)
+        types = types_of(kind)
+        return kind(**{name: build(types[name], each, f"{where}.{name}".lstrip(".")) for name, each in value.items()})
+    if get_origin(kind) is list:
+        [inner] = get_args(kind)
+        return [build(inner, each, f"{where}[{at}]") for at, each in enumerate(expect(list, value, where))]
+    if get_origin(kind) is dict:
+        key, inner = get_args(kind)
+        items = expect(dict, value, where).items()
+        return {build_key(key, name, where): build(inner, each, f"{where}[{shown(name)}]") for name, each in items}
+    return text(value, where) if kind is str else number(kind, value, where)
+
+
+@cache
+def types_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def check_fields(kind: type, value: Any, where: str) -> None:
+    expected = {each.name for each in fields(kind)}
+    found = set(expect(dict, value, where))
+    if found != expected:
+        missing, unknown = (", ".join(map(shown, sorted(each))) for each in (expected - found, found - expected))
+        raise ValueError(
+            f"{where or 'The file'} is no {kind.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
+        )
+
+
+def expect(kind: type, value: Any, where: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{where or 'The file'} must be {NAMES[kind]}, got {shown(value)}.")
+    return value
+
+
+def text(value: Any, where: str) -> str:
+    if len(expect(str, value, where)) > LONGEST_TEXT:
+        raise ValueError(f"{where} has {len(value):,} characters; at most {LONGEST_TEXT:,} are read.")
+    if any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise ValueError(f"{where} holds half a character (a lone surrogate), which no text can.")
+    return value
+
+
+def number(kind: type, value: Any, where: str) -> int | float:
+    what = "a whole number" if kind is int else "a number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where} must be {what}, got {shown(value)}.")
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        raise ValueError(f"{where} is too large a number: at most 2^53 is read.")
+    if not math.isfinite(value):
+        raise ValueError(f"{where} must be finite.")
+    if kind is int and value != int(value):
+        raise ValueError(f"{where} must be {what}, got {value}.")
+    return kind(value)
+
+
+def build_key(kind: type, name: str, where: str) -> Any:
+    """JSON's keys are texts, and some of them are numbers."""
+    if kind is str:
+        return text(name, where)
+    if not (name.isascii() and name.isdigit() and len(name) < 10):
+        raise ValueError(f"The keys of {where} must be whole numbers, got {shown(name)}.")
+    return int(name)
+
+
+def shown(value: Any) -> str:
+    """The value for a sentence: short whatever it is, and never broken text."""
+    if isinstance(value, dict | list | bool | None):
+        return NAMES[type(value)]
+    words = repr(value) if isinstance(value, str | float) else "a number" if abs(value) > LARGEST_INT else str(value)
+    words = words.encode("utf-8", "replace").decode()
+    return words if len(words) <= 40 else f"{words[:39]}…"

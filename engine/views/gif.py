@@ -1,0 +1,274 @@
+"""A race as an animated GIF: both lanes on their clocks, the tree of the right one, the verdict. Knows a Record; draws with Pillow.
+
+python -m engine.views.gif race.json [-o race.gif] [--width 960] [--seconds 8]
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from engine.record import LaneRecord, Record, side_by_side
+from engine.trace import ACCEPTED, ROOT, UNREACHED, Step
+from engine.views.layout import layout
+from engine.views.sentence import VISIBLE
+
+FRAMES_A_SECOND, HELD_SECONDS = 10, 2.0
+WIDTHS, SECONDS = (480, 1920), (1, 60)
+PAPER, CARD, INK, FAINT, RULE, CELL = "#f4f3ee", "#ffffff", "#1b1c1e", "#5b5c5e", "#d9d8d1", "#eeede7"
+HUES = (("#0072b2", "#005f96", "#dcebf4"), ("#d55e00", "#a84300", "#f9e6c4"))  # line, letters and wash of each lane
+SIZE = (960, 600)  # everything below is in these pixels
+TREE_TOP = 330
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What a lane has done at a time."""
+
+    lane: LaneRecord
+    steps: list[Step]
+    clock: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(step.burst) for step in self.steps)
+
+
+class Brush:
+    """A frame to draw on, in the pixels of `SIZE`, drawn `scale` times as large."""
+
+    def __init__(self, scale: float):
+        self.scale = scale
+        self.image = Image.new("RGB", tuple(round(each * scale) for each in SIZE), PAPER)
+        self.draw = ImageDraw.Draw(self.image)
+
+    def font(self, size: float) -> ImageFont.FreeTypeFont:
+        return ImageFont.load_default(size * self.scale)
+
+    def at(self, *places: float) -> list[float]:
+        return [place * self.scale for place in places]
+
+    def box(self, left, top, right, bottom, fill, outline=None, radius=0.0) -> None:
+        box = [round(place) for place in self.at(left, top, right, bottom)]
+        self.draw.rounded_rectangle(box, radius * self.scale, fill, outline)
+
+    def line(self, places: list[float], fill, width: float) -> None:
+        self.draw.line(self.at(*places), fill, max(1, round(width * self.scale)), joint="curve")
+
+    def text(self, x, y, words, size, fill, anchor="ls") -> float:
+        """Writes and returns how wide it was."""
+        font = self.font(size)
+        self.draw.text(self.at(x, y), words, fill, font, anchor)
+        return self.width(words, size)
+
+    def width(self, words: str, size: float) -> float:
+        return self.font(size).getlength(words) / self.scale
+
+
+def frames(record: Record, width: int = SIZE[0], seconds: float = 8.0) -> Iterator[Image.Image]:
+    """The race in `seconds`, and its last frame once more with the verdict. Raises `ValueError` for a size or length out of bounds."""
+    lanes = side_by_side(record)
+    for name, value, (least, most) in (("width", width, WIDTHS), ("seconds", seconds, SECONDS)):
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be between {least} and {most}, got {value}.")
+    longest = max(lane.trace.seconds for lane in lanes)
+    count = max(2, round(seconds * FRAMES_A_SECOND))
+    for at in range(count):
+        yield frame(record, longest * at / (count - 1), width / SIZE[0], last=at == count - 1)
+
+
+def frame(record: Record, time: float, scale: float, last: bool) -> Image.Image:
+    brush = Brush(scale)
+    shots = [shot(lane, time) for lane in record.lanes]
+    total = max(len(lane.trace.tokens) for lane in record.lanes)
+    first = record.lanes[0].trace
+    x = 24 + brush.text(24, 36, "Tree", 24, HUES[0][1])
+    x += brush.text(x, 36, "Race", 24, HUES[1][1])
+    day = f", {record.recorded}" if record.recorded else ""
+    brush.text(x + 16, 36, f"{first.pair} · {first.hardware} · {first.dtype}{day}", 15, FAINT)
+    for index, each in enumerate(shots):
+        draw_lane(brush, each, index, total)
+    words, hue = verdict(record) if last else lead(shots)
+    brush.text(24, 318, words, 22, hue)
+    draw_tree(brush, shots[1].steps[-1:] or shots[1].lane.trace.steps[:1])
+    return brush.image
+
+
+def shot(lane: LaneRecord, time: float) -> Shot:
+    done, clock = [], 0.0
+    for step in lane.trace.steps:
+        if clock + step.total_seconds > time + 1e-9:
+            return Shot(lane, done, time)
+        done.append(step)
+        clock += step.total_seconds
+    return Shot(lane, done, clock)
+
+
+def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
+    left, right, top, bottom = 16 + 470 * index, 474 + 470 * index, 50, 286
+    line, letters, wash = HUES[index]
+    brush.box(left, top, right, bottom, CARD, RULE, 10)
+    tokens, done = shot.tokens, len(shot.steps)
+    x, y = right - 14, top + 34
+    for words, size, fill in (
+        (" tau", 14, FAINT), (f"{tokens / done:.2f}" if done else "-", 26, INK),
+        (" tok/s   ", 14, FAINT), (f"{tokens / shot.clock:.0f}" if done else "-", 26, letters),
+    ):  # fmt: skip
+        x -= brush.width(words, size)
+        brush.text(x, y, words, size, fill)
+    brush.text(left + 14, y, fitting(brush, shot.lane.title, 17, x - left - 24), 17, INK)
+    brush.box(left + 14, top + 46, right - 88, top + 56, CELL, radius=5)
+    if tokens:
+        brush.box(left + 14, top + 46, left + 14 + (right - left - 102) * tokens / total, top + 56, line, radius=5)
+    brush.text(right - 14, top + 57, f"{shot.clock:.3f} s", 14, INK, "rs")
+    draw_text(brush, shot, (left + 14, right - 14, top + 82, bottom - 12), line, wash)
+
+
+def draw_text(brush: Brush, shot: Shot, room: tuple[float, float, float, float], line: str, wash: str) -> None:
+    """The prompt and the bursts, wrapped by words; the last lines that fit."""
+    left, right, top, bottom = room
+    size, height = 17, 23
+    runs = [(shot.lane.trace.prompt, None), *(("".join(step.pieces), at) for at, step in enumerate(shot.steps))]
+    lines: list[list[tuple[float, float, str, int | None]]] = [[]]
+    x = left
+    for text, burst in runs:
+        for paragraph, part in enumerate(text.split("\n")):
+            if paragraph:
+                lines.append([])
+                x = left
+            for word in words_of(part):
+                wide = brush.width(word, size)
+                if x + wide > right and x > left:
+                    lines.append([])
+                    x, word = left, word.lstrip(" ")
+                    wide = brush.width(word, size)
+                lines[-1].append((x, wide, word, burst))
+                x += wide
+    for row, line_of in enumerate(lines[-int((bottom - top) // height) - 1 :]):
+        y = top + row * height
+        for x, wide, word, burst in line_of:
+            ink = x + wide - brush.width(word.lstrip(" "), size)
+            if burst is not None and word.strip():
+                if line == HUES[1][0]:
+                    brush.box(ink, y - 15, x + wide, y + 4, wash if burst % 2 else "#fdf3df")
+                brush.line([ink, y + 5, x + wide, y + 5], line, 2)
+            brush.text(x, y, word, size, FAINT if burst is None else INK)
+
+
+def words_of(text: str) -> list[str]:
+    """The words, each with the spaces before it."""
+    words, gap = [], ""
+    for part in text.split(" "):
+        if part:
+            words.append(gap + part)
+            gap = ""
+        gap += " "
+    return [*words, gap[1:]] if len(gap) > 1 else words
+
+
+def draw_tree(brush: Brush, steps: list[Step]) -> None:
+    brush.box(16, TREE_TOP, 944, 584, CARD, RULE, 10)
+    [step] = steps
+    brush.text(30, TREE_TOP + 26, f"Draft tree, step {step.index + 1}", 15, FAINT)
+    bonus = len(step.burst) > len(step.path)
+    last = step.path[-1] if step.path else 0
+    parents = [*step.parents, last] if bonus else step.parents
+    texts = [*step.texts, step.bonus_text] if bonus else step.texts
+    verdicts = [*step.verdicts, "bonus"] if bonus else step.verdicts
+    columns, rows = layout(parents)
+    height = min(34.0, 196 / max(1, max(rows)))
+    size = max(9.0, min(17.0, height * 0.62))
+    pitch = min(210.0, 880 / (max(columns) + 1))
+    top = TREE_TOP + 38 + (584 - TREE_TOP - 50 - height * max(rows)) / 2
+    places = [(44 + column * pitch, top + row * height) for column, row in zip(columns, rows, strict=True)]
+    kept = {0, *step.path} | ({len(parents) - 1} if bonus else set())
+    labels = [fitting(brush, shown(text), size, pitch - 40) for text in texts]
+    for node in sorted(range(1, len(parents)), key=lambda node: node in kept):
+        (x, y), (to_x, to_y) = places[parents[node]], places[node]
+        x += 12 + brush.width(labels[parents[node]], size)
+        hue, wide = (HUES[1][0], 4) if node in kept else ("#c3c2bb", 1.5)
+        brush.line([min(x, to_x - 16), y, max(to_x - 24, min(x, to_x - 16)), y, to_x - 6, to_y], hue, wide)
+    for node, ((x, y), verdict) in enumerate(zip(places, verdicts, strict=True)):
+        draw_node(brush, x, y, verdict, min(1.0, height / 20))
+        fill = HUES[1][1] if verdict in (ACCEPTED, "bonus") else INK if verdict == ROOT else FAINT
+        brush.text(x + 11, y, labels[node], size, fill, "lm")
+
+
+def draw_node(brush: Brush, x: float, y: float, verdict: str, scale: float) -> None:
+    r = {ROOT: 5, ACCEPTED: 6, "bonus": 8, UNREACHED: 2.5}.get(verdict, 5) * max(0.5, scale)
+    tree = HUES[1][0]
+    if verdict == ACCEPTED:
+        brush.box(x - r, y - r, x + r, y + r, tree)
+    elif verdict == "bonus":
+        brush.draw.polygon(brush.at(x - r, y, x, y - r, x + r, y, x, y + r), tree)
+    else:
+        fill, edge = {ROOT: (INK, INK), UNREACHED: ("#c3c2bb", "#c3c2bb")}.get(verdict, (CARD, FAINT))
+        brush.draw.ellipse(brush.at(x - r, y - r, x + r, y + r), fill, edge, max(1, round(2 * brush.scale)))
+
+
+def lead(shots: list[Shot]) -> tuple[str, str]:
+    left, right = (each.tokens for each in shots)
+    if min(left, right) < 3:
+        return "", INK
+    ahead = int(right >= left)
+    ratio = max(left, right) / min(left, right)
+    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x ahead: {shots[ahead].lane.title}", HUES[ahead][1])
+
+
+def verdict(record: Record) -> tuple[str, str]:
+    result = record.result()
+    speedup, same = result["speedup"], result["identical"]
+    ratio = speedup if speedup >= 1 else 1 / speedup
+    outcome = "level" if ratio < 1.05 else f"{ratio:.1f}x {'faster' if speedup >= 1 else 'slower'}"
+    left, right = (lane["tokens"] for lane in result["lanes"])
+    words = {
+        True: f"identical: {right} of {left} tokens",
+        "law": "same distribution, other tokens",
+        "lossy": "lossy: another text",
+        False: "not identical",
+    }[same]
+    stopped = "" if result["finished"] else ", stopped"
+    return f"{outcome}, {words}{stopped}", HUES[int(speedup >= 1)][1]
+
+
+def shown(text: str) -> str:
+    return text.strip(" ").translate(VISIBLE) or "␣"
+
+
+def fitting(brush: Brush, words: str, size: float, room: float) -> str:
+    if brush.width(words, size) <= room:
+        return words
+    while len(words) > 1 and brush.width(f"{words}…", size) > room:
+        words = words[:-1]
+    return f"{words}…"
+
+
+def save(record: Record, path: Path, width: int = SIZE[0], seconds: float = 8.0) -> None:
+    """One palette for all frames, no dithering: flat colours stay flat, and what did not change costs nothing."""
+    drawn = list(frames(record, width, seconds))
+    palette = drawn[-1].quantize(48)
+    first, *others = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in drawn]
+    each_ms = 1000 // FRAMES_A_SECOND
+    held = [each_ms] * len(others) + [int(1000 * HELD_SECONDS)]
+    first.save(path, save_all=True, append_images=others, duration=held, loop=0, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("race", type=Path, help="a race file")
+    parser.add_argument("-o", "--out", type=Path, help="the picture (race.gif beside the race file)")
+    parser.add_argument("--width", type=int, default=SIZE[0])
+    parser.add_argument("--seconds", type=float, default=8.0)
+    given = parser.parse_args()
+    out = given.out or given.race.with_suffix(".gif")
+    try:
+        save(Record.from_json(given.race.read_text("utf-8")), out, given.width, given.seconds)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

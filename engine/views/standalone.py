@@ -1,0 +1,85 @@
+"""The replay page: a race as one HTML file that plays from a disk with no network. Knows a Record and the page's own files.
+
+python -m engine.views.standalone race.json -o replay.html
+"""
+
+import argparse
+import base64
+import importlib.util
+from html import escape
+from pathlib import Path
+
+from engine.record import Record, side_by_side
+from engine.views.wire import replay
+
+PAGE = Path(__file__).resolve().parents[2] / "assets" / "page"
+PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
+FACES = (
+    "IBM Plex Sans",
+    "IBM Plex Mono",
+)  # the page's, which its server brings along; without them the replay takes the system's
+WEIGHTS = {"Regular": 400, "Bold": 700}
+PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
+PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js", "keys.js")
+SCRIPTS = ("steps.js", *PLOTS, *PARTS, "race-view.js", "recorded.js", "stage.js", "header.js", "replay.js")
+STYLES = ("page.css", "race.css", "card.css", "stage.css", "recorded.css", "replay.css")
+POLICY = (  # no network, ever
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+
+
+def html(record: Record) -> str:
+    """Raises `ValueError` when the race has not exactly two lanes."""
+    first = side_by_side(record)[0].trace
+    parts = {
+        "{{title}}": escape(f"TreeRace: {' '.join(first.prompt.split())[:60]}"),
+        "{{policy}}": POLICY,
+        "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
+        "{{styles}}": "\n".join((*faces(), read(*STYLES))),
+        "{{race}}": read("race.html"),
+        "{{event}}": replay(record).replace("<", "\\u003c"),  # a text that reads like a tag ends no script
+        "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
+        "{{scripts}}": read(*SCRIPTS).replace("</script", "<\\/script"),
+    }
+    page, *slots = read("replay.html").split("{{")
+    for slot in slots:
+        name, rest = slot.split("}}", 1)
+        page += parts[f"{{{{{name}}}}}"] + rest
+    return page
+
+
+def read(*names: str) -> str:
+    return "\n".join((PAGE / name).read_text("utf-8") for name in names)
+
+
+def faces() -> list[str]:
+    """Style rules that hold the page's letters."""
+    server = importlib.util.find_spec("gradio")  # its files; nothing of it is imported
+    fonts = Path(server.origin).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
+    rules = []
+    for face in FACES:
+        name = face.replace(" ", "")
+        for word, weight in WEIGHTS.items():
+            file = fonts / name / f"{name}-{word}.woff2"
+            if file.is_file():
+                data = base64.b64encode(file.read_bytes()).decode()
+                source = f"url(data:font/woff2;base64,{data})"
+                rules.append(f"@font-face {{ font-family: '{face}'; font-weight: {weight}; src: {source}; }}")
+    return rules
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("race", type=Path, help="a race file")
+    parser.add_argument("-o", "--out", type=Path, help="the page (race.html beside the race file)")
+    given = parser.parse_args()
+    out = given.out or given.race.with_suffix(".html")
+    try:
+        out.write_text(html(Record.from_json(given.race.read_text("utf-8"))), "utf-8")
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The lab's views of a visitor's own prompts and of a setting for production, in a real Chromium on the embedded models."""
+
+import csv
+import io
+import json
+
+import pytest
+from browser import needs_chromium
+from conftest import PATIENCE
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
+PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "x " * 5000]
+FILE = "\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS)
+
+
+def open_view(page: Page, view: str) -> None:
+    page.evaluate("TreeRace.showScreen('lab')")
+    page.locator(f"[name=lab][value={view}]").check(force=True)
+
+
+def choose_file(page: Page, name: str, content: str | bytes) -> None:
+    content = content if isinstance(content, bytes) else content.encode()
+    page.set_input_files("[data-lab-prompts] [data-file]", {"name": name, "mimeType": "text/plain", "buffer": content})
+
+
+def write_tokens(page: Page, tokens: int) -> None:
+    page.locator("#dials .length input").fill(str(tokens))
+    page.locator("#dials .length input").press("Tab")
+
+
+@needs_chromium
+def test_every_prompt_of_a_file_is_raced_and_the_table_can_be_taken_along(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_view(page, "prompts")
+    choose_file(page, "mine.jsonl", FILE)
+    expect(page.locator("[data-lab-prompts] [data-about-file]")).to_have_text("3 prompts of mine.jsonl")
+    expect(page.locator("[data-lab-prompts] [data-copy]")).to_be_disabled()
+    write_tokens(page, 24)
+    page.click("#lab-go")
+    page.wait_for_selector("[data-lab-prompts][data-state=done]", timeout=PATIENCE)
+    rows = page.locator("[data-lab-prompts] [data-rows] tr")
+    for row in (rows.nth(0), rows.nth(1)):
+        expect(row.locator("td").nth(4)).to_have_text("24")
+        expect(row.locator("td").nth(2)).to_contain_text("×")
+        expect(row.locator("td").last).to_have_text("✓ identical")
+    expect(rows.nth(1).locator(".prompt")).to_have_text(HOSTILE)
+    assert page.evaluate("window.__hostile") is None and page.locator("[data-lab-prompts] td *").count() == 0
+    expect(rows.nth(2)).to_contain_text("tokens long; the model's context window holds")
+    expect(page.locator("[data-lab-prompts] [data-total]")).to_contain_text("All 2 prompts together, 1 refused")
+    expect(page.locator("[data-lab-prompts] [data-total]")).to_contain_text("✓ 2 of 2")
+    expect(page.locator("[data-lab-words]")).to_contain_text("plain decoding over 2 prompts")
+
+    with page.expect_download() as download:
+        page.click("[data-lab-prompts] [data-csv]")
+    head, *lines = csv.reader(io.StringIO(download.value.path().read_text("utf-8")))
+    assert head[:4] == ["index", "prompt", "tokens", "speedup"] and [line[0] for line in lines] == ["1", "2", "3"]
+    assert lines[1][1] == HOSTILE and lines[0][2] == "24" and "tokens long" in lines[2][head.index("refused")]
+    page.click("[data-lab-prompts] [data-copy]")
+    expect(page.locator("[data-lab-prompts] [data-copy]")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert len(copied) == 4 and {line.count("\t") for line in copied} == {len(head) - 1}
+
+
+@needs_chromium
+def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
+    open_view(page, "prompts")
+    page.click("[data-lab-prompts] [data-gallery]")
+    rows = page.locator("[data-lab-prompts] [data-rows] tr")
+    expect(rows).to_have_count(18)
+    write_tokens(page, 24)
+    page.click("#lab-go")
+    page.wait_for_function("TreeRace.prompts.rows.length >= 1", timeout=PATIENCE)
+    page.click("#lab-halt")
+    expect(page.locator("[data-lab-words]")).to_contain_text("Stopped.")
+    kept = page.evaluate("TreeRace.prompts.rows.length")
+    page.wait_for_timeout(1500)
+    assert page.evaluate("TreeRace.prompts.rows.length") == kept < 18
+    expect(rows.nth(0).locator("td").last).to_have_text("✓ identical")
+    choose_file(page, "one.txt", PROMPTS[0])
+    page.select_option("[data-lab-prompts] [data-system]", "lookup")
+    page.click("#lab-go")
+    page.wait_for_selector("[data-lab-prompts][data-state=done]", timeout=PATIENCE)
+    expect(page.locator("[data-lab-words]")).to_contain_text("prompt lookup: ")
+    expect(rows).to_have_count(1)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", '"fine"\n{"prompt": 7}', "The prompt on line 2 must be a string, got 7"),
+        ("a.txt", "x\n\n" * 51, "at most 50 prompts"),
+        ("a.txt", b"caf\xe9", "a.txt is not UTF-8"),
+    ],
+)
+def test_a_bad_file_gets_a_sentence(page, name, content, words):
+    open_view(page, "prompts")
+    choose_file(page, name, content)
+    expect(page.locator("[data-lab-words]")).to_contain_text(words)
+    expect(page.locator("[data-lab-prompts] [data-table]")).to_be_hidden()
+
+
+@needs_chromium
+def test_start_without_a_file_says_so(page):
+    open_view(page, "prompts")
+    page.click("#lab-go")
+    expect(page.get_by_test_id("toast-body")).to_contain_text("no prompt in it")
+    expect(page.locator("[data-lab-words]")).to_have_text("Choose a file first.")
+
+
+@needs_chromium
+def test_production_shows_three_engines_that_follow_the_choice_and_the_dials(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_view(page, "production")
+    cards = page.locator(".engine")
+    expect(cards).to_have_count(3)
+    assert [name.split()[0] for name in page.locator(".engine h3 [data-engine]").all_text_contents()] == [
+        "vLLM",
+        "SGLang",
+        "transformers",
+    ]
+    expect(cards.nth(0)).to_contain_text('"num_speculative_tokens": 4')
+    page.select_option("[data-lab-production] [data-system]", "eagle")
+    expect(cards.nth(1)).to_contain_text("--speculative-num-steps 5")
+    expect(cards.nth(2)).to_contain_text("no EAGLE drafter; a draft model is the nearest")
+
+    page.locator("#dials [aria-label='number input for Temperature']").fill("0.8")
+    expect(cards.nth(0)).to_contain_text('"temperature": 0.8')
+    page.locator("[name=production-shape][value=dials]").check(force=True)
+    expect(page.locator("[data-lab-production] [data-shape]")).to_have_text(
+        "depth 4 · width 4 · 8 nodes · temperature 0.8"
+    )
+    expect(cards.nth(1)).to_contain_text("--speculative-num-steps 4")
+
+    cards.nth(1).get_by_role("button").click()
+    expect(cards.nth(1).get_by_role("button")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("python -m sglang.launch_server \\\n  --model-path TARGET") and copied.endswith("'")
+    fits = "[document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollHeight <= innerHeight]"
+    assert page.evaluate(fits) == [True, True]
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_api_streams_a_row_for_every_prompt(server):
+    stream = Client(server, verbose=False).submit(
+        text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts"
+    )
+    messages = [json.loads(event) for event in stream]
+    assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
+    assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))
