@@ -507,23 +507,18 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
 def linked(form: Form, menus: dict[str, gr.Dropdown], mixes: dict[str, gr.Textbox]) -> None:
     """The form takes what a link says, or what an opened race was run with; wrong values are told and leave it as it is."""
     fields = {**vars(form), **menus, **{f"{side}_mix": mix for side, mix in mixes.items()}}
+    refusals = gr.Textbox(visible="hidden")
 
     def restore(query):
         given, refused = read_link(query)
         for side in menus:
             if "/" in given.get(side, ""):
                 given |= {f"{side}_mix": given[side], side: MIX}
-        if refused:
-            gr.Warning(html.escape(" ".join(refused), quote=False), title="Not all of the link could be set")
-        return [given.get(name, gr.skip()) for name in fields]
+        return [*(given.get(name, gr.skip()) for name in fields), " ".join(refused)]
 
     gr.Button(visible="hidden", elem_id="take-link").click(
-        restore,
-        gr.Textbox(visible="hidden"),
-        list(fields.values()),
-        js="() => TreeRace.take.query",
-        **{**QUIET, "queue": True},  # only a queued event can warn
-    )
+        restore, gr.Textbox(visible="hidden"), [*fields.values(), refusals], js="() => TreeRace.take.query", **QUIET
+    ).then(None, refusals, js="(sentences) => TreeRace.take.say(sentences)", **QUIET)
 
 
 def walk(pair: LoadedPair, form: Form, menus: list[gr.Dropdown], broken: gr.Textbox, halt: gr.Button) -> None:

@@ -21,7 +21,6 @@ from engine.trace import ACCEPTED, REJECTED, Trace
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # what lies along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
 CELLS, TOKENS, PROMPTS = 64, 200, 3  # at most
-STALL = 5  # rounds of one lane differ less than this by their trees
 TIE = 0.02  # speeds so close count as equal
 TICK_SECONDS = 0.2  # between two messages; a sweep can be stopped at each
 FEWEST_FORWARDS = 5  # of a size, for a median of their times
@@ -271,14 +270,7 @@ def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
 
 
 def ms_per_token(traces: tuple[Trace, ...]) -> float:
-    return 1000 * sum(map(steady_seconds, traces)) / sum(len(trace.tokens) for trace in traces)
-
-
-def steady_seconds(trace: Trace) -> float:
-    """The lane's clock; what a round took beyond `STALL` times the lane's median round is the machine's doing and left out."""
-    prefill = trace.share("prefill") * trace.seconds
-    rounds = [step.total_seconds - step.seconds.get("prefill", 0.0) for step in trace.steps]
-    return prefill + sum(min(each, STALL * median(rounds)) for each in rounds)
+    return 1000 * sum(trace.seconds for trace in traces) / sum(len(trace.tokens) for trace in traces)
 
 
 def by_temperature(cells: list[dict]) -> list[list[dict]]:

@@ -36,13 +36,25 @@ def settings_of(domain: str, title: str, settings: dict) -> Settings:
 
 
 def record(pair: LoadedPair, settings: Settings) -> Record:
-    """Races to the end. The record carries today's date."""
+    """Races to the end. The record carries today's date and, on a CPU, the processor's name."""
     race = Race(pair, settings)
     made = race.record()
     for _ in race.run():
         pass
     made.recorded = date.today().isoformat()
+    if pair.target.device.type == "cpu" and (name := processor()):
+        for lane in made.lanes:
+            lane.trace.hardware = f"{lane.trace.hardware}, {name}"
     return made
+
+
+def processor() -> str:
+    """The processor's name where Linux tells it, else ""."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def write(path: Path, made: Record) -> str:

@@ -10,7 +10,7 @@ from test_views import make_step, one_node
 
 from engine import lab
 from engine.cache import KVCache
-from engine.lab import Plan, Sweep, Tally, recommended, steady_seconds
+from engine.lab import Plan, Sweep, Tally, figures, recommended
 from engine.race import Race, Settings
 from engine.trace import Trace
 from engine.views.stream import numbered
@@ -153,13 +153,16 @@ def trace_of(steps: list) -> Trace:
     return Trace(**about, temperature=0.0, seed=0, depth=2, width=2, nodes=6, max_new_tokens=8, steps=steps)
 
 
-def test_a_stall_of_the_machine_is_cut_to_a_few_rounds():
-    steps = [replace(one_node(), seconds={"verify": 0.01}) for _ in range(9)]
-    assert steady_seconds(trace_of(steps)) == pytest.approx(0.09)
-    stalled = replace(one_node(), seconds={"verify": 3.0})
-    assert steady_seconds(trace_of([*steps, stalled])) == pytest.approx(0.09 + 0.01 * lab.STALL)
-    prefilled = replace(one_node(), seconds={"verify": 0.01, "prefill": 2.0})
-    assert steady_seconds(trace_of([prefilled, *steps])) == pytest.approx(2.1)
+def test_a_cell_has_the_ratio_of_the_clocks_of_all_its_prompts():
+    plain = [trace_of([replace(one_node(), seconds={"verify": each, "prefill": 0.1})] * 4) for each in (0.01, 0.03)]
+    drafted = [trace_of([replace(make_step(), seconds={"draft": 0.01, "verify": 0.02})] * 2)] * 2
+    found = figures(plain, drafted)
+    assert found["plain_ms_per_token"] == pytest.approx(
+        1000 * sum(each.seconds for each in plain) / (2 * len(plain[0].tokens))
+    )
+    assert found["ms_per_token"] == pytest.approx(10) and found["speedup"] == pytest.approx(
+        found["plain_ms_per_token"] / 10
+    )
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     race(page)
     page.locator("h1").click()
     page.keyboard.press("Home")
-    page.keyboard.press("End")
+    whole(page)
     shown = figures(page)
     menu(page)
     file = saved(page, tmp_path, lambda: page.get_by_role("button", name="JSON").click())
@@ -296,7 +296,7 @@ def test_a_link_to_a_mix_keeps_its_shape(page, server):
 @pytest.mark.parametrize("wrong", ["nodes=9999", "right=<img src=x onerror=window.__hostile=1>"])
 def test_a_wrong_link_is_a_sentence_and_leaves_the_rest(page, server, wrong):
     page.goto(f"{server}?{wrong}&seed=77")
-    expect(page.get_by_test_id("toast-body")).to_contain_text("Nodes must be" if "nodes" in wrong else "Unknown system")
+    expect(page.locator("[data-notice]")).to_contain_text("Nodes must be" if "nodes" in wrong else "Unknown system")
     expect(page.get_by_label("Seed", exact=True)).to_have_value("77")
     expect(page.locator("#dials").get_by_label("Nodes", exact=True)).to_have_value("8")
     assert page.evaluate("window.__hostile") is None

@@ -60,7 +60,10 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
             is_done(page)
         lit, ring, whole = page.evaluate(
             """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => {
-                 const box = (thing) => { const { left, top, right, bottom } = thing.getBoundingClientRect(); return [left, top, right, bottom]; };
+                 const box = (thing) => {
+                   const { left, top, right, bottom } = thing.getBoundingClientRect();
+                   return [left, top, right, bottom];
+                 };
                  const ring = document.querySelector('[data-ring]');
                  done([box(document.querySelector(TreeRace.walk.page.lit)), box(ring), document.documentElement.scrollHeight]);
                }, 400)))"""
@@ -108,6 +111,7 @@ def test_the_chain_is_raced_against_and_the_tree_comes_by_itself(page):
 
 @needs_chromium
 def test_a_link_opens_the_page_and_what_is_there_to_try_is_seen(page, server):
+    page.wait_for_load_state("networkidle")  # Gradio complains of requests that a page leaves behind
     page.goto(f"{server}?learn=5")
     expect(card(page).get_by_role("heading")).to_have_text("The mask keeps branches apart")
     show_a_race(page)
