@@ -37,7 +37,9 @@ from engine.views.wire import events, replay
 
 PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
-RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))}
+RACES = {
+    path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))
+}
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
 PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
 PARTS = ("text.js", "popover.js", "csv.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
@@ -45,7 +47,20 @@ LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "product
 PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
 WALK = ("walk-pages.js", "walk-pictures.js", "walk-light.js", "walk-form.js", "walk-breaks.js", "walk.js")
 TAKE = ("recorded.js", "race-file.js", "take.js")
-SCRIPTS = ("wire.js", "steps.js", *PLOTS, *PARTS, "keys.js", "race-view.js", *PRIX, *LAB, "stage.js", *WALK, *TAKE, "header.js")
+SCRIPTS = (
+    "wire.js",
+    "steps.js",
+    *PLOTS,
+    *PARTS,
+    "keys.js",
+    "race-view.js",
+    *PRIX,
+    *LAB,
+    "stage.js",
+    *WALK,
+    *TAKE,
+    "header.js",
+)
 FEATURES = ("prix.css", "lab.css", "lab-extra.css", "stage.css", "walk.css", "recorded.css", "take.css")
 STYLES = ("page.css", "race.css", "card.css", *FEATURES)
 SCREENS = {"race": "Race", "prix": "Grand prix", "lab": "Lab"}  # the first one is open at the start
@@ -110,7 +125,11 @@ def production(setting: list) -> dict[str, object]:
 
 def recorded(name: str) -> dict[str, object]:
     """A recorded race as an event of the page."""
-    return {"event": replay(RACES[name])} if str(name) in RACES else {"refused": f"There is no recorded race {str(name)[:60]!r}."}
+    return (
+        {"event": replay(RACES[name])}
+        if str(name) in RACES
+        else {"refused": f"There is no recorded race {str(name)[:60]!r}."}
+    )
 
 
 def opened(text: str) -> dict[str, object]:
@@ -253,7 +272,9 @@ def dials() -> dict[str, gr.components.Component]:
     return {
         "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),
         "width": gr.Slider(*LIMITS["width"], value=tree.width, step=1, label="Width", **shaping),
-        "temperature": gr.Slider(0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"),
+        "temperature": gr.Slider(
+            0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
+        ),
         "nodes": gr.Number(tree.nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
         "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
         "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),
@@ -477,7 +498,18 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     shaping = [form.depth, form.width, form.nodes]
     running = go.click(
         race_on_page,
-        [form.prompt, left, right, left_mix, right_mix, broken, *shaping, form.temperature, form.max_new_tokens, form.seed],
+        [
+            form.prompt,
+            left,
+            right,
+            left_mix,
+            right_mix,
+            broken,
+            *shaping,
+            form.temperature,
+            form.max_new_tokens,
+            form.seed,
+        ],
         wire("treerace"),
         js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
         show_progress="hidden",
@@ -489,7 +521,9 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
     for lane in (left, right):
         lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
-    of_visitor = "(name) => (TreeRace.view.lanes[1].mix.restored ? '' : name)"  # a mix out of a link brings its shape along
+    of_visitor = (
+        "(name) => (TreeRace.view.lanes[1].mix.restored ? '' : name)"  # a mix out of a link brings its shape along
+    )
     for chosen, name, js in ((right.input, right, None), (right_mix.change, right_mix, of_visitor)):
         chosen(
             lambda name: shape(name) or gr.skip(),
@@ -532,7 +566,8 @@ def walk(pair: LoadedPair, form: Form, menus: list[gr.Dropdown], broken: gr.Text
 
     shaping = [form.depth, form.width, form.nodes]
     dialled = [*shaping, form.temperature, form.max_new_tokens, form.seed]
-    breaks = {name: {**each.to_dict(), "card": card(find(each.suggestion.systems[-1]))} for name, each in BREAKS.items()}
+    broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
+    breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
     part("walk", "mountWalk", {"prompt": PROMPTS["stories"][1]["prompt"], "breaks": breaks})
     controls = [form.prompt, *menus, *dialled, broken]
     gr.Button(visible="hidden", elem_id="walk-set").click(

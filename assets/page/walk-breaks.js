@@ -12,11 +12,12 @@ window.TreeRace = window.TreeRace || {};
   }
 
   const { make } = T;
+  const press = (button) => document.querySelector(button).click();
 
   // `breaks`: what there is to break, by name, each with the card of its system; `onChange` hears of every switch.
   T.Breaks = class {
     constructor(root, controls, breaks, onChange) {
-      Object.assign(this, { root, controls, breaks, onChange, on: null });
+      Object.assign(this, { root, controls, breaks, onChange, on: null, busy: false });
       window.addEventListener("treerace", ({ detail }) => this.on && this.raced(detail));
       window.addEventListener("treebreak", ({ detail }) => this.measured(detail));
       document.addEventListener("click", ({ target }) => target.closest?.("#race-halt") && this.halted());
@@ -40,7 +41,9 @@ window.TreeRace = window.TreeRace || {};
 
     async break(name) {
       const { wrong, effect, suggestion, card } = this.breaks[name];
-      document.querySelector("#race-halt").click(); // a race that is on would take the place of this one
+      const { result, root } = T.view;
+      if (root.dataset.state === "waiting" || (root.dataset.state === "racing" && !result)) press("#race-halt"); // it would take this one's place
+      this.busy = true; // until it is measured
       this.on = name;
       this.run = null; // its race
       this.parting = null; // the first token that differs, until it is marked
@@ -73,7 +76,7 @@ window.TreeRace = window.TreeRace || {};
           ? "The texts are the same this time. The distance tells more."
           : `The texts part at token ${index + 1}: “${T.visible(left).rest}” on the left, “${T.visible(right).rest}” on the right.`;
       this.result.replaceChildren(make("p", "walk-busy", "Measuring how far off it is …", this.progress(0), this.cancel()));
-      document.querySelector("#walk-measure").click();
+      press("#walk-measure");
     }
 
     // Marks the burst in which each text goes its own way, once both are written.
@@ -97,7 +100,7 @@ window.TreeRace = window.TreeRace || {};
     cancel() {
       const button = make("button", "", "Cancel");
       button.type = "button";
-      button.addEventListener("click", () => document.querySelector("#race-halt").click());
+      button.addEventListener("click", () => press("#race-halt"));
       return button;
     }
 
@@ -105,6 +108,7 @@ window.TreeRace = window.TreeRace || {};
       if (message.break !== this.on) return;
       const bar = this.result.querySelector("progress");
       if (message.sentence === undefined) return bar && (bar.value = message.done);
+      this.busy = false;
       const { wrong, right, floor, rows, after, sentence, temperature } = message;
       const parts = [
         make("p", "label", `distance from the target's own distribution, temperature ${temperature}`),
@@ -119,18 +123,20 @@ window.TreeRace = window.TreeRace || {};
     }
 
     halted() {
+      this.busy = false;
       if (this.result?.querySelector("progress")) this.result.replaceChildren(make("p", "", "Stopped. Race again to measure."));
       else if (this.on && !this.result.hasChildNodes()) this.words.textContent = "Stopped.";
     }
 
     failed() {
+      this.busy = false;
       if (this.result.querySelector("progress")) this.result.replaceChildren(make("p", "", "The distance could not be measured."));
     }
 
     // All as it was: the controls, and the race that was shown.
     async mend() {
       if (!this.on) return;
-      document.querySelector("#race-halt").click();
+      if (this.busy) press("#race-halt");
       this.on = null;
       await this.controls.restore(this.memory);
       T.view.describe(T.view.lanes.map((lane) => lane.chosen?.name));

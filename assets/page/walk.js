@@ -150,8 +150,9 @@ window.TreeRace = window.TreeRace || {};
     jump() {
       const { view } = T;
       if (!this.due || !this.fits) return;
-      const over = view.root.dataset.state === "done";
-      if (!over && (view.run !== this.run || !view.result)) return;
+      const whole = view.result?.start; // it came as one event, from a file or from before a break
+      const over = view.root.dataset.state === "done" || (view.result && view.run === this.run);
+      if (!whole && !over) return;
       this.due = false;
       const scores = view.lanes[1].steps.map(this.page.tells);
       view.pick(1, scores.indexOf(Math.max(...scores)));
@@ -277,7 +278,7 @@ window.TreeRace = window.TreeRace || {};
         const burst = target.closest?.(".lane .burst");
         if (burst) this.did("burst", burst.closest(".lane").classList.contains("right") ? 1 : 0);
       });
-      document.addEventListener("keydown", (event) => this.key(event));
+      document.addEventListener("keydown", (event) => this.key(event), { capture: true }); // before the stage leaves at Escape
     }
 
     // The button in the head: opens, comes back from another screen, or closes.
@@ -292,7 +293,7 @@ window.TreeRace = window.TreeRace || {};
       const action = {
         PageDown: () => this.index < T.WALK.length - 1 && this.go(this.index + 1),
         PageUp: () => this.index > 0 && this.go(this.index - 1),
-        Escape: () => this.root.contains(event.target) && this.close(),
+        Escape: () => this.root.contains(event.target) && !("stage" in find("#screen").dataset) && this.close(),
       }[event.key];
       if (!action) return;
       if (event.key !== "Escape") event.preventDefault();
