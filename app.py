@@ -2,12 +2,10 @@
 
 import argparse
 import html
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
@@ -32,16 +30,15 @@ from engine.record import Record, side_by_side
 from engine.systems import SYSTEMS, System, find
 from engine.timing import costs_of
 from engine.views import standalone
+from engine.views.standalone import PAGE, PLOTLY, PLOTS
+from engine.views.standalone import read as read_page
 from engine.views.stream import numbered
 from engine.views.wire import events, replay
 
-PAGE = Path(__file__).parent / "assets" / "page"
 PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 RACES = {
     path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))
 }
-PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
-PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
 PARTS = ("text.js", "popover.js", "csv.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
 LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "production.js", "lab.js")
 PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
@@ -74,11 +71,8 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
 FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
+ON_PAGE = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ONE_AT_A_TIME}
 QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-
-
-def read(*names: str) -> str:
-    return "\n".join((PAGE / name).read_text("utf-8") for name in names)
 
 
 def card(system: System) -> dict[str, object]:
@@ -93,12 +87,17 @@ def parts() -> dict[str, dict[str, str]]:
     return {kind: {name: ABOUT[kind].get(name, "") for name in names} for kind, names in registries.items()}
 
 
-def look(name: str) -> dict[str, object]:
-    """The system of that name, or why there is none."""
+def answer(make: Callable[[], dict[str, object]]) -> dict[str, object]:
+    """What was asked for, or the sentence that refuses it."""
     try:
-        return card(find(str(name)))
+        return make()
     except ValueError as error:
         return {"refused": str(error)}
+
+
+def look(name: str) -> dict[str, object]:
+    """The system of that name, or why there is none."""
+    return answer(lambda: card(find(str(name))))
 
 
 def shape(name: str) -> list[int] | None:
@@ -109,27 +108,19 @@ def shape(name: str) -> list[int] | None:
 
 def read_prompts(file: list) -> dict[str, object]:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
-    try:
-        return {"prompts": prompts_of(*file)}
-    except ValueError as error:
-        return {"refused": str(error)}
+    return answer(lambda: {"prompts": prompts_of(*file)})
 
 
 def production(setting: list) -> dict[str, object]:
     """A setting for the engines that serve models, or why there is none; given as system, depth, width, nodes and temperature."""
-    try:
-        return {"engines": configurations(*setting)}
-    except ValueError as error:
-        return {"refused": str(error)}
+    return answer(lambda: {"engines": configurations(*setting)})
 
 
 def recorded(name: str) -> dict[str, object]:
     """A recorded race as an event of the page."""
-    return (
-        {"event": replay(RACES[name])}
-        if str(name) in RACES
-        else {"refused": f"There is no recorded race {str(name)[:60]!r}."}
-    )
+    if str(name) not in RACES:
+        return {"refused": f"There is no recorded race {str(name)[:60]!r}."}
+    return {"event": replay(RACES[str(name)])}
 
 
 def opened(text: str) -> dict[str, object]:
@@ -200,7 +191,7 @@ def theme() -> gr.themes.Base:
 
 def refusal(sentence: str) -> gr.Error:
     """A sentence for the visitor. Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
-    return gr.Error(html.escape(sentence, quote=False), title="No race", print_exception=False)
+    return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
 def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
@@ -232,7 +223,7 @@ def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML
     """A part of the page: `assets/page/<name>.html`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
-        html_template=read(f"{name}.html"),
+        html_template=read_page(f"{name}.html"),
         js_on_load=f"TreeRace.{mount}(element, JSON.parse(props.value), server);",
         apply_default_css=False,
         elem_id=name,
@@ -331,10 +322,7 @@ def prix_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
         [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.max_new_tokens, form.seed],
         wire("prix"),
         js="(_, ...inputs) => [TreeRace.prix.pending(), ...inputs]",
-        show_progress="hidden",
-        trigger_mode="once",
-        api_visibility="private",
-        **ONE_AT_A_TIME,
+        **ON_PAGE,
     )
     running.failure(None, js="() => TreeRace.prix.failed()", **QUIET)
     halt.click(None, js="() => TreeRace.prix.stop()", cancels=[running], **QUIET)
@@ -386,10 +374,7 @@ def lab_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> 
         [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.seed],
         wire("treelab"),
         js="(_, ...form) => [TreeRace.sweep.pending(...form), ...form]",
-        show_progress="hidden",
-        trigger_mode="once",
-        api_visibility="private",
-        **ONE_AT_A_TIME,
+        **ON_PAGE,
     )
     sweeping.failure(None, js="() => TreeRace.sweep.failed()", **QUIET)
     halt.click(None, js="() => TreeRace.sweep.stop()", cancels=[sweeping], **QUIET)
@@ -424,10 +409,7 @@ def own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         [gr.Textbox(visible="hidden"), form.temperature, form.max_new_tokens, form.seed],
         wire("treeprompts"),
         js="(_, ...form) => [TreeRace.prompts.pending(), ...form]",
-        show_progress="hidden",
-        trigger_mode="once",
-        api_visibility="private",
-        **ONE_AT_A_TIME,
+        **ON_PAGE,
     )
     running.failure(None, js="() => TreeRace.prompts.failed()", **QUIET)
     halt.click(None, js="() => TreeRace.prompts.stop()", cancels=[running], **QUIET)
@@ -512,10 +494,7 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
         ],
         wire("treerace"),
         js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
-        show_progress="hidden",
-        trigger_mode="once",
-        api_visibility="private",
-        **ONE_AT_A_TIME,
+        **ON_PAGE,
     )
     running.failure(None, js="() => TreeRace.view.failed()", **QUIET)
     halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
@@ -577,9 +556,7 @@ def walk(pair: LoadedPair, form: Form, menus: list[gr.Dropdown], broken: gr.Text
         distances,
         [form.prompt, broken, *dialled],
         wire("treebreak"),
-        show_progress="hidden",
-        api_visibility="private",
-        **ONE_AT_A_TIME,
+        **ON_PAGE,
     )
     measuring.failure(None, js="() => TreeRace.walk.breaks.failed()", **QUIET)
     halt.click(None, cancels=[measuring], **QUIET)
@@ -606,8 +583,8 @@ def serve(port: int) -> None:
         server_name="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1",
         server_port=port,
         theme=theme(),
-        css=read(*STYLES) + menu_headings(),
-        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read(*SCRIPTS)}</script>',
+        css=read_page(*STYLES) + menu_headings(),
+        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read_page(*SCRIPTS)}</script>',
         footer_links=[],
         run_history=False,
         ssr_mode=False,

@@ -57,10 +57,9 @@ class Plan:
             )
         for name in SWEPT:
             object.__setattr__(self, name, self.values(name))
-        if len(self.cells) > CELLS:
-            raise ValueError(
-                f"The grid has {len(self.cells)} cells, at most {CELLS} are measured. Leave out some values."
-            )
+        x, y = GRIDS[self.grid]
+        if (count := len(getattr(self, x)) * len(getattr(self, y))) > CELLS:
+            raise ValueError(f"The grid has {count:,} cells, at most {CELLS} are measured. Leave out some values.")
         if checked("max_new_tokens", self.max_new_tokens) > TOKENS:
             raise ValueError(f"A sweep writes at most {TOKENS} new tokens a cell, got {self.max_new_tokens:,}.")
         prompts = tuple(self.prompts) if isinstance(self.prompts, list | tuple) else (self.prompts,)

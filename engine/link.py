@@ -1,5 +1,5 @@
 """A link to a race: `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`. Knows what a race
-may be set to; knows no page."""
+may be set to and how much of that the page's form can say; knows no component of it."""
 
 from urllib.parse import parse_qsl
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from engine.models import LoadedPair
-from engine.race import LONGEST_PROMPT, Race, Settings
+from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
@@ -90,7 +90,7 @@ def results(
     "refused" says why. Raises `ValueError` when no prompt could be raced so.
     """
     prompts = checked_prompts(prompts)
-    chosen = Settings(PROBE, ("vanilla", system), **settings)
+    chosen = Settings(PROBE, (BASELINE, system), **settings)
     title = Race(pair, chosen).lanes[1].system.title  # a system or a shape that the pair cannot run is refused here
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []

@@ -5,6 +5,7 @@ clock is behind steps next. All lanes share the model object, dtype, prompt, see
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -82,9 +83,8 @@ def field(systems: object) -> tuple[str, ...]:
     """The systems of a grand prix, the baseline first. Raises `ValueError` when they are too few, too many or one is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
         raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {systems!r}.')
-    twice = sorted({each for each in systems if systems.count(each) > 1})
-    if twice:
-        raise ValueError(f"{', '.join(twice)} is in the field twice. Name every system once.")
+    if twice := [name for name, count in Counter(systems).items() if count > 1]:
+        raise ValueError(f"{twice[0]} is in the field twice. Name every system once.")
     names, (least, most) = (BASELINE, *(each for each in systems if each != BASELINE)), FIELD
     if not least <= len(names) <= most:
         raise ValueError(

@@ -11,12 +11,7 @@ from engine.costs import Costs
 from engine.plain import build, parse, shown
 from engine.trace import ACCEPTED, ENDS, PHASES, ROOT, VERDICTS, Step, Trace, first_divergence
 
-GUARANTEES = (
-    "tokens",
-    "law",
-    "lossy",
-)  # what a rule promises, the best first; "tokens": the very tokens of plain decoding
-
+GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 MOST_BYTES = 20_000_000
 LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # of a race, of a lane, of a tree: the least and the most
 LONGEST_SECONDS = 86_400

@@ -11,20 +11,20 @@ from datetime import date
 from pathlib import Path
 
 from engine.models import LoadedPair, load
-from engine.race import Race, Settings
+from engine.race import BASELINE, Race, Settings
 from engine.record import Record
 from engine.views.wire import to_json
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 RACES = ASSETS / "races"
 RECORDED = {  # by file: a prompt of the page's gallery and settings. The page opens with the first one, whose settings its form has
-    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": ("vanilla", "tree")}),
-    "2-code-eagle": ("code", "Join paths", {"systems": ("vanilla", "eagle"), "max_new_tokens": 160}),
-    "3-word-problem-auto": ("word problems", "The bakery", {"systems": ("vanilla", "auto"), "max_new_tokens": 160}),
+    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
+    "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
     "4-story-sampled-eagle": (
         "stories",
         "Two friends and a box",
-        {"systems": ("vanilla", "eagle"), "temperature": 0.8, "seed": 7},
+        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7},
     ),
 }
 
@@ -88,7 +88,7 @@ def main() -> None:
         else:
             settings = Settings(
                 given.prompt,
-                ("vanilla", given.system),
+                (BASELINE, given.system),
                 temperature=given.temperature,
                 max_new_tokens=given.tokens,
                 seed=given.seed,

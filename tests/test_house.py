@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
     ("module", "forbidden"),
     [
         ("engine.trace", "torch"),
+        ("engine.record", "torch"),
         ("engine.views", "torch"),
         ("engine.views", "gradio"),
         ("engine.race", "gradio"),

@@ -72,7 +72,6 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
         assert 0 <= ring[0] < ring[2] <= 1280 and 0 <= ring[1] < ring[3] <= 720 and whole == size
         dock = card(page).bounding_box()
         assert dock["x"] + dock["width"] <= ring[0], f"page {number}: the card hides what is lit"
-        expect(page.locator("[data-ring]")).to_have_count(1)
         card(page).locator("[data-next]").click()
     assert len(set(titles)) == PAGES
     expect(card(page)).to_be_hidden()

@@ -52,5 +52,9 @@ window.TreeRace = window.TreeRace || {};
     }
   };
 
+  // Whether a lossy system must be marked as such, for its title does not say so; and the title with the mark.
+  T.needsMark = ({ title, guarantee }) => guarantee === "lossy" && !title.includes("lossy");
+  T.markedTitle = (system) => (T.needsMark(system) ? `${system.title} · lossy` : system.title);
+
   T.plainName = (name) => name.replace(/_/g, " ");
 })(window.TreeRace);

@@ -15,17 +15,17 @@ window.TreeRace = window.TreeRace || {};
         open(false);
         const { format } = button.dataset;
         if (format === "csv") T.saveCsv(`${name}.csv`, rows());
-        else savePicture(figure.querySelector("[data-canvas]"), `${name}.${format}`, format);
+        else T.savePicture(figure.querySelector("[data-canvas]"), `${name}.${format}`, format);
       });
     });
     figure.querySelector("figcaption").append(menu);
   };
 
-  // The picture has the page's background, which a file alone would lack.
-  async function savePicture(div, name, format) {
+  // Saves what Plotly has drawn in `div`. The picture has the page's background, which a file alone would lack.
+  T.savePicture = async function (div, name, format) {
     const { width, height } = div.layout;
     const layout = { ...div.layout, paper_bgcolor: T.palette(div).surface };
     const scale = format === "png" ? SCALE : 1;
     T.saveAs(name, await Plotly.toImage({ data: div.data, layout }, { format, width, height, scale }));
-  }
+  };
 })(window.TreeRace);

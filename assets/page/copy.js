@@ -37,10 +37,7 @@ window.TreeRace = window.TreeRace || {};
   };
 
   T.fillSystems = function (menu, systems, chosen) {
-    for (const [name, { title, guarantee }] of Object.entries(systems)) {
-      const lossy = guarantee === "lossy" && !title.includes("lossy");
-      menu.append(new Option(lossy ? `${title} · lossy` : title, name));
-    }
+    for (const [name, system] of Object.entries(systems)) menu.append(new Option(T.markedTitle(system), name));
     menu.value = chosen;
   };
 })(window.TreeRace);

@@ -1,4 +1,4 @@
-// Tables as files: rows become CSV, and a file becomes a download. Knows nothing of what is in them.
+// Files to take away: contents become downloads, rows become CSV. Knows nothing of what is in them.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
@@ -17,9 +17,11 @@ window.TreeRace = window.TreeRace || {};
     link.click();
   };
 
-  T.saveCsv = function (name, rows) {
-    const url = URL.createObjectURL(new Blob([T.csv(rows)], { type: "text/csv" }));
+  T.saveFile = function (name, type, content) {
+    const url = URL.createObjectURL(new Blob([content], { type }));
     T.saveAs(name, url);
     setTimeout(() => URL.revokeObjectURL(url), 10_000); // the download has begun by then
   };
+
+  T.saveCsv = (name, rows) => T.saveFile(name, "text/csv", T.csv(rows));
 })(window.TreeRace);

@@ -3,6 +3,7 @@ window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const DARK = "treerace-dark";
+  const { make } = T;
 
   // Writes into a Gradio text box as if it had been typed.
   T.fill = function (selector, text) {
@@ -15,24 +16,17 @@ window.TreeRace = window.TreeRace || {};
   // The button that starts what the shown screen is about.
   T.go = () => [...document.querySelectorAll(".go")].find((go) => go.offsetParent);
 
-  function element(tag, className, text) {
-    const made = document.createElement(tag);
-    if (className) made.className = className;
-    if (text) made.textContent = text;
-    return made;
-  }
-
   // A menu of titles and prompts; `choose` is told which one was taken.
   T.galleryMenu = function (name, entries, choose) {
-    const menu = element("div", "menu");
-    const button = element("button", "chip", name);
+    const menu = make("div", "menu");
+    const button = make("button", "chip", name);
     button.type = "button";
-    const panel = element("div", "panel prompts");
+    const panel = make("div", "panel prompts");
     const open = T.popover(menu, button, panel);
     for (const entry of entries) {
-      const choice = element("button", "prompt");
+      const choice = make("button", "prompt");
       choice.type = "button";
-      choice.append(element("b", "", entry.title), element("span", "", entry.prompt));
+      choice.append(make("b", "", entry.title), make("span", "", entry.prompt));
       choice.addEventListener("click", () => {
         open(false);
         choose(entry);
@@ -84,13 +78,12 @@ window.TreeRace = window.TreeRace || {};
     document.querySelectorAll("[data-screens] button").forEach((button) => {
       button.toggleAttribute("aria-current", button.dataset.name === name);
     });
-    window.dispatchEvent(new CustomEvent("screen", { detail: name }));
     window.dispatchEvent(new Event("resize")); // pictures that were hidden take their size now
   };
 
   function screenMenu(nav, screens) {
     for (const [name, title] of Object.entries(screens)) {
-      const button = element("button", "", title);
+      const button = make("button", "", title);
       button.type = "button";
       button.dataset.name = name;
       button.addEventListener("click", () => T.showScreen(name));

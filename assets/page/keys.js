@@ -2,7 +2,8 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  const TYPING = "input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [role=listbox], [role=option], [contenteditable]";
+  T.TYPING = "input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [role=listbox], [role=option], [contenteditable]";
+  const { make } = T;
   const MOVING = "[type=radio], [type=range]:not([data-scrub])";
   const PRESSED = "button, summary, [role=button], [type=checkbox]";
   const UNHELD = ".segments label, .scrub button, .go, .halt"; // after a click the keys are the page's again
@@ -10,7 +11,7 @@ window.TreeRace = window.TreeRace || {};
   let dialog;
 
   function uses(target, key) {
-    if (!target.closest || target.closest(TYPING)) return true;
+    if (!target.closest || target.closest(T.TYPING)) return true;
     if (target.matches(MOVING)) return key.startsWith("Arrow") || key === "Home" || key === "End";
     return key === " " && target.closest(PRESSED) !== null;
   }
@@ -26,32 +27,24 @@ window.TreeRace = window.TreeRace || {};
     if (!event.repeat || key.startsWith("Arrow")) entry.actions[key]();
   }
 
-  function element(tag, text, ...children) {
-    const made = document.createElement(tag);
-    made.append(text, ...children);
-    return made;
-  }
-
   function rows(title, those) {
-    const list = element("dl", "");
+    const list = make("dl");
     for (const { keys, words } of those) {
-      const term = element("dt", "");
-      term.append(...keys.flatMap((key) => [element("kbd", key), " "]));
-      list.append(term, element("dd", words));
+      const term = make("dt", "", ...keys.flatMap((key) => [make("kbd", "", key), " "]));
+      list.append(term, make("dd", "", words));
     }
-    return [element("h3", title), list];
+    return [make("h3", "", title), list];
   }
 
   function showList() {
-    dialog = element("dialog", "");
-    dialog.className = "keys";
+    dialog = make("dialog", "keys");
     dialog.setAttribute("aria-label", "Keys");
-    const close = element("button", "×");
+    const close = make("button", "", "×");
     close.type = "button";
     close.setAttribute("aria-label", "Close");
     close.addEventListener("click", () => dialog.close());
     const [race, everywhere] = [true, false].map((of) => entries.filter((each) => Boolean(each.screen) === of));
-    dialog.append(element("h2", "Keys"), close, ...rows("The race", race), ...rows("Everywhere", everywhere));
+    dialog.append(make("h2", "", "Keys"), close, ...rows("The race", race), ...rows("Everywhere", everywhere));
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // beside the list
     dialog.addEventListener("keydown", (event) => event.key === "?" && dialog.close());
     dialog.addEventListener("close", () => dialog.remove());

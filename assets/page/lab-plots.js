@@ -204,7 +204,7 @@ window.TreeRace = window.TreeRace || {};
 
   const word = (text, nodes, tokens, anchor, color, letters, more) => ({
     text, x: Math.log10(nodes), y: tokens, xanchor: anchor, yanchor: "middle", showarrow: false, font: { color, size: letters }, ...more,
-  }); // prettier-ignore
+  });
 
   T.drawSweepCost = function (div, sweep) {
     const [width, height] = [div.clientWidth, div.clientHeight];

@@ -10,7 +10,7 @@ window.TreeRace = window.TreeRace || {};
       this.words = {};
       const mounts = { sweep: T.mountSweep, prompts: T.mountPrompts, production: T.mountProduction };
       for (const view of VIEWS) {
-        mounts[view]?.(this.section(view), value, server, (words) => this.say(view, words));
+        mounts[view](this.section(view), value, server, (words) => this.say(view, words));
       }
       root.querySelectorAll("[name=lab]").forEach((choice) => {
         choice.addEventListener("change", () => this.show(choice.value));

@@ -29,8 +29,7 @@ window.TreeRace = window.TreeRace || {};
     }
 
     describe(system) {
-      const marked = system.guarantee === "lossy" && !system.title.includes("lossy");
-      this.at("name").textContent = marked ? `${system.title} · lossy` : system.title;
+      this.at("name").textContent = T.markedTitle(system);
       this.text.setAttribute("aria-label", `${system.title}: text`);
       this.text.dataset.idea = system.idea;
     }

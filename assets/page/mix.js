@@ -3,7 +3,6 @@ window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
-  const SILENT = { refused: "The server did not answer. Choose again." };
 
   T.Mix = class {
     // `look(name)` asks the server about a mix; `field` is the hidden field that takes its name along to the race.
@@ -50,7 +49,7 @@ window.TreeRace = window.TreeRace || {};
       const name = this.name;
       T.fill(this.field, name);
       for (const [kind, menu] of this.menus) this.card.part(kind, menu.value, true);
-      const answer = await this.look(name).catch(() => SILENT);
+      const answer = await T.answered(this.look(name));
       if (!this.active || name !== this.name) return; // chosen anew meanwhile
       const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...this.parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);

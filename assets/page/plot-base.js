@@ -1,4 +1,4 @@
-// What the plots share: colours out of the style sheet, Plotly's settings, a calm layout. Knows nothing of a step.
+// What the plots share: colours out of the style sheet, Plotly's settings, a calm layout, when to draw anew. Knows nothing of a step.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
@@ -22,6 +22,12 @@ window.TreeRace = window.TreeRace || {};
       mono: read("--face-tokens"),
       zoom: Number(read("--zoom")),
     };
+  };
+
+  // Draws again when the page turns dark or light and when the element changes its size.
+  T.keepDrawn = function (element, draw) {
+    new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    new ResizeObserver(draw).observe(element);
   };
 
   // How a node is marked, by its verdict, wherever it is drawn.

@@ -2,6 +2,8 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
+  const { make } = T;
+
   T.Field = class {
     // `about`: systems by name {label, idea, guarantee}, promises in words, presets by title, the baseline, and the least
     // and the most that may race.
@@ -16,17 +18,16 @@ window.TreeRace = window.TreeRace || {};
     }
 
     preset(title, names) {
-      const label = element("label");
-      const input = element("input");
+      const label = make("label");
+      const input = make("input");
       Object.assign(input, { type: "radio", name: "prix-field", value: title });
       input.addEventListener("change", () => this.choose(names));
-      label.append(input, element("span", title));
+      label.append(input, make("span", "", title));
       return label;
     }
 
     group(promise) {
-      const group = element("fieldset");
-      group.append(element("legend", this.promises[promise]));
+      const group = make("fieldset", "", make("legend", "", this.promises[promise]));
       for (const [name, system] of Object.entries(this.systems)) {
         if (system.guarantee === promise) group.append(this.entry(name, system));
       }
@@ -34,14 +35,14 @@ window.TreeRace = window.TreeRace || {};
     }
 
     entry(name, { label, idea }) {
-      const entry = element("label");
-      const box = element("input");
+      const entry = make("label");
+      const box = make("input");
       Object.assign(box, { type: "checkbox", value: name });
       box.addEventListener("change", () => {
         this.choose(box.checked ? [...this.names, name] : this.names.filter((each) => each !== name));
       });
       entry.title = idea;
-      entry.append(box, element("span", label));
+      entry.append(box, make("span", "", label));
       return entry;
     }
 
@@ -67,10 +68,4 @@ window.TreeRace = window.TreeRace || {};
       this.at("choose").disabled = racing;
     }
   };
-
-  function element(tag, text = "") {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    return made;
-  }
 })(window.TreeRace);

@@ -38,10 +38,8 @@ window.TreeRace = window.TreeRace || {};
       T.copyButton(this.at("copy"), () => this.text());
       const columns = [...COLUMNS, ...MORE];
       this.at("csv").addEventListener("click", () => T.saveCsv("treerace-grand-prix.csv", this.rows(columns)));
-      const redraw = () => this.lanes.length && this.draw();
-      new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
-      new ResizeObserver(redraw).observe(this.at("split"));
       this.clear();
+      T.keepDrawn(this.at("split"), () => this.lanes.length && this.draw());
     }
 
     clear() {

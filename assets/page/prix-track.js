@@ -3,14 +3,14 @@ window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   T.Runner = class extends T.Steps {
-    // `system`: {title, guarantee}; `mark`: what is said beside its name, "" for nothing.
-    constructor(template, system, mark) {
+    // `system`: {title, idea, guarantee}.
+    constructor(template, system) {
       super();
       this.root = template.content.firstElementChild.cloneNode(true);
       this.at = (name) => this.root.querySelector(`[data-of=${name}]`);
       this.root.dataset.guarantee = system.guarantee;
       this.at("name").textContent = system.title;
-      this.at("mark").textContent = mark;
+      this.at("mark").textContent = T.needsMark(system) ? "lossy" : "";
       this.root.title = system.idea;
       this.show(0, 1, 0);
     }

@@ -41,8 +41,7 @@ window.TreeRace = window.TreeRace || {};
     line(systems) {
       this.clear();
       this.stopped = null;
-      const mark = ({ title, guarantee }) => (guarantee === "lossy" && !title.includes("lossy") ? "lossy" : "");
-      this.runners = systems.map((system) => new T.Runner(this.at("template"), system, mark(system)));
+      this.runners = systems.map((system) => new T.Runner(this.at("template"), system));
       this.at("tracks").replaceChildren(...this.runners.map((runner) => runner.root));
       this.runners.forEach((runner) => runner.place(0));
       this.state("idle");

@@ -39,7 +39,7 @@ window.TreeRace = window.TreeRace || {};
       this.asked = question;
       const [d, w, n] = shape;
       this.at("shape").textContent = `depth ${d} · width ${w} · ${n} nodes · temperature ${temperature}`;
-      const answer = await this.ask(name, ...shape, temperature);
+      const answer = await T.answered(this.ask(name, ...shape, temperature));
       if (question !== this.asked) return; // a later question is under way
       if (answer.refused) {
         this.at("engines").replaceChildren();

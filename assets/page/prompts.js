@@ -8,7 +8,7 @@ window.TreeRace = window.TreeRace || {};
   const FIGURES = [
     "index", "prompt", "tokens", "speedup", "tau", "draft_share", "verify_share", "seconds", "base_tokens", "base_seconds", "identical",
     "refused",
-  ]; // prettier-ignore
+  ];
   const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };
 
   const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * share)} %` : "–");
@@ -34,7 +34,7 @@ window.TreeRace = window.TreeRace || {};
   T.PromptsView = class {
     // `read(name, text)` asks the server for a file's prompts; `say(words)` shows how it stands.
     constructor(root, { systems, prompts, allowed }, read, say) {
-      Object.assign(this, { root, read, say, prompts: [], rows: [], run: null, stopped: null });
+      Object.assign(this, { root, read, say, prompts: [], rows: [], run: null });
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
@@ -55,19 +55,15 @@ window.TreeRace = window.TreeRace || {};
       try {
         text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
       } catch {
-        return this.refuse(`${file.name} is not UTF-8 text.`);
+        return this.say(`${file.name} is not UTF-8 text.`);
       }
-      const found = await this.read(file.name, text);
-      if (found.refused) return this.refuse(found.refused);
+      const found = await T.answered(this.read(file.name, text));
+      if (found.refused) return this.say(found.refused);
       this.show(found.prompts, file.name);
     }
 
-    refuse(words) {
-      this.say(words);
-    }
-
     show(prompts, name) {
-      this.stop();
+      if (this.root.dataset.state === "running") document.querySelector("#lab-halt").click(); // it would go on unseen
       this.prompts = prompts;
       this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
       this.at("hint").hidden = true;
@@ -96,7 +92,6 @@ window.TreeRace = window.TreeRace || {};
     // What Start sends.
     pending() {
       this.reset();
-      this.stopped = null;
       this.root.dataset.state = "running";
       this.say("Waiting for the models …");
       return JSON.stringify({ prompts: this.prompts, system: this.at("system").value });
@@ -111,7 +106,6 @@ window.TreeRace = window.TreeRace || {};
 
     stop() {
       if (this.root.dataset.state !== "running") return;
-      this.stopped = this.run;
       this.root.dataset.state = "done";
       this.say(this.verdict("Stopped. "));
       this.settle();

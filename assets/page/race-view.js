@@ -34,6 +34,7 @@ window.TreeRace = window.TreeRace || {};
       this.stopped = null; // the run that takes no more steps
       this.result = null;
       this.told = false; // how it ended
+      this.recorded = null; // the day of a race that is over, "" when nobody noted it; null for a live one
       this.systems = [];
       this.costs = [];
       this.picked = null; // the lane whose trees the visitor wants to see
@@ -110,6 +111,8 @@ window.TreeRace = window.TreeRace || {};
       this.clear();
       this.run = message.run;
       this.systems = message.systems;
+      this.recorded = message.end ? message.recorded : null;
+      this.at("recorded").textContent = T.recordedWords(this.recorded, this.systems[0].trace.hardware);
       this.costs = this.systems.map((system) => new T.Costs(system.costs));
       this.total = this.systems[0].trace.max_new_tokens;
       this.lanes.forEach((lane, index) => {
@@ -320,9 +323,7 @@ window.TreeRace = window.TreeRace || {};
         choice.addEventListener("change", () => this.pick(Number(choice.value)));
       });
       this.keys();
-      const redraw = () => this.run && this.draw(true);
-      new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
-      new ResizeObserver(redraw).observe(this.at("tree"));
+      T.keepDrawn(this.at("tree"), () => this.run && this.draw(true));
     }
 
     keys() {

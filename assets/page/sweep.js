@@ -13,7 +13,7 @@ window.TreeRace = window.TreeRace || {};
   const FIGURES = [
     "speedup", "tau", "mean_nodes", "draft_share", "verify_share", "ms_per_token", "plain_ms_per_token", "tokens", "forwards", "identical",
     "refused",
-  ]; // prettier-ignore
+  ];
 
   // What has arrived of one sweep.
   class Measured {
@@ -69,10 +69,8 @@ window.TreeRace = window.TreeRace || {};
     // ---- what is asked for ------------------------------------------------------------------------------------------
 
     fillForm(systems) {
-      for (const [name, { title, drafter, guarantee }] of Object.entries(systems)) {
-        const lossy = guarantee === "lossy" && !title.includes("lossy");
-        if (drafter !== "none") this.at("system").append(new Option(lossy ? `${title} · lossy` : title, name));
-      }
+      const drafting = Object.entries(systems).filter(([, { drafter }]) => drafter !== "none");
+      T.fillSystems(this.at("system"), Object.fromEntries(drafting), "tree");
       for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
       this.choose("shape");
     }
@@ -108,19 +106,23 @@ window.TreeRace = window.TreeRace || {};
     // ---- what arrives -----------------------------------------------------------------------------------------------
 
     pending(...form) {
+      this.root.dataset.state = "waiting";
       this.say("Waiting for the models …");
       return this.order(...form);
     }
 
     failed() {
+      const refused = this.root.dataset.state === "waiting"; // what is shown is of the sweep before
       this.rest();
-      this.say(this.measured ? this.so("Ended early") : "Nothing was measured.");
+      this.say(this.measured && !refused ? this.so("Ended early") : "Nothing was measured.");
     }
 
     stop() {
-      if (this.root.dataset.state !== "running") return;
-      this.stopped = this.measured.run;
+      const { state } = this.root.dataset;
+      if (state === "done") return;
       this.rest();
+      if (state === "waiting") return this.say(this.measured?.sentence || INVITATION);
+      this.stopped = this.measured.run;
       this.say(this.so("Stopped"));
     }
 
@@ -299,9 +301,7 @@ window.TreeRace = window.TreeRace || {};
       });
       this.at("race-this").addEventListener("click", () => this.chosen && this.race(this.chosen));
       this.charts.speedup.querySelector("[data-canvas]").addEventListener("keydown", (event) => this.key(event));
-      const redraw = () => this.draw();
-      new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
-      new ResizeObserver(redraw).observe(this.at("progress").parentElement);
+      T.keepDrawn(this.root, () => this.draw());
     }
 
     key(event) {

@@ -3,17 +3,10 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  const SILENT = { refused: "The server did not answer. Try again." };
   const LARGEST = 20_000_000; // bytes of a race file
   const NOTICE_MS = 15_000;
   const PICTURE = { tree: [1000, 620], mask: [760, 620] };
   const LINKED = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed"];
-
-  function save(name, type, content) {
-    const url = URL.createObjectURL(new Blob([content], { type }));
-    T.saveAs(name, url);
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
-  }
 
   T.Take = class {
     constructor(root, server) {
@@ -25,10 +18,7 @@ window.TreeRace = window.TreeRace || {};
       const [button, panel] = [this.menu.querySelector(".tool"), this.menu.querySelector(".panel")];
       this.show = T.popover(this.menu, button, panel);
       button.addEventListener("click", () => this.refresh());
-      window.addEventListener("treerace", ({ detail }) => {
-        if (detail.start) this.recorded = detail.recorded;
-        if (!panel.hidden) this.refresh();
-      });
+      window.addEventListener("treerace", () => panel.hidden || this.refresh());
       this.listen();
     }
 
@@ -43,8 +33,8 @@ window.TreeRace = window.TreeRace || {};
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
-      const { run, systems, lanes } = T.view;
-      return run && !this.live && lanes.every((lane) => lane.steps.length) ? { systems, lanes, recorded: this.recorded } : null;
+      const { run, systems, lanes, recorded } = T.view;
+      return run && !this.live && lanes.every((lane) => lane.steps.length) ? { systems, lanes, recorded } : null;
     }
 
     // Steps are still on their way.
@@ -69,13 +59,13 @@ window.TreeRace = window.TreeRace || {};
 
     async page() {
       const { race } = this;
-      const answer = await this.server.replay_page(T.raceFile(race)).catch(() => SILENT);
+      const answer = await T.answered(this.server.replay_page(T.raceFile(race)));
       if (answer.refused) return this.say(answer.refused);
-      save(`${T.raceName(race)}.html`, "text/html", answer.html);
+      T.saveFile(`${T.raceName(race)}.html`, "text/html", answer.html);
     }
 
     file() {
-      save(`${T.raceName(this.race)}.json`, "application/json", T.raceFile(this.race));
+      T.saveFile(`${T.raceName(this.race)}.json`, "application/json", T.raceFile(this.race));
     }
 
     // Drawn anew at a size of its own, on the lane's surface: what is on the page may be small, or hidden.
@@ -89,11 +79,9 @@ window.TreeRace = window.TreeRace || {};
       const step = view.steps[Math.max(0, view.step)];
       if (kind === "tree") T.drawTree(canvas, step);
       else view.panel.drawMask(step, canvas);
-      const layout = { ...canvas.layout, paper_bgcolor: T.palette(canvas).surface };
-      const url = await Plotly.toImage({ data: canvas.data, layout }, { format, width, height, scale: format === "png" ? 2 : 1 });
+      await T.savePicture(canvas, `${T.raceName(this.race)}-${kind}-step-${step.index + 1}.${format}`, format);
       Plotly.purge(canvas);
       canvas.remove();
-      T.saveAs(`${T.raceName(this.race)}-${kind}-step-${step.index + 1}.${format}`, url);
     }
 
     async copy() {
@@ -109,6 +97,7 @@ window.TreeRace = window.TreeRace || {};
     // Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
     open(event) {
       T.view.chosen = false; // its own pace
+      T.showScreen("race");
       T.showRecorded(event);
       this.say("");
       const [left, right] = event.systems;
@@ -123,7 +112,7 @@ window.TreeRace = window.TreeRace || {};
     }
 
     async ask(answer) {
-      const { refused, event } = await answer.catch(() => SILENT);
+      const { refused, event } = await T.answered(answer);
       if (refused) return this.say(refused);
       if (this.live) return this.say("A race is running. Stop it first, then open another.");
       this.open(JSON.parse(event));
@@ -132,7 +121,6 @@ window.TreeRace = window.TreeRace || {};
     async read(file) {
       this.show(false);
       if (file.size > LARGEST) return this.say(`${file.name} has ${T.number(file.size / 1e6, 1)} MB; at most 20 MB are read.`);
-      T.showScreen("race");
       await this.ask(this.server.opened(await file.text()));
     }
 
@@ -187,7 +175,9 @@ window.TreeRace = window.TreeRace || {};
     begin(races) {
       const query = new URLSearchParams(location.search);
       if (LINKED.some((name) => query.has(name))) this.set(location.href);
-      else if (races.length) this.server.recorded(races[0].name).then(({ event }) => T.view.run || T.showRecorded(JSON.parse(event)));
+      else if (races.length) {
+        T.answered(this.server.recorded(races[0].name)).then(({ event }) => event && !T.view.run && T.showRecorded(JSON.parse(event)));
+      }
     }
   };
 

@@ -1,7 +1,15 @@
-// How a token is written where it is not plain text: in a label, in a picture. Knows nothing of races.
+// How text gets on the page, as text and never as markup: in an element, in a label, in a picture. Knows nothing of races.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
+  // An element with these things in it; strings among `inside` become text, never markup.
+  T.make = function (tag, className = "", ...inside) {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    made.append(...inside);
+    return made;
+  };
+
   const VISIBLE = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
   // A token for a label: newlines and tabs as signs, leading spaces as a dot each.

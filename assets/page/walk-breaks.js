@@ -52,7 +52,7 @@ window.TreeRace = window.TreeRace || {};
       this.words = make("p", "walk-says", "Racing the right one on the left and the broken one on the right …");
       this.words.setAttribute("role", "status");
       this.result = make("div", "walk-result");
-      const terms = [["broken", wrong], ["so", effect]]; // prettier-ignore
+      const terms = [["broken", wrong], ["so", effect]];
       const list = make("dl", "", ...terms.flatMap(([term, words]) => [make("dt", "", term), make("dd", "", words)]));
       this.report = make("div", "walk-report", list, this.words, this.result);
       this.onChange(name);
@@ -163,6 +163,6 @@ window.TreeRace = window.TreeRace || {};
   function snapshot(view) {
     if (!view.result || view.systems.some((system) => system.name.includes("!"))) return null;
     const steps = view.lanes.flatMap((lane, index) => lane.steps.map((step) => [index, step]));
-    return { slowdown: 1, ...view.result, start: true, systems: view.systems, steps };
+    return { slowdown: 1, ...view.result, start: true, systems: view.systems, recorded: view.recorded, steps };
   }
 })(window.TreeRace);

@@ -2,13 +2,6 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  // An element with text in it; strings among `inside` become text, never markup.
-  T.make = function (tag, className = "", ...inside) {
-    const made = document.createElement(tag);
-    if (className) made.className = className;
-    made.append(...inside);
-    return made;
-  };
   const { make } = T;
 
   function word(text) {

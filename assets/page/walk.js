@@ -4,7 +4,6 @@ window.TreeRace = window.TreeRace || {};
 
 (function (T) {
   const PATIENCE_MS = 1500; // for a race that may be on its way, before one is begun
-  const TYPING = "textarea, select, input:not([type=range], [type=radio]), [role=listbox], [contenteditable]";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
   const narrow = window.matchMedia("(max-width: 900px)");
   const find = (selector) => document.querySelector(selector);
@@ -289,7 +288,7 @@ window.TreeRace = window.TreeRace || {};
     }
 
     key(event) {
-      if (!this.isOpen || find("#screen").dataset.screen !== "race" || event.target.closest?.(TYPING)) return;
+      if (!this.isOpen || find("#screen").dataset.screen !== "race" || event.target.closest?.(T.TYPING)) return;
       const action = {
         PageDown: () => this.index < T.WALK.length - 1 && this.go(this.index + 1),
         PageUp: () => this.index > 0 && this.go(this.index - 1),

@@ -1,7 +1,11 @@
-// A wire: JSON strings from the server become events of the window. Knows their order; reads nothing else in them.
+// What comes from the server: JSON strings of a wire become events of the window, and no answer becomes one. Knows their order;
+// reads nothing else in them.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
+  // What was asked of the server; without an answer, a refusal as the server words its own.
+  T.answered = (asked) => asked.catch(() => ({ refused: "The server did not answer. Try again." }));
+
   T.mountWire = function (name, props, watch) {
     let run = null;
     let seq = 0;

@@ -1,1 +1,1 @@
-"""Views: a trace as something to look at. Standard library and `engine.trace` only; never torch, never gradio."""
+"""Views: a race as something to look at. They read `engine.record` and `engine.trace`; never torch, never gradio."""

@@ -14,10 +14,8 @@ from engine.views.wire import replay
 
 PAGE = Path(__file__).resolve().parents[2] / "assets" / "page"
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
-FACES = (
-    "IBM Plex Sans",
-    "IBM Plex Mono",
-)  # the page's, which its server brings along; without them the replay takes the system's
+# the page's, which its server brings along; without them the replay takes the system's
+FACES = ("IBM Plex Sans", "IBM Plex Mono")
 WEIGHTS = {"Regular": 400, "Bold": 700}
 PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
 PARTS = ("text.js", "popover.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js", "keys.js")

@@ -18,7 +18,7 @@ from engine.views.layout import layout
 from engine.views.sentence import estimate, sentence
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
-SLOWDOWNS = (1, 4, 10)  # that the page offers
+SLOWDOWNS = (1, 4, 10)  # of the speeds that the page offers, those it may begin with
 WATCHABLE_SECONDS = 7.5  # how long a race should last on screen
 FIRST_STEPS = 4  # measured steps of each lane before a slow motion is suggested ...
 FIRST_SECONDS = 0.5  # ... unless that takes longer than this
