@@ -247,7 +247,7 @@ def test_a_file_is_dropped_on_the_page(page):
         }""",
         made_race().to_json(),
     )
-    expect(page.locator("[data-recorded]")).to_have_text("recorded on a machine, 31 January 2026")
+    expect(page.locator("[data-recorded]")).to_have_text("recorded on a machine, 31 Jan 2026")
     whole(page)
     assert texts(page) == [" a little fox a little fox"] * 2
     assert not page.evaluate("document.querySelector('#screen').hasAttribute('data-drop')")

@@ -9,7 +9,7 @@ window.TreeRace = window.TreeRace || {};
     if (day === null) return "";
     if (!day) return `recorded on ${hardware}`;
     const [year, month, date] = day.split("-").map(Number);
-    return `recorded on ${hardware}, ${new Date(year, month - 1, date).toLocaleDateString("en-GB", { dateStyle: "long" })}`;
+    return `recorded on ${hardware}, ${new Date(year, month - 1, date).toLocaleDateString("en-GB", { dateStyle: "medium" })}`;
   };
 
   // Plays it, or shows how it ended where motion is not wanted.
