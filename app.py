@@ -298,6 +298,21 @@ def build(pair: LoadedPair) -> gr.Blocks:
     return page
 
 
+def runs(
+    begin: gr.Button,
+    halt: gr.Button,
+    stream: Callable,
+    inputs: list[gr.components.Component],
+    channel: str,
+    view: str,
+    pending: str,
+) -> None:
+    """`begin` streams into the wire of that name, one run at a time, and `halt` cancels it; the page's `TreeRace.<view>` is told."""
+    running = begin.click(stream, inputs, wire(channel), js=pending, **ON_PAGE)
+    running.failure(None, js=f"() => TreeRace.{view}.failed()", **QUIET)
+    halt.click(None, js=f"() => TreeRace.{view}.stop()", cancels=[running], **QUIET)
+
+
 def prix_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     """Up to eight systems on one prompt, and the API of the same."""
 
@@ -317,15 +332,8 @@ def prix_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     least, most = FIELD
     limits = {"baseline": BASELINE, "least": least, "most": most}
     part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
-    running = go.click(
-        prix_on_page,
-        [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.max_new_tokens, form.seed],
-        wire("prix"),
-        js="(_, ...inputs) => [TreeRace.prix.pending(), ...inputs]",
-        **ON_PAGE,
-    )
-    running.failure(None, js="() => TreeRace.prix.failed()", **QUIET)
-    halt.click(None, js="() => TreeRace.prix.stop()", cancels=[running], **QUIET)
+    asked = [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.max_new_tokens, form.seed]
+    runs(go, halt, prix_on_page, asked, "prix", "prix", "(_, ...inputs) => [TreeRace.prix.pending(), ...inputs]")
     gr.api(prix, api_name="prix", **ONE_AT_A_TIME)
 
 
@@ -369,15 +377,10 @@ def lab_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> 
             seed=seed,
         )
 
-    sweeping = gr.Button(visible="hidden", elem_id="sweep-start").click(
-        sweep_on_page,
-        [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.seed],
-        wire("treelab"),
-        js="(_, ...form) => [TreeRace.sweep.pending(...form), ...form]",
-        **ON_PAGE,
-    )
-    sweeping.failure(None, js="() => TreeRace.sweep.failed()", **QUIET)
-    halt.click(None, js="() => TreeRace.sweep.stop()", cancels=[sweeping], **QUIET)
+    begin = gr.Button(visible="hidden", elem_id="sweep-start")
+    asked = [gr.Textbox(visible="hidden"), form.prompt, form.temperature, form.seed]
+    pending = "(_, ...form) => [TreeRace.sweep.pending(...form), ...form]"
+    runs(begin, halt, sweep_on_page, asked, "treelab", "sweep", pending)
     gr.api(sweep, api_name="sweep", **ONE_AT_A_TIME)
     own_prompts(pair, form, halt)
 
@@ -404,15 +407,10 @@ def own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
         yield from told(lambda: numbered(results_of(pair, prompts_of(name, text), str(system), **dialled)))
 
-    running = gr.Button(visible="hidden", elem_id="prompts-start").click(
-        prompts_on_page,
-        [gr.Textbox(visible="hidden"), form.temperature, form.max_new_tokens, form.seed],
-        wire("treeprompts"),
-        js="(_, ...form) => [TreeRace.prompts.pending(), ...form]",
-        **ON_PAGE,
-    )
-    running.failure(None, js="() => TreeRace.prompts.failed()", **QUIET)
-    halt.click(None, js="() => TreeRace.prompts.stop()", cancels=[running], **QUIET)
+    begin = gr.Button(visible="hidden", elem_id="prompts-start")
+    asked = [gr.Textbox(visible="hidden"), form.temperature, form.max_new_tokens, form.seed]
+    pending = "(_, ...form) => [TreeRace.prompts.pending(), ...form]"
+    runs(begin, halt, prompts_on_page, asked, "treeprompts", "prompts", pending)
     gr.api(prompts, api_name="prompts", **ONE_AT_A_TIME)
 
 
@@ -478,26 +476,10 @@ def race_screen(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) ->
     left_mix, right_mix = (gr.Textbox(visible="hidden", elem_id=f"mix-{lane}") for lane in range(len(LANES)))
     broken = gr.Textbox(visible="hidden")  # a system of the walk's that races in place of the menus' two
     shaping = [form.depth, form.width, form.nodes]
-    running = go.click(
-        race_on_page,
-        [
-            form.prompt,
-            left,
-            right,
-            left_mix,
-            right_mix,
-            broken,
-            *shaping,
-            form.temperature,
-            form.max_new_tokens,
-            form.seed,
-        ],
-        wire("treerace"),
-        js="(...inputs) => { TreeRace.view.pending(); return inputs; }",
-        **ON_PAGE,
-    )
-    running.failure(None, js="() => TreeRace.view.failed()", **QUIET)
-    halt.click(None, js="() => TreeRace.view.stop()", cancels=[running], **QUIET)
+    asked = [form.prompt, left, right, left_mix, right_mix, broken]
+    asked += [*shaping, form.temperature, form.max_new_tokens, form.seed]
+    pending = "(...inputs) => { TreeRace.view.pending(); return inputs; }"
+    runs(go, halt, race_on_page, asked, "treerace", "view", pending)
     for lane in (left, right):
         lane.change(None, [left, right], js="(left, right) => TreeRace.view.describe([left, right])", **QUIET)
     of_visitor = (

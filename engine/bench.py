@@ -17,6 +17,7 @@ from tqdm import tqdm
 from engine import peers
 from engine.models import LoadedPair, load
 from engine.race import SHAPE, Race, Settings
+from engine.record import worst_of
 from engine.systems import SYSTEMS
 from engine.trace import Trace
 
@@ -63,7 +64,6 @@ def run(
     system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only."""
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
-    draft_forwards = dict.fromkeys(names, 0)
     identical: dict[str, list[bool | str]] = {name: [] for name in names}
     ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
     written: dict[str, list[peers.Written]] = {way: [] for way in ways}
@@ -83,7 +83,6 @@ def run(
         for lane, figures in zip(race.lanes, race.result()["lanes"], strict=True):
             traces[lane.system.name].append(lane.trace)
             identical[lane.system.name].append(figures["identical"])
-            draft_forwards[lane.system.name] += figures["draft_forwards"]
     base = [seconds_per_token(trace) for trace in traces["vanilla"]]
     rows = []
     for name in systems:
@@ -101,9 +100,9 @@ def run(
                     decode_seconds_per_token(b) / decode_seconds_per_token(trace) for b, trace in beside
                 ),
                 "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
-                "identical": next((worst for worst in (False, "lossy", "law") if worst in identical[name]), True),
+                "identical": worst_of(identical[name]),
                 "nodes": sum(len(step.tokens) for trace in mine for step in trace.steps) / forwards,
-                "draft_forwards": draft_forwards[name] / forwards,
+                "draft_forwards": sum(trace.draft_forwards for trace in mine) / forwards,
                 "draft_ms": 1000 * sum(trace.share("draft") * trace.seconds for trace in mine) / forwards,
                 "draft_share": sum(trace.share("draft") * trace.seconds for trace in mine) / clock,
                 "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,

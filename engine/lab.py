@@ -7,13 +7,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
 from engine.models import LoadedPair
 from engine.race import BASELINE, SHAPE, Race, Settings, checked
+from engine.record import worst_of
 from engine.systems import SYSTEMS, find
 from engine.timing import costs_of
 from engine.trace import ACCEPTED, REJECTED, Trace
@@ -24,7 +24,6 @@ CELLS, TOKENS, PROMPTS = 64, 200, 3  # at most
 TIE = 0.02  # speeds so close count as equal
 TICK_SECONDS = 0.2  # between two messages; a sweep can be stopped at each
 FEWEST_FORWARDS = 5  # of a size, for a median of their times
-WORST_FIRST = (False, "lossy", "law", True)  # what `identical` may be
 
 
 @dataclass(frozen=True)
@@ -180,25 +179,21 @@ class Sweep:
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
-        traces, same, said = [], set(), time.monotonic()
+        traces, same = [], []
         try:
             for prompt in self.plan.prompts:
                 race = self.race(self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"]), shaped)
                 traces.append([lane.trace for lane in race.lanes])
-                with closing(race.run()) as steps:
-                    for _ in steps:
-                        if time.monotonic() - said >= TICK_SECONDS:
-                            said = time.monotonic()
-                            yield sum(len(trace.tokens) for both in traces for trace in both) / whole
-                same.add(race.result()["identical"])
+                for _ in race.watched(TICK_SECONDS):
+                    yield sum(len(trace.tokens) for both in traces for trace in both) / whole
+                same.append(race.result()["identical"])
         except ValueError as error:  # a shape that this system cannot grow
             yield place | {"refused": str(error)}
             return
         for plain, drafted in traces:
             self.tally.add(plain)
             self.tally.add(drafted)
-        identical = next(each for each in WORST_FIRST if each in same)
-        yield {**place, **figures(*zip(*traces, strict=True)), "identical": identical}
+        yield {**place, **figures(*zip(*traces, strict=True)), "identical": worst_of(same)}
 
     def race(self, settings: Settings, shaped: str) -> Race:
         """A warm race. What a first call costs, each system pays once on a CPU; on a GPU every shape has kernels of its own."""

@@ -2,9 +2,7 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from statistics import median
 
@@ -102,21 +100,11 @@ def results(
         except ValueError as error:
             rows.append({**row, "refused": str(error)})
         else:
-            for tokens in progress(race, batch_seconds):
-                yield {"at": index, "tokens": tokens}
+            for _ in race.watched(batch_seconds):
+                yield {"at": index, "tokens": len(race.lanes[1].trace.tokens)}
             rows.append({**row, **figures(race)})
         yield {"row": rows[-1], "summary": summary(rows)}
     yield {"end": True}
-
-
-def progress(race: Race, batch_seconds: float) -> Iterator[int]:
-    """Runs the race and tells now and then how many tokens the system has written."""
-    told = time.monotonic()
-    with closing(race.run()) as steps:
-        for _ in steps:
-            if time.monotonic() - told >= batch_seconds:
-                told = time.monotonic()
-                yield len(race.lanes[1].trace.tokens)
 
 
 def figures(race: Race) -> dict:

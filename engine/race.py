@@ -5,8 +5,10 @@ clock is behind steps next. All lanes share the model object, dtype, prompt, see
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,7 +121,6 @@ class Lane:
             parts = system.build(pair, capacity, **shape)
             self.drafter, self.target = parts[0], system.target(pair, capacity, parts[0].reads_features)
             self.rounds = decode(self.target, *parts, *limits)
-        self.draft_forwards = 0  # up to the last round
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         self.trace = Trace(
             system=system.name,
@@ -147,7 +148,6 @@ class Lane:
         tree, pair = done.tree, self.pair
         logits = done.logits.float() if self.sampling.greedy else self.sampling.scaled(done.logits)
         logp = logits.log_softmax(-1)
-        self.draft_forwards, before = self.drafter.forwards, self.draft_forwards
         parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
         return Step(
@@ -168,7 +168,7 @@ class Lane:
             pieces=[self.stream.add(token) for token in done.burst],
             end=done.end,
             seconds=done.seconds,
-            draft_forwards=self.draft_forwards - before,
+            draft_forwards=self.drafter.forwards - self.trace.draft_forwards,
         )
 
     def close(self) -> None:
@@ -207,6 +207,15 @@ class Race:
         finally:
             for lane in self.lanes:
                 lane.close()
+
+    def watched(self, seconds: float) -> Iterator[None]:
+        """Runs to the end and comes back about every so many seconds, to show how far it is. Closing it frees every lane."""
+        told = time.monotonic()
+        with closing(self.run()) as steps:
+            for _ in steps:
+                if time.monotonic() - told >= seconds:
+                    told = time.monotonic()
+                    yield
 
     def record(self) -> Record:
         """The race as a record that grows with it; measures what forwards cost here (`engine.timing`) where that is not known yet."""

@@ -190,8 +190,7 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
                 "identical": True if at is None else worst if excused else False,
             }
         )
-    same = [lane["identical"] for lane in figures]
-    identical = next((worst for worst in (False, "lossy", "law") if worst in same), True)
+    identical = worst_of([lane["identical"] for lane in figures])
     finished = all(trace.ended for trace, _ in lanes)
     speedup = figures[-1]["speedup"]
     return {
@@ -201,6 +200,11 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
         "speedup": speedup,
         "finished": finished,
     }
+
+
+def worst_of(verdicts: list[bool | str]) -> bool | str:
+    """What can be said of several texts together, each True, "law", "lossy" or False (`compare`)."""
+    return next((worst for worst in (False, "lossy", "law") if worst in verdicts), True)
 
 
 def parted(left: Trace, right: Trace) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.models import LoadedPair, load
 from engine.race import BASELINE, Race, Settings
 from engine.record import Record
-from engine.views.wire import to_json
+from engine.views.stream import to_json
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 RACES = ASSETS / "races"

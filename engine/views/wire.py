@@ -4,10 +4,8 @@ The first string carries "start", with what forwards cost here, every string "ru
 the result. In between, "steps" holds pairs [lane, step] in the order of the lanes' clocks; each step is sent once.
 """
 
-import json
 import math
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,6 +14,7 @@ from engine.record import LaneRecord, Record
 from engine.trace import Step, Trace
 from engine.views.layout import layout
 from engine.views.sentence import estimate, sentence
+from engine.views.stream import numbered
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 SLOWDOWNS = (1, 4, 10)  # of the speeds that the page offers, those it may begin with
@@ -26,20 +25,20 @@ FIRST_SECONDS = 0.5  # ... unless that takes longer than this
 
 def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
     """Runs `race` and yields its events; closing the iterator closes the race."""
-    run, seq = uuid.uuid4().hex, 0
+    return numbered(messages(race, batch_seconds))
+
+
+def messages(race: Any, batch_seconds: float) -> Iterator[dict[str, Any]]:
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
     record: Record = race.record()  # before any lane runs: costs that are not known yet are measured now
 
-    def pack(**head: Any) -> str:
-        nonlocal seq, batch, sent
-        seq += 1
-        message = {"run": run, "seq": seq, **head}
-        if batch:
-            message["steps"] = batch
+    def pack(**head: Any) -> dict[str, Any]:
+        nonlocal batch, sent
+        message = head | {"steps": batch} if batch else head
         batch, sent = [], time.monotonic()
-        return to_json(message)
+        return message
 
     with closing(race.run()) as steps:
         for lane, step in steps:
@@ -47,12 +46,12 @@ def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
             batch.append([lane, page_step(step, clocks[lane])])
             now = time.monotonic()
             started = started or now
-            if seq == 0:
+            if sent is None:
                 if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
                     yield pack(**start(record))
             elif now - sent >= batch_seconds:
                 yield pack()
-    if seq == 0:
+    if sent is None:
         yield pack(**start(record))
     yield pack(end=True, **record.result())
 
@@ -67,7 +66,8 @@ def replay(record: Record) -> str:
             steps.append((clock, index, page_step(step, clock)))
     steps.sort(key=lambda each: each[:2])
     body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
-    return to_json({"run": uuid.uuid4().hex, "seq": 1, **start(record), **body})
+    [event] = numbered(message for message in [start(record) | body])
+    return event
 
 
 def start(record: Record) -> dict[str, Any]:
@@ -111,18 +111,3 @@ def page_step(step: Step, clock: float) -> dict[str, Any]:
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
     drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
     return {**vars(step), **drawn}
-
-
-def to_json(value: Any) -> str:
-    """Compact JSON that every reader parses: floats to six digits, and null where a float is not finite."""
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value
