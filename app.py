@@ -39,7 +39,18 @@ PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 RACES = {
     path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))
 }
-PARTS = ("text.js", "popover.js", "csv.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
+PARTS = (
+    "text.js",
+    "popover.js",
+    "pace.js",
+    "csv.js",
+    "card.js",
+    "mix.js",
+    "order.js",
+    "costs.js",
+    "panel.js",
+    "lane.js",
+)
 LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "production.js", "lab.js")
 PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
 WALK = ("walk-pages.js", "walk-pictures.js", "walk-light.js", "walk-form.js", "walk-breaks.js", "walk.js")

@@ -101,7 +101,7 @@ def test_the_four_speeds(page):
         expect(page.get_by_role("radio", name=speed, exact=True)).to_be_checked()
         words = page.locator("[data-pace]").text_content()
         assert words.startswith(["slow motion", "slow motion", "real time", "four times as fast"][key - 1])
-        paces.append(page.evaluate("TreeRace.view.rate"))
+        paces.append(page.evaluate("TreeRace.view.pace.rate"))
         page.evaluate("view => { view.seek(0); view.play(); }", page.evaluate_handle("TreeRace.view"))
         page.wait_for_function("!TreeRace.view.playing")
     assert paces == [10, 4, 1, 0.25]
@@ -117,10 +117,10 @@ def test_the_clocks_follow_the_speed(page):
           const loop = window.requestAnimationFrame;
           window.requestAnimationFrame = () => 0;
           return [10, 4, 1, 0.25].map((rate) => {
-            view.rates.find((each) => Number(each.value) === rate).checked = true;
+            view.pace.radios.find((each) => Number(each.value) === rate).checked = true;
             view.seek(0);
             view.play();
-            view.lastFrame = 0;
+            view.pace.last = 0;
             view.frame(20);
             return view.time;
           });
@@ -160,7 +160,7 @@ def test_the_race_has_its_keys_on_its_own_screen_only(page):
         for key in ("ArrowRight", "End", "Space", "4"):
             page.keyboard.press(key)
         assert shown_step(page) == 0 and not state(page)["playing"]
-        assert page.evaluate("TreeRace.view.rate") == 1
+        assert page.evaluate("TreeRace.view.pace.rate") == 1
         dark = page.evaluate("document.body.classList.contains('dark')")
         page.keyboard.press("d")
         assert page.evaluate("document.body.classList.contains('dark')") != dark

@@ -12,14 +12,14 @@ window.TreeRace = window.TreeRace || {};
       this.root = root;
       this.about = about;
       this.at = (name) => root.querySelector(`[data-prix-${name}]`);
-      this.rates = [...root.querySelectorAll("[name=prix-rate]")];
+      this.pace = new T.Pace(this.at("rates"), "prix-rate", this.at("pace"));
       this.result = new T.PrixResult(root);
       this.clear();
       this.field = new T.Field(root, about, (names) => {
         this.line(names.map((name) => about.systems[name]));
         this.say(INVITATION);
       });
-      this.pace();
+      this.pace.say();
       this.listen();
       requestAnimationFrame((now) => this.frame(now));
     }
@@ -101,8 +101,7 @@ window.TreeRace = window.TreeRace || {};
       this.systems = message.systems;
       this.total = message.systems[0].trace.max_new_tokens;
       this.result.clear();
-      if (!this.chosen) this.rates.find((each) => Number(each.value) === message.slowdown).checked = true;
-      this.pace();
+      this.pace.suggest(message.slowdown);
       this.say("");
       this.playing = true;
       this.state("racing");
@@ -111,11 +110,10 @@ window.TreeRace = window.TreeRace || {};
     // ---- playback -------------------------------------------------------------------------------------------------
 
     frame(now) {
-      const passed = Math.min(0.25, (now - (this.lastFrame ?? now)) / 1000);
-      this.lastFrame = now;
+      const passed = this.pace.passed(now);
       if (this.playing) {
         const horizon = T.horizon(this.runners);
-        this.time = Math.min(horizon, this.time + passed / this.rate);
+        this.time = Math.min(horizon, this.time + passed);
         const over = this.end !== null && this.time >= horizon - 1e-9;
         if (over || !calm.matches || now - this.drawnAt >= CALM_MS) this.draw(now);
         if (over) this.finish();
@@ -155,16 +153,6 @@ window.TreeRace = window.TreeRace || {};
       this.state("racing");
     }
 
-    get rate() {
-      return Number(this.rates.find((each) => each.checked).value);
-    }
-
-    pace() {
-      const { rate } = this;
-      const words = rate > 1 ? "slow motion" : "four times as fast";
-      this.at("pace").textContent = rate === 1 ? "real time" : `${words}, clocks show the measured time`;
-    }
-
     // Who won, by how much, and whether the texts are the same.
     verdict() {
       const { lanes } = this.end;
@@ -190,12 +178,6 @@ window.TreeRace = window.TreeRace || {};
     listen() {
       window.addEventListener("prix", (event) => this.feed(event.detail));
       this.at("again").addEventListener("click", () => this.again());
-      this.rates.forEach((each) => {
-        each.addEventListener("change", () => {
-          this.chosen = true;
-          this.pace();
-        });
-      });
     }
   };
 

@@ -15,7 +15,7 @@ window.TreeRace = window.TreeRace || {};
       this.about = about;
       this.at = (name) => root.querySelector(`[data-${name}]`);
       this.root = root;
-      this.rates = [...root.querySelectorAll("[name=rate]")];
+      this.pace = new T.Pace(this.at("rates"), "rate", this.at("pace"));
       this.lanes = ["left", "right"].map((side, index) => {
         const lane = this.at("lane-template").content.firstElementChild.cloneNode(true);
         lane.classList.add(side);
@@ -121,8 +121,7 @@ window.TreeRace = window.TreeRace || {};
         lane.describe(system);
         lane.card.race(system.name);
       });
-      if (!this.chosen) this.rates.find((each) => Number(each.value) === message.slowdown).checked = true;
-      this.pace();
+      this.pace.suggest(message.slowdown);
       this.say("");
       this.play();
     }
@@ -156,14 +155,13 @@ window.TreeRace = window.TreeRace || {};
     // ---- playback -------------------------------------------------------------------------------------------------
 
     frame(now) {
-      const passed = Math.min(0.25, (now - (this.lastFrame ?? now)) / 1000);
-      this.lastFrame = now;
+      const passed = this.pace.passed(now);
       if (window.Plotly && !this.canDraw) {
         this.canDraw = true; // its script may arrive after the first steps
         this.draw(true);
       }
       if (this.playing && this.run) {
-        this.time = Math.min(this.horizon, this.time + passed / this.rate);
+        this.time = Math.min(this.horizon, this.time + passed);
         this.update(true, now);
         if (this.atEnd) this.finish();
       }
@@ -229,17 +227,6 @@ window.TreeRace = window.TreeRace || {};
       this.time = this.horizon;
       this.update(false, performance.now());
       this.finish();
-    }
-
-    // Seconds on the page for each second on the clocks.
-    get rate() {
-      return Number(this.rates.find((each) => each.checked).value);
-    }
-
-    pace() {
-      const { rate } = this;
-      const slow = "slow motion, clocks show the measured time";
-      this.at("pace").textContent = rate === 1 ? "real time" : rate > 1 ? slow : "four times as fast, clocks as measured";
     }
 
     // ---- what is shown --------------------------------------------------------------------------------------------
@@ -313,12 +300,6 @@ window.TreeRace = window.TreeRace || {};
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
-      this.rates.forEach((each) => {
-        each.addEventListener("change", () => {
-          this.chosen = true;
-          this.pace();
-        });
-      });
       this.root.querySelectorAll("[name=focus]").forEach((choice) => {
         choice.addEventListener("change", () => this.pick(Number(choice.value)));
       });
@@ -334,11 +315,12 @@ window.TreeRace = window.TreeRace || {};
         ArrowRight: () => this.go(this.step + 1),
       });
       add(["Home", "End"], "first or last step", { Home: () => this.go(0), End: () => this.go(Infinity) });
-      const speeds = this.rates.map((each) => each.nextElementSibling.textContent);
+      const { radios } = this.pace;
+      const speeds = radios.map((each) => each.nextElementSibling.textContent);
       add(
-        this.rates.map((_, index) => String(index + 1)),
+        radios.map((_, index) => String(index + 1)),
         `speed: ${speeds.join(", ")}`,
-        Object.fromEntries(this.rates.map((each, index) => [index + 1, () => each.click()])),
+        Object.fromEntries(radios.map((each, index) => [index + 1, () => each.click()])),
       );
     }
   };

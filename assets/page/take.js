@@ -96,7 +96,7 @@ window.TreeRace = window.TreeRace || {};
 
     // Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
     open(event) {
-      T.view.chosen = false; // its own pace
+      T.view.pace.chosen = false; // its own pace
       T.showScreen("race");
       T.showRecorded(event);
       this.say("");
