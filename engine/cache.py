@@ -77,3 +77,10 @@ class TransformersLayer(CacheLayerMixin):
 
 def transformers_cache(cache: KVCache) -> Cache:
     return Cache(layers=[TransformersLayer(cache, layer) for layer in range(cache.kv.shape[0])])
+
+
+def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """`visible` bool `[N, M]` over the last M of so many columns, as an additive mask `[N, columns]`; earlier columns are seen by all."""
+    mask = torch.zeros(len(visible), columns, dtype=dtype)
+    mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
+    return mask

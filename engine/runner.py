@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from engine.cache import KVCache, transformers_cache
+from engine.cache import KVCache, additive, transformers_cache
 from engine.graphs import Buckets, Lender, why_eager
 from engine.lean import LeanLlama, lighten, serves
 from engine.static import rounded
@@ -103,12 +103,6 @@ class Session:
     def rows(self) -> int:
         return self.cache.rows
 
-    def additive(self, visible: torch.Tensor, count: int) -> torch.Tensor:
-        """`visible` bool `[N, M]` over the last M columns, as an additive mask `[N, rows + N]`; earlier columns are seen by all."""
-        mask = torch.zeros(count, self.rows + count, dtype=self.runner.dtype)
-        mask[:, -visible.shape[1] :].masked_fill_(~visible, torch.finfo(self.runner.dtype).min)
-        return mask.to(self.runner.device)
-
     @torch.inference_mode()
     def forward(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
@@ -123,7 +117,7 @@ class Session:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
         if self.buckets and (bucket := self.buckets.fitting(count)):
             return bucket(ids, positions, visible, last_only)
-        mask = None if visible is None else self.additive(visible, count)
+        mask = None if visible is None else additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = torch.tensor(ids), torch.tensor(positions)
         if self.runner.lean:
             logits, hidden = self.runner.lean(self.cache, tokens, places, mask, last_only, self.taps)

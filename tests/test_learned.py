@@ -103,17 +103,18 @@ def test_the_served_step_is_the_net_in_eight_bits(monkeypatch):
             for name, each in net.state_dict().items()
         }
     )
-    tokens, positions = torch.tensor([5, 9, 7]), torch.tensor([4, 5, 5])
-    feature, kv = torch.randn(3, 64, generator=torch.Generator().manual_seed(3)), torch.zeros(2, 2, 16, 32)
+    tokens, positions = torch.tensor([1, 8, 2, 6, 5, 9, 7]), torch.tensor([0, 1, 2, 3, 4, 5, 5])
+    feature = torch.randn(7, 64, generator=torch.Generator().manual_seed(3))
     mask = torch.zeros(3, 7).masked_fill_(
         torch.tensor([[0, 0, 0, 0, 0, 1, 1], [0] * 6 + [1], [0, 0, 0, 0, 0, 1, 0]]).bool(), -1e9
     )
 
     def answer() -> torch.Tensor:
+        kv = torch.zeros(2, 2, 16, 32)
+        net.reach(6)
         with torch.inference_mode():
-            return net.log_q(
-                net.step(tokens, feature, positions, mask, kv.normal_(generator=torch.Generator().manual_seed(1)), 4)
-            )
+            net.last(tokens[:4], feature[:4], positions[:4], kv, 0)
+            return net.log_q(net.step(tokens[4:], feature[4:], positions[4:], mask, kv, 4))
 
     plain = answer().exp()
     net.pack()

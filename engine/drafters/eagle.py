@@ -6,7 +6,7 @@ what was drafted with the drafter's own outputs is thrown away.
 
 import torch
 
-from engine.cache import KVCache
+from engine.cache import KVCache, additive
 from engine.drafters.rows import DraftedRows, stream_start
 from engine.models import LoadedPair
 from engine.nets.eagle import Eagle
@@ -24,6 +24,7 @@ class EagleDrafter:
         config = self.net.config
         self.device = self.net.embedding.device
         self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
+        self.net.reach(capacity)
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
@@ -35,11 +36,12 @@ class EagleDrafter:
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.net.log_q(self.catch_up() if nodes == [0] else self.level(tree, nodes))
 
-    def inputs(self, tokens: list[int], positions: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both on the device; counts the forward that they are for. Raises `ValueError` when the cache is full."""
-        self.cache.room_for(len(tokens))
+    def inputs(self, *rows: list[int]) -> tuple[torch.Tensor, ...]:
+        """Rows of as many numbers as the next forward has entries, on the device; counts that forward. Raises `ValueError` when the
+        cache is full."""
+        self.cache.room_for(len(rows[0]))
         self.forwards += 1
-        return torch.tensor(tokens, device=self.device), torch.tensor(positions, device=self.device)
+        return torch.tensor(rows, device=self.device).unbind()
 
     @torch.inference_mode()
     def catch_up(self) -> torch.Tensor:
@@ -55,14 +57,16 @@ class EagleDrafter:
     @torch.inference_mode()
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
-        feature = self.outs[[self.row[tree.keys[tree.parents[node]]] for node in nodes]]
-        positions = [self.first + self.base - 1 + tree.depth[node] for node in nodes]
-        far = max(0, self.base - WINDOW)
-        rows, count, visible = self.cache.rows - far, len(nodes), self.rows.write(tree, nodes)
-        mask = torch.zeros(count, rows + count)
-        mask[:, rows + count - visible.shape[1] :].masked_fill_(~visible, torch.finfo(torch.float32).min)
-        tokens, places = self.inputs([tree.tokens[node] for node in nodes], positions)
-        out = self.net.step(tokens, feature, places, mask.to(self.device), self.cache.kv[0, :, :, far:], rows)
+        tokens, positions, above = self.inputs(
+            [tree.tokens[node] for node in nodes],
+            [self.first + self.base - 1 + tree.depth[node] for node in nodes],
+            [self.row[tree.keys[tree.parents[node]]] for node in nodes],
+        )
+        far, count = max(0, self.base - WINDOW), len(nodes)
+        rows = self.cache.rows - far
+        mask = additive(self.rows.write(tree, nodes), rows + count).to(self.device)
+        feature = self.outs.index_select(0, above)
+        out = self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, far:], rows)
         self.cache.rows += count
         for row, node in enumerate(nodes, len(self.outs)):
             self.row[tree.keys[node]] = row

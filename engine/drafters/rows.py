@@ -9,23 +9,20 @@ class DraftedRows:
     """Nodes by key in the order of their rows, which stand behind the committed ones. The root's row is a committed one."""
 
     def __init__(self):
-        self.seen: dict[
-            int, list[int]
-        ] = {}  # by key, in the order of the rows: the rows of a node's ancestors and its own
+        # By key, in the order of the rows: the rows of a node's ancestors and its own.
+        self.seen: dict[int, list[int]] = {}
 
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Note rows for `nodes`, whose ancestors have theirs; returns which drafted rows each may attend to: bool `[n, rows]`, its
         ancestors and itself."""
         first, count = len(self.seen), len(self.seen) + len(nodes)
-        visible = []
-        for row, node in enumerate(nodes, first):
-            above = self.seen.get(tree.keys[tree.parents[node]], ())
-            self.seen[tree.keys[node]] = [*above, row]
-            flags = [False] * count
-            for each in self.seen[tree.keys[node]]:
-                flags[each] = True
-            visible.append(flags)
-        return torch.tensor(visible)
+        flags = bytearray(len(nodes) * count)
+        for row, node in enumerate(nodes):
+            rows = [*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]
+            self.seen[tree.keys[node]] = rows
+            for each in rows:
+                flags[row * count + each] = 1
+        return torch.frombuffer(flags, dtype=torch.bool).view(len(nodes), count)
 
     def of(self, tree: DraftTree, path: list[int]) -> list[int]:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""

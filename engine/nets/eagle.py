@@ -59,6 +59,11 @@ class Eagle(Net):
         own = self.logits(out).log_softmax(-1)
         return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
 
+    def reach(self, places: int) -> None:
+        """Be ready for positions below `places`, before the first step."""
+        if self.served:
+            self.served.reach(places)
+
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
         """The layer's output `[N, H]` of N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
         if self.served:
@@ -119,15 +124,23 @@ class Eagle(Net):
 
 class ServedEagle:
     """An `Eagle`'s step for a CPU: eight-bit matrices with the norms' weights folded into them, and as few operations as will do. On
-    two cores a level's small operations take longer than its matrices."""
+    two cores a level's small operations take longer than its matrices.
+
+    The two coordinates that a rotation turns stand side by side here, so that it is one product of complex numbers; queries and keys
+    are reordered alike, which no score notices.
+    """
 
     def __init__(self, net: Eagle):
         """Raises `RuntimeError` where there are no eight-bit products."""
         config, layer, root = net.config, net.layer, net.config.hidden**0.5
-        self.heads, self.mlp, self.rotary, self.least = config.heads, config.mlp, net.rotary, net.norm_out.least
-        self.token = net.norm_token(net.embedding).detach()
-        columns = torch.cat([torch.ones(config.hidden), net.norm_feature.weight * root])
-        self.qkv = Int8(layer.qkv.weight * columns)
+        self.heads, self.mlp, self.least = config.heads, config.mlp, net.norm_out.least
+        self.inverse = net.rotary.inverse[: len(net.rotary.inverse) // 2]
+        self.turns = torch.zeros(0, 1, len(self.inverse), dtype=torch.complex64)
+        self.token = unit(net.embedding, self.least)  # as large as the feature beside it: one scale rounds both
+        columns = torch.cat([net.norm_token.weight, net.norm_feature.weight]) * root
+        halves = (layer.qkv.weight * columns).unflatten(0, (3, config.heads, 2, -1))
+        pairs = halves[:2].transpose(2, 3).flatten(0, 3)
+        self.qkv = Int8(torch.cat([pairs, halves[2].flatten(0, 2)]))
         self.out = Int8(layer.out.weight)
         self.gate_up = Int8(layer.gate_up.weight * layer.norm.weight * root)
         self.down = Int8(layer.down.weight)
@@ -135,24 +148,28 @@ class ServedEagle:
         unsaid = torch.full((config.vocab,), UNSAID).index_fill_(0, net.vocabulary, 0.0)
         self.head = Int8(said * net.norm_out.weight.detach() * root, unsaid)
 
+    def reach(self, places: int) -> None:
+        """Be ready for positions below `places`."""
+        if places > len(self.turns):
+            angles = torch.arange(places)[:, None, None].float() * self.inverse
+            self.turns = torch.polar(torch.ones_like(angles), angles)
+
     def step(self, tokens, feature, positions, mask, kv, rows, last_only: bool = False) -> torch.Tensor:
         """As `Eagle.step`, or as `Eagle.last`: this is the only layer, so entries before the last are needed for their rows alone."""
         count, heads = len(tokens), self.heads
-        entering = torch.cat([self.token[tokens], unit(feature, self.least)], -1)
-        qkv = self.qkv(entering).view(count, 3 * heads, -1)
-        cos, sin = self.rotary(positions)
-        rotated = qkv[:, : 2 * heads]
-        rotated = torch.addcmul(rotated * cos, rotated.roll(qkv.shape[-1] // 2, -1), sin)
-        kv[0, :, rows : rows + count] = rotated[:, heads:].transpose(0, 1)
-        kv[1, :, rows : rows + count] = qkv[:, 2 * heads :].transpose(0, 1)
+        entering = torch.cat([self.token.index_select(0, tokens), unit(feature, self.least)], -1)
+        qkv = self.qkv(entering).view(count, 3, heads, -1)
+        rotating = torch.view_as_complex(qkv.view(count, 3 * heads, -1, 2))[:, : 2 * heads]
+        rotating.mul_(self.turns.index_select(0, positions))
+        kv[:, :, rows : rows + count] = qkv[:, 1:].permute(1, 2, 0, 3)
+        queries = qkv[:, 0]
         if last_only:
-            rotated, feature = rotated[-1:], feature[-1:]
-        queries = rotated[:, :heads].transpose(0, 1)[None]
-        seen = kv[:, None, :, : rows + count]
-        attended = F.scaled_dot_product_attention(queries, seen[0], seen[1], attn_mask=mask)
-        x = feature + self.out(attended[0].transpose(0, 1).flatten(1))
-        gate_up = self.gate_up(unit(x, self.least))
-        return x.add_(self.down(F.silu(gate_up[:, : self.mlp]).mul_(gate_up[:, self.mlp :])))
+            queries, feature = queries[-1:], feature[-1:]
+        keys, values = kv[:, None, :, : rows + count].unbind()
+        attended = F.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, attn_mask=mask)
+        x = self.out(attended[0].transpose(0, 1).flatten(1)).add_(feature)
+        gate, up = self.gate_up(unit(x, self.least)).split(self.mlp, -1)
+        return x.add_(self.down(F.silu(gate).mul_(up)))
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:
         """`[n, V]` over the target's vocabulary, `UNSAID` added to what the net cannot say."""
