@@ -11,7 +11,7 @@ ABOUT: dict[str, dict[str, str]] = {
         "parallel": "A small net that guesses every depth in one forward.",
         "specblock": "A small net that guesses a block of several depths in one forward.",
         "specblock-adapt": "The block drafter, which goes on learning from the target while it serves.",
-        "best": "EAGLE or what else the pair has, and copies from the text where they promise as much.",
+        "best": "EAGLE or what else the pair has; offers the policy auto copies from the text besides.",
     },
     "policy": {
         "auto": "As many guesses as pay on this machine, for this text, right now.",

@@ -80,7 +80,7 @@ def transformers_cache(cache: KVCache) -> Cache:
 
 
 def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """`visible` bool `[N, M]` over the last M of so many columns, as an additive mask `[N, columns]`; earlier columns are seen by all."""
+    """`visible` bool `[N, M]` over the last M of so many columns, additive: `[N, columns]`. Earlier columns are seen by all."""
     mask = torch.zeros(len(visible), columns, dtype=dtype)
     mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
     return mask

@@ -187,7 +187,7 @@ SYSTEMS: dict[str, System] = {
             idea="Grows, every round anew, the tree that pays on this machine and for this text: none at all where guessing does not.",
             source="ours: the pair's best drafter, measured costs of forwards, and how often guesses came true so far",
             cost="One draft forward per tree level, as many levels as are worth it.",
-            drafter="best", policy="auto", acceptance="token_match", depth=10, width=4, nodes=24,
+            drafter="best", policy="auto", acceptance="token_match", depth=12, width=4, nodes=24,
         ),
         System(
             name="lookup",

@@ -4,6 +4,7 @@ What counts is tokens a second. At the running rate `r` (tokens a ms) a ms must 
 expected tokens exceed r times its cost, and a node stays while its chance of acceptance exceeds r times what one more row adds to the
 verification: the optimum of a ratio by its own value (Dinkelbach 1967). Chances come from the drafter's scores through a table of how
 often such scores came true in this text; when drafting has not paid, rounds without a draft come first, and more of them every time.
+What a drafter can copy from the text for nothing goes on where drafting stops, and stands in for it where that promises more a ms.
 """
 
 from dataclasses import dataclass, field
@@ -28,19 +29,35 @@ UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
 
 @dataclass
 class Table:
-    """How often children came true whose parents did, by the drafter's score for them and whether they were its favourite."""
+    """How often children came true whose parents did, by the drafter's score for them and their kind: its favourite, another guess, or
+    a copy."""
 
-    hits: dict[tuple[bool, int], float] = field(default_factory=dict)
-    tries: dict[tuple[bool, int], float] = field(default_factory=dict)
+    hits: dict[tuple[str, int], float] = field(default_factory=dict)
+    tries: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def chance(self, score: float, favourite: bool) -> float:
-        key = (favourite, min(int(score * BINS), BINS - 1))
+    def chance(self, score: float, kind: str) -> float:
+        key = (kind, min(int(score * BINS), BINS - 1))
         return (self.hits.get(key, 0.0) + TRUST * score) / (self.tries.get(key, 0.0) + TRUST)
 
-    def learn(self, score: float, favourite: bool, came_true: bool) -> None:
-        key = (favourite, min(int(score * BINS), BINS - 1))
+    def learn(self, score: float, kind: str, came_true: bool) -> None:
+        key = (kind, min(int(score * BINS), BINS - 1))
         self.hits[key] = self.hits.get(key, 0.0) + came_true
         self.tries[key] = self.tries.get(key, 0.0) + 1.0
+
+
+@dataclass
+class Pace:
+    """Tokens won and ms spent, lately."""
+
+    tokens: float
+    spent: float
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.spent
+
+    def learn(self, tokens: int, ms: float) -> None:
+        self.tokens, self.spent = FADE * self.tokens + tokens, FADE * self.spent + ms
 
 
 class Auto:
@@ -59,17 +76,17 @@ class Auto:
         """Depth, width and nodes are limits. `costs` are this machine's, for the drafter at hand; unmeasured forwards count as free."""
         self.depth, self.width, self.nodes, self.costs = depth, width, nodes, costs
         self.plain = 1.0 / costs.verify_at(1)  # tokens a ms without a draft
-        self.table, self.tokens, self.spent = Table(), 2 * FIRST_TAU, 2 * costs.round_ms(8, 4)
+        first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
+        self.table, self.pace, self.drafted = (
+            Table(),
+            Pace(*first),
+            Pace(*first),
+        )  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
         self.levels = 0  # of the last tree that took a draft forward
         self.resting = False
-        self.raw: dict[int, tuple[float, bool]] = {}  # by key, the drafter's score and whether the node came first
-
-    @property
-    def rate(self) -> float:
-        """Tokens a ms of the rounds with a draft, lately."""
-        return self.tokens / self.spent
+        self.raw: dict[int, tuple[float, str]] = {}  # by key, the drafter's score and the kind of guess
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier, costs = DraftTree.rooted(root), [0], self.costs
@@ -78,9 +95,11 @@ class Auto:
         if self.resting:
             self.rest -= 1
             return tree
-        rate = CAUTION * max(self.rate, self.plain)
+        rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (costs.verify_at(self.nodes) - costs.verify_at(1)) / (self.nodes - 1)
-        for level in range(1, min(self.depth, room) + 1):
+        room = min(self.depth, room)
+        levels = 0 if self.copying_pays(drafter, tree, room) else room
+        for level in range(1, levels + 1):
             if self.levels and level > round(self.reach):
                 break
             free = level > self.levels + 1  # a copy or a table answered so far, and will do so below
@@ -94,15 +113,33 @@ class Auto:
             self.levels, added = self.levels + (drafter.forwards > before), []
             for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True):
                 for rank, (token, score, q) in enumerate(zip(*row, strict=True)):
-                    value = tree.score[node] * self.table.chance(score, rank == 0)
+                    kind = "other" if rank else "favourite"
+                    value = tree.score[node] * self.table.chance(score, kind)
                     if value > rate * row_ms:
                         child = tree.add(node, token, value, q)
-                        self.raw[child] = (score, rank == 0)
+                        self.raw[child] = (score, kind)
                         added.append(child)
-            frontier = sorted(tree.best(self.width, added))
-            if not frontier:
+            if not added:
                 break
+            frontier = sorted(tree.best(self.width, added))
+        self.copy_on(drafter, tree, tree.best(1, frontier)[0], room, rate * row_ms)
         return self.pruned(tree, rate)
+
+    def copying_pays(self, drafter: Drafter, tree: DraftTree, room: int) -> bool:
+        """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
+        chain, chance = copies(drafter, tree, 0)
+        promised = sum(chance**place for place in range(min(len(chain), room) + 1))
+        return bool(chain) and promised / self.costs.verify_at(len(chain) + 1) >= self.drafted.rate
+
+    def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
+        """Add what can be copied behind the node, as far as it is worth `least`."""
+        chain, score = copies(drafter, tree, node)
+        for token in chain[: room - tree.depth[node]]:
+            value = tree.score[node] * self.table.chance(score, "copy")
+            if value <= least:
+                break
+            node = tree.add(node, token, value, score)
+            self.raw[node] = (score, "copy")
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
         """The best nodes, as many as win more than they cost."""
@@ -121,17 +158,23 @@ class Auto:
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
                 self.table.learn(*self.raw[tree.keys[node]], node in reached)
-        if tree.depth and len(path) == max(tree.depth):
+        if self.levels and len(path) >= min(self.levels, max(tree.depth)):
             self.reach = min(self.reach + 2, self.depth)
-        else:
+        elif self.levels:
             self.reach = max(2.0, self.reach + SLOWLY * (len(path) + BEYOND - self.reach))
         emitted, spent = len(path) + 1, self.costs.round_ms(len(tree), self.levels)
-        self.tokens = FADE * self.tokens + emitted
-        self.spent = FADE * self.spent + spent
-        if self.rate >= self.plain:
+        self.pace.learn(emitted, spent)
+        if self.levels:
+            self.drafted.learn(emitted, spent)
+        if self.pace.rate >= self.plain:
             self.pause = 0
         elif emitted / spent >= self.plain:
             self.pause //= 2
         else:
             self.pause = min(2 * self.pause or 1, LONGEST_REST)
         self.rest = self.pause
+
+
+def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    """What the drafter can copy behind the node, and each token's chance; nothing for drafters that cannot."""
+    return drafter.copies(tree, node) if hasattr(drafter, "copies") else ([], 0.0)
