@@ -16,7 +16,7 @@ from engine.tree import DraftTree
 
 GRAM = 3  # tokens that must have stood in the text before
 LONGEST_MATCH = 8  # tokens that two places are compared over
-CHAIN = 10  # tokens copied at most
+CHAIN = 12  # tokens copied at most
 RECENT = 8  # earlier places that are looked at
 TRUST = 3.0  # copied tokens that a first estimate counts for
 
@@ -36,8 +36,8 @@ class Copier:
             self.context.append(token)
 
     def suggestion(self, drafted: list[int]) -> tuple[int, list[int]]:
-        """Behind the text and the `drafted` tokens after it: the length of the longest match, 0 without one, and up to `CHAIN` tokens
-        that followed it."""
+        """Behind the text and the `drafted` tokens after it: the length of the longest match, 0 without one, and `CHAIN` tokens that
+        followed it; where the text ends before that, it goes round."""
         tail = (self.context[-LONGEST_MATCH:] + drafted)[-LONGEST_MATCH:]
         context, found = self.context, (0, 0)
         for place in self.places.get(tuple(tail[-GRAM:]), ())[-RECENT:]:
@@ -45,7 +45,11 @@ class Copier:
             while length < min(len(tail), place) and context[place - length - 1] == tail[-length - 1]:
                 length += 1
             found = max(found, (length, place))
-        return found[0], context[found[1] : found[1] + CHAIN] if found[0] else []
+        length, place = found
+        if not length:
+            return 0, []
+        rest = context[place : place + CHAIN] + drafted
+        return length, (rest * CHAIN)[:CHAIN]
 
     def chance(self, length: int) -> float:
         """That the next copied token comes true behind a match of this length, if those before it did."""
