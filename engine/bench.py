@@ -1,8 +1,9 @@
 """`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
 
 All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
-ratios to the baseline. `speedup` is of seconds a token with prefill included, `decode` without it; `total` is the ratio of the seconds
-for all prompts together, in which long texts weigh more; `least` is the worst prompt's speedup. `of limit` is decode's speedup over
+ratios to the baseline. With `--repeats` every prompt is raced so often, and of each lane the run of the median time counts.
+`speedup` is of seconds a token with prefill included, `decode` without it; `total` is the ratio of the seconds for all prompts
+together, in which long texts weigh more; `least` is the worst prompt's speedup. `of limit` is decode's speedup over
 tau / (t(N)/t(1) + draft share), the most that these forwards allow: what is missing from 100% is lost outside them, in accepting,
 committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup) to the same run.
 """
@@ -35,6 +36,11 @@ def decode_seconds_per_token(trace: Trace) -> float:
     return trace.seconds * (1 - trace.share("prefill")) / len(trace.tokens)
 
 
+def middle(traces: list[Trace]) -> Trace:
+    """The one of the median time."""
+    return sorted(traces, key=lambda trace: trace.seconds)[len(traces) // 2]
+
+
 def seconds_per_round(trace: Trace, phase: str) -> float:
     return trace.seconds * trace.share(phase) / trace.forwards
 
@@ -59,9 +65,11 @@ def run(
     seed: int,
     shape: dict[str, int],
     with_peers: bool = False,
+    repeats: int = 1,
 ) -> dict:
     """Race `vanilla` and the systems over the prompts; the figures as the last line prints them. What `shape` does not set is each
-    system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only."""
+    system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only. Of `repeats`
+    runs of a prompt the one of the median time counts, for every lane and every way by itself."""
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     identical: dict[str, list[bool | str]] = {name: [] for name in names}
@@ -71,18 +79,23 @@ def run(
     for way in ways.values():
         peers.timed(pair, way, first, 8, temperature)  # first calls
     for index, prompt in enumerate(tqdm(prompts, desc="prompts", unit="prompt")):
-        race = Race(
-            pair, Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
-        )
-        for _ in race.run():
-            pass
-        order = [*ways][index % len(ways) :] + [*ways][: index % len(ways)]  # every way takes every place
-        for way in order:
-            ids = race.lanes[0].trace.prompt_tokens
-            written[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
-        for lane, figures in zip(race.lanes, race.result()["lanes"], strict=True):
-            traces[lane.system.name].append(lane.trace)
-            identical[lane.system.name].append(figures["identical"])
+        settings = Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
+        races, calls = [], {way: [] for way in ways}
+        for repeat in range(repeats):
+            race = Race(pair, settings)
+            for _ in race.run():
+                pass
+            races.append(race)
+            turn = (index + repeat) % len(ways)
+            for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
+                ids = race.lanes[0].trace.prompt_tokens
+                calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
+        for way, found in calls.items():
+            written[way].append(sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2])
+        figures = [race.result()["lanes"] for race in races]
+        for number, name in enumerate(names):
+            traces[name].append(middle([race.lanes[number].trace for race in races]))
+            identical[name].append(worst_of([lanes[number]["identical"] for lanes in figures]))
     base = [seconds_per_token(trace) for trace in traces["vanilla"]]
     rows = []
     for name in systems:
@@ -116,6 +129,7 @@ def run(
         "dtype": pair.dtype,
         "temperature": temperature,
         "prompts": len(prompts),
+        "repeats": repeats,
         "tokens": tokens,
         "baseline": {
             "tokens_per_s": 1 / statistics.median(base),
@@ -130,7 +144,8 @@ def table(figures: dict) -> str:
     """The figures for people. Nodes, draft forwards and draft milliseconds are means a round (one target forward)."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
-        f"{figures['prompts']} prompts, up to {figures['tokens']} tokens",
+        f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"
+        + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else ""),
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
@@ -175,6 +190,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     parser.add_argument("--domain", choices=held_out, default="stories")
     parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
+    parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -191,6 +207,8 @@ def main() -> None:
     prompts = held_out[options.domain][: options.prompts]
     if not 1 <= options.prompts <= len(held_out[options.domain]):
         parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
+    if options.repeats < 1 or options.repeats % 2 == 0:
+        parser.error(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
     try:
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         pair = load(options.pair, device=options.device)
@@ -198,7 +216,17 @@ def main() -> None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:
             systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
-        figures = run(pair, prompts, systems, options.tokens, options.temperature, options.seed, shape, options.peers)
+        figures = run(
+            pair,
+            prompts,
+            systems,
+            options.tokens,
+            options.temperature,
+            options.seed,
+            shape,
+            options.peers,
+            options.repeats,
+        )
     except ValueError as error:
         parser.error(str(error))
     print(table(figures))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +49,21 @@ def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, monkeypatch, e
     assert all(row.keys() >= {"tokens_per_s", "vs_baseline", "tau", "peak_mib"} for row in rows)
     assert all(row["identical"] is True for row in rows)
     assert all(any(line.startswith(row["name"]) for line in lines) for row in rows)
+
+
+def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, monkeypatch, embedded):
+    kept, raced = bench.middle, []
+    assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)]).seconds == 3
+    monkeypatch.setattr(bench, "middle", lambda traces: raced.append(traces) or kept(traces))
+    arguments = ("--systems", "tree", "--prompts", "1", "--tokens", "6", "--repeats", "3")
+    figures = json.loads(printed(capsys, monkeypatch, bench.main, *arguments)[-1])
+    assert figures["repeats"] == 3 and [[each.system for each in traces] for traces in raced] == [
+        ["vanilla"] * 3,
+        ["tree"] * 3,
+    ]
+    with pytest.raises(SystemExit):
+        printed(capsys, monkeypatch, bench.main, "--repeats", "2")
+    assert "odd number" in capsys.readouterr().err
 
 
 def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):
