@@ -1,7 +1,7 @@
 """`python -m engine.overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
 
-The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is Python: the policy between the
-answers, the rule, and the two commits.
+The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: ranking (the
+shortlist of every answer's vocabulary, a few tensor operations), and Python: the policy, the rule, and the two commits.
 """
 
 import argparse
@@ -9,18 +9,21 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from engine.bench import HELD_OUT
 from engine.models import LoadedPair, load
+from engine.policies import ranking
 from engine.race import Lane, Settings
 from engine.sampling import Sampling
 from engine.systems import find
 
-PARTS = ("target forward", "draft forwards", "policy", "rule", "commit", "verify's rest")
+PARTS = ("target forward", "draft forwards", "ranking", "policy", "rule", "commit", "verify's rest")
 
 
-def clocked(owner: object, name: str, spent: dict[str, float], part: str) -> None:
+@contextmanager
+def clocked(owner: object, name: str, spent: dict[str, float], part: str) -> Iterator[None]:
     """Add the seconds of every call of `owner.name` to `spent[part]`."""
     inner: Callable = getattr(owner, name)
 
@@ -31,6 +34,10 @@ def clocked(owner: object, name: str, spent: dict[str, float], part: str) -> Non
         return found
 
     setattr(owner, name, outer)
+    try:
+        yield
+    finally:
+        setattr(owner, name, inner)
 
 
 def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature: float) -> list[dict[str, float]]:
@@ -38,27 +45,33 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
     settings = Settings(prompt, ("vanilla", system), max_new_tokens=tokens, temperature=temperature)
     lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), pair.tokenizer(prompt)["input_ids"])
     spent: dict[str, float] = defaultdict(float)
-    clocked(lane.drafter, "log_q", spent, "draft forwards")
-    clocked(lane.target.session, "forward", spent, "target forward")
-    found = []
+    with (
+        clocked(lane.drafter, "log_q", spent, "draft forwards"),
+        clocked(lane.target.session, "forward", spent, "target forward"),
+        clocked(ranking, "shortlisted", spent, "ranking"),
+    ):
+        found = list(timed(lane, spent))
+    lane.close()
+    return found
+
+
+def timed(lane: Lane, spent: dict[str, float]) -> Iterator[dict[str, float]]:
+    """The rounds behind the first, which has the prefill in it."""
     while not lane.finished:
         spent.clear()
         step = lane.step()
         if "prefill" in step.seconds:
             continue
-        found.append(
-            {
-                "nodes": len(step.tokens),
-                "target forward": 1000 * spent["target forward"],
-                "draft forwards": 1000 * spent["draft forwards"],
-                "policy": 1000 * (step.seconds["draft"] - spent["draft forwards"]),
-                "rule": 1000 * step.seconds["accept"],
-                "commit": 1000 * step.seconds["commit"],
-                "verify's rest": 1000 * (step.seconds["verify"] - spent["target forward"]),
-            }
-        )
-    lane.close()
-    return found
+        yield {
+            "nodes": len(step.tokens),
+            "target forward": 1000 * spent["target forward"],
+            "draft forwards": 1000 * spent["draft forwards"],
+            "ranking": 1000 * spent["ranking"],
+            "policy": 1000 * (step.seconds["draft"] - spent["draft forwards"] - spent["ranking"]),
+            "rule": 1000 * step.seconds["accept"],
+            "commit": 1000 * step.seconds["commit"],
+            "verify's rest": 1000 * (step.seconds["verify"] - spent["target forward"]),
+        }
 
 
 def main() -> None:

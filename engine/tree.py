@@ -38,15 +38,16 @@ class DraftTree:
 
     def add(self, parent: int, token: int, score: float, q: float) -> int:
         """Append a node and return its index. Raises `IndexError` when the parent is not in the tree."""
-        if not 0 <= parent < len(self):
-            raise IndexError(f"Parent {parent} is not in a tree of {len(self)} nodes.")
+        node = len(self.tokens)
+        if not 0 <= parent < node:
+            raise IndexError(f"Parent {parent} is not in a tree of {node} nodes.")
         self.tokens.append(token)
         self.parents.append(parent)
         self.depth.append(self.depth[parent] + 1)
         self.score.append(score)
         self.q.append(q)
-        self.keys.append(len(self.keys))
-        return len(self) - 1
+        self.keys.append(node)
+        return node
 
     def draw(self, parent: int, token: int, q: float) -> int:
         """Note that `token` was drawn behind `parent`; returns its node, a new one unless an earlier draw was the same token."""
