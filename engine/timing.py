@@ -65,7 +65,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, first, below = Stopwatch(pair.target.device), [], []
-    fresh = (token % pair.target.vocab for token in count(len(prompt)))  # no repeats, so that nothing can be copied
+    fresh = (token % pair.target.vocab for token in count(len(prompt)))  # no repeats, for lookup answers those at once
     root = prompt[-1]
 
     def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:

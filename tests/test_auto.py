@@ -79,8 +79,8 @@ def test_the_machine_is_measured_once_and_in_every_size():
         )
 
 
-def test_drafting_is_timed_and_not_copying():
-    """A text that repeats itself would be copied by `best`, for nothing, and drafting would look free."""
+def test_what_is_timed_of_best_are_draft_forwards():
+    """One for the root and one a level; copies cost none, and drafting would look free."""
     pair = tiny_pair()
     drafters = []
     kept = DRAFTERS["best"].__init__
