@@ -107,7 +107,7 @@ def test_every_setting_is_whole_and_honest(name, temperature):
         ("parallel-tree", "SGLang", "no parallel-tree drafter; DFlash is the nearest"),
         ("naive", "transformers", "biased rule is not offered"),
         ("chain", "SGLang", "min(1, p/q) for EAGLE chains only"),
-        ("auto", "vLLM", "10 is an upper limit here"),
+        ("auto", "vLLM", "12 is an upper limit here"),
         ("specinfer", "SGLang", "it cannot draw them"),
         ("tree", "transformers", "one sequence at a time"),
     ],
