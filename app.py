@@ -30,7 +30,7 @@ from engine.record import Record, side_by_side
 from engine.systems import SYSTEMS, System, find
 from engine.timing import costs_of
 from engine.views import standalone
-from engine.views.standalone import PAGE, PLOTLY, PLOTS
+from engine.views.standalone import PAGE, PARTS, PLOTLY, PLOTS
 from engine.views.standalone import read as read_page
 from engine.views.stream import numbered
 from engine.views.wire import events, replay
@@ -39,18 +39,6 @@ PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 RACES = {
     path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))
 }
-PARTS = (
-    "text.js",
-    "popover.js",
-    "pace.js",
-    "csv.js",
-    "card.js",
-    "mix.js",
-    "order.js",
-    "costs.js",
-    "panel.js",
-    "lane.js",
-)
 LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "production.js", "lab.js")
 PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
 WALK = ("walk-pages.js", "walk-pictures.js", "walk-light.js", "walk-form.js", "walk-breaks.js", "walk.js")
@@ -60,6 +48,7 @@ SCRIPTS = (
     "steps.js",
     *PLOTS,
     *PARTS,
+    "csv.js",
     "keys.js",
     "race-view.js",
     *PRIX,

@@ -117,9 +117,9 @@ class Session:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
         if self.buckets and (bucket := self.buckets.fitting(count)):
             return bucket(ids, positions, visible, last_only)
-        mask = (
-            None if visible is None else additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
-        )
+        mask = None
+        if visible is not None:
+            mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = torch.tensor(ids), torch.tensor(positions)
         if self.runner.lean:
             logits, hidden = self.runner.lean(self.cache, tokens, places, mask, last_only, self.taps)

@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from engine.cache import additive
 from engine.models import checked_device, hardware_name
 from engine.order import ORDERS, mask_blocks
 from engine.sampling import seeded
-from engine.sparse import FLEX_BLOCKS, behind_prefix, flex_attention_path, flex_block_mask, sparse_attention
+from engine.sparse import FLEX_BLOCKS, flex_attention_path, flex_block_mask, sparse_attention
 from engine.tree import LARGEST_TREE, DraftTree
 
 SIZES, PREFIXES, BLOCKS = (256, 512, 768, 1024, 1536, 2048), (0, 128, 512), (16, 32, 64)
@@ -89,12 +90,9 @@ def timed(nodes: int, prefix: int, block: int, device: torch.device, repeats: in
         torch.compiler.reset()  # one shape's kernels must not make the next shape's dynamic
     for name, order in ORDERS.items():
         nodes_at = torch.tensor(order(tree))
-        mask = visible[nodes_at][:, nodes_at].to(device)
-        additive = torch.zeros(nodes, prefix + nodes, dtype=dtype, device=device)
-        additive.masked_fill_(~behind_prefix(mask, prefix + nodes), torch.finfo(dtype).min)
-        plain[name] = lambda additive=additive: F.scaled_dot_product_attention(
-            q[None], k[None], v[None], attn_mask=additive
-        )[0]
+        seen = visible[nodes_at][:, nodes_at]
+        mask, bias = seen.to(device), additive(seen, prefix + nodes, dtype).to(device)
+        plain[name] = lambda bias=bias: F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=bias)[0]
         if device.type == "cuda":
             tiles = flex_block_mask(mask, prefix + nodes, block)
             calls[name] = lambda tiles=tiles: flex_attention_path(q, k, v, tiles)

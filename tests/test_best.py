@@ -37,7 +37,10 @@ def test_a_copy_is_what_followed_the_longest_match():
     copier.extend(TEXT)
     assert copier.suggestion([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
     copier.extend([6, 5, 1, 2, 3])
-    assert copier.suggestion([]) == (GRAM + 1, [6, 5, 1, 2, 3, 6, 5, 1, 2, 3, 6, 5])  # 5 1 2 3 stood there, too: the longer match wins
+    assert copier.suggestion([]) == (
+        GRAM + 1,
+        [6, 5, 1, 2, 3, 6, 5, 1, 2, 3, 6, 5],
+    )  # 5 1 2 3 stood there, too: the longer match wins
     copier.extend([77])
     assert copier.suggestion([]) == (0, [])
     copier.extend([5] * 40)

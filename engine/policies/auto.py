@@ -102,7 +102,7 @@ class Auto:
         for level in range(1, levels + 1):
             if self.levels and level > round(self.reach):
                 break
-            free = level > self.levels + 1  # a copy or a table answered so far, and will do so below
+            free = level > self.levels + 1  # a table answered so far, and will do so below
             cost = row_ms + costs.level_ms * (not free)
             if level > 1 and sum(tree.score[node] for node in frontier) <= rate * cost:
                 break

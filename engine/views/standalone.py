@@ -18,19 +18,8 @@ PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data"
 FACES = ("IBM Plex Sans", "IBM Plex Mono")
 WEIGHTS = {"Regular": 400, "Bold": 700}
 PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
-PARTS = (
-    "text.js",
-    "popover.js",
-    "pace.js",
-    "card.js",
-    "mix.js",
-    "order.js",
-    "costs.js",
-    "panel.js",
-    "lane.js",
-    "keys.js",
-)
-SCRIPTS = ("steps.js", *PLOTS, *PARTS, "race-view.js", "recorded.js", "stage.js", "header.js", "replay.js")
+PARTS = ("text.js", "popover.js", "pace.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
+SCRIPTS = ("steps.js", *PLOTS, *PARTS, "keys.js", "race-view.js", "recorded.js", "stage.js", "header.js", "replay.js")
 STYLES = ("page.css", "race.css", "card.css", "stage.css", "recorded.css", "replay.css")
 POLICY = (  # no network, ever
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
