@@ -1,7 +1,7 @@
 """`python -m engine.overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
 
 The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: ranking (the
-shortlist of every answer's vocabulary, a few tensor operations), and Python: the policy, the rule, and the two commits.
+shortlist of every answer's vocabulary), and Python: the policy, the rule, and the two commits.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
     with (
         clocked(lane.drafter, "log_q", spent, "draft forwards"),
         clocked(lane.target.session, "forward", spent, "target forward"),
-        clocked(ranking, "shortlisted", spent, "ranking"),
+        clocked(ranking, "ranked_here", spent, "ranking"),
     ):
         found = list(timed(lane, spent))
     lane.close()

@@ -6,10 +6,8 @@ what was drafted with the drafter's own outputs is thrown away.
 
 import torch
 
-from engine.cache import KVCache, additive
 from engine.drafters.rows import DraftedRows, stream_start
 from engine.models import LoadedPair
-from engine.nets.eagle import Eagle
 from engine.tree import DraftTree
 
 WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
@@ -20,64 +18,47 @@ class EagleDrafter:
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no EAGLE drafter was trained for the pair's target."""
-        self.net: Eagle = pair.net("eagle")
-        config = self.net.config
-        self.device = self.net.embedding.device
-        self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
-        self.net.reach(capacity)
+        self.session = pair.net("eagle").open(capacity)
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        self.cache.rows = 0
+        self.session.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         self.pending, self.features = prompt[self.first :], features
-        self.rows, self.row = DraftedRows(), {}
+        self.rows, self.outputs = DraftedRows(), {}
 
+    @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        return self.net.log_q(self.catch_up() if nodes == [0] else self.level(tree, nodes))
-
-    def inputs(self, *rows: list[int]) -> tuple[torch.Tensor, ...]:
-        """Rows of as many numbers as the next forward has entries, on the device; counts that forward. Raises `ValueError` when the
-        cache is full."""
-        self.cache.room_for(len(rows[0]))
         self.forwards += 1
-        return torch.tensor(rows, device=self.device).unbind()
+        return self.catch_up() if nodes == [0] else self.level(tree, nodes)
 
-    @torch.inference_mode()
     def catch_up(self) -> torch.Tensor:
-        """Output `[1, H]` of the root's entry, after the entries that were committed since the last round."""
-        rows, count = self.cache.rows, len(self.pending)
-        tokens, positions = self.inputs(self.pending, list(range(self.first + rows, self.first + rows + count)))
-        far = max(0, rows - WINDOW)
-        out = self.net.last(tokens, self.net.fused(self.features), positions, self.cache.kv[0, :, :, far:], rows - far)
-        self.base = self.cache.rows = rows + count
-        self.outs, self.row = out, {0: 0}
-        return out
+        """Log-probabilities `[1, V]` behind the root, whose entry comes after those that were committed since the last round."""
+        rows = self.session.cache.rows
+        self.base = rows + len(self.pending)
+        positions = list(range(self.first + rows, self.first + self.base))
+        log_q = self.session.root(self.pending, self.features, positions, max(0, rows - WINDOW))
+        self.outputs = {0: 0}
+        return log_q
 
-    @torch.inference_mode()
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Outputs `[n, H]` behind nodes whose parents were asked before: each goes on from its parent's output."""
-        tokens, positions, above = self.inputs(
+        """Log-probabilities `[n, V]` behind nodes whose parents were asked before: each goes on from its parent's output."""
+        log_q = self.session.level(
             [tree.tokens[node] for node in nodes],
+            [self.outputs[tree.keys[tree.parents[node]]] for node in nodes],
             [self.first + self.base - 1 + tree.depth[node] for node in nodes],
-            [self.row[tree.keys[tree.parents[node]]] for node in nodes],
+            self.rows.write(tree, nodes),
+            max(0, self.base - WINDOW),
         )
-        far, count = max(0, self.base - WINDOW), len(nodes)
-        rows = self.cache.rows - far
-        mask = additive(self.rows.write(tree, nodes), rows + count).to(self.device)
-        feature = self.outs.index_select(0, above)
-        out = self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, far:], rows)
-        self.cache.rows += count
-        for row, node in enumerate(nodes, len(self.outs)):
-            self.row[tree.keys[node]] = row
-        self.outs = torch.cat([self.outs, out])
-        return out
+        for node in nodes:
+            self.outputs[tree.keys[node]] = len(self.outputs)
+        return log_q
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         tokens, behind = [tree.tokens[node] for node in path] + [bonus], features[[0, *path]]
-        if self.row:  # the root's row was written; those of drafted features go
-            self.cache.rows = self.base
+        if self.outputs:  # the root's row was written; those of drafted features go
+            self.session.cache.rows = self.base
             self.pending, self.features = tokens, behind
         else:
             self.pending, self.features = self.pending + tokens, torch.cat([self.features, behind])
-        self.rows, self.row = DraftedRows(), {}
+        self.rows, self.outputs = DraftedRows(), {}

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product, served, unit
-from engine.products import Int8
-
-UNSAID = -1e4  # a logit that no softmax notices
+from engine.cache import KVCache, additive
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.served_eagle import ServedEagle, ServedSession
 
 
 class Eagle(Net):
@@ -49,48 +48,28 @@ class Eagle(Net):
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:
         """`[..., own_vocab]` from the layer's output `[..., H]`."""
-        return product(self.norm_out(out), self.unembed, self.packed_head)
+        return F.linear(self.norm_out(out), self.unembed)
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; next to nothing, or -inf, for what
-        it cannot say."""
-        if self.served:
-            return self.served.logits(out).log_softmax(-1)
+        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for what it cannot say."""
         own = self.logits(out).log_softmax(-1)
         return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
 
-    def reach(self, places: int) -> None:
-        """Be ready for positions below `places`, before the first step."""
-        if self.served:
-            self.served.reach(places)
-
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
         """The layer's output `[N, H]` of N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
-        if self.served:
-            return self.served.step(tokens, feature, positions, mask, kv, rows)
         out = self.layer(
             feature[None], self.entering(tokens, feature)[None], self.rotary(positions[None]), mask, kv, rows
         )
         return out[0]
 
-    def last(self, tokens, feature, positions, kv, rows) -> torch.Tensor:
-        """The layer's output `[1, H]` of the last of N entries in a row; the rows of all are written, as in `step`."""
-        if self.served:
-            return self.served.step(tokens, feature, positions, None, kv, rows, last_only=True)
-        count = len(tokens)
-        mask = torch.ones(count, rows + count, dtype=torch.bool, device=tokens.device).tril(rows)
-        return self.step(tokens, feature, positions, mask, kv, rows)[-1:]
-
     def pack(self) -> "Eagle":
-        """As `Net.pack`, for a whole step; of the matrices outside it there is one."""
-        try:
-            self.served = ServedEagle(self) if self.embedding.device.type == "cpu" else None
-        except RuntimeError:
-            self.served = None
-        if self.served is None:
-            return super().pack()
-        self.fuse.packed = served(self.fuse.weight)
+        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
+        self.served = ServedEagle(self) if self.embedding.device.type == "cpu" else None
         return self
+
+    def open(self, capacity: int) -> "EagleSession | ServedSession":
+        """A session with room for so many rows."""
+        return self.served.open(capacity) if self.served else EagleSession(self, capacity)
 
     def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
         """Training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
@@ -122,58 +101,40 @@ class Eagle(Net):
         return outs
 
 
-class ServedEagle:
-    """An `Eagle`'s step for a CPU: eight-bit matrices with the norms' weights folded into them, and as few operations as will do. On
-    two cores a level's small operations take longer than its matrices.
+class EagleSession:
+    """One lane's rows, and the outputs of a round's entries. An entry goes on from the target's features, and that of a drafted node
+    from the output of the node above."""
 
-    The two coordinates that a rotation turns stand side by side here, so that it is one product of complex numbers; queries and keys
-    are reordered alike, which no score notices.
-    """
+    def __init__(self, net: Eagle, capacity: int):
+        config, self.net, self.device = net.config, net, net.embedding.device
+        self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
 
-    def __init__(self, net: Eagle):
-        """Raises `RuntimeError` where there are no eight-bit products."""
-        config, layer, root = net.config, net.layer, net.config.hidden**0.5
-        self.heads, self.mlp, self.least = config.heads, config.mlp, net.norm_out.least
-        self.inverse = net.rotary.inverse[: len(net.rotary.inverse) // 2]
-        self.turns = torch.zeros(0, 1, len(self.inverse), dtype=torch.complex64)
-        self.token = unit(net.embedding, self.least)  # as large as the feature beside it: one scale rounds both
-        columns = torch.cat([net.norm_token.weight, net.norm_feature.weight]) * root
-        halves = (layer.qkv.weight * columns).unflatten(0, (3, config.heads, 2, -1))
-        pairs = halves[:2].transpose(2, 3).flatten(0, 3)
-        self.qkv = Int8(torch.cat([pairs, halves[2].flatten(0, 2)]))
-        self.out = Int8(layer.out.weight)
-        self.gate_up = Int8(layer.gate_up.weight * layer.norm.weight * root)
-        self.down = Int8(layer.down.weight)
-        said = torch.zeros(config.vocab, config.hidden).index_copy_(0, net.vocabulary, net.unembed.detach())
-        unsaid = torch.full((config.vocab,), UNSAID).index_fill_(0, net.vocabulary, 0.0)
-        self.head = Int8(said * net.norm_out.weight.detach() * root, unsaid)
+    def root(self, tokens: list[int], features: torch.Tensor, positions: list[int], start: int) -> torch.Tensor:
+        """Log-probabilities `[1, V]` behind the last of N entries, from the target's features `[N, 4, H]`. Like those of `level`, the
+        entries' rows are written behind the rows that the cache has, and see none before `start`.
 
-    def reach(self, places: int) -> None:
-        """Be ready for positions below `places`."""
-        if places > len(self.turns):
-            angles = torch.arange(places)[:, None, None].float() * self.inverse
-            self.turns = torch.polar(torch.ones_like(angles), angles)
+        Raises `ValueError` when the cache is full.
+        """
+        count = len(tokens)
+        causal = torch.ones(count, count, dtype=torch.bool).tril()
+        self.outs = self.step(tokens, self.net.fused(features), positions, causal, start)[-1:]
+        return self.net.log_q(self.outs)
 
-    def step(self, tokens, feature, positions, mask, kv, rows, last_only: bool = False) -> torch.Tensor:
-        """As `Eagle.step`, or as `Eagle.last`: this is the only layer, so entries before the last are needed for their rows alone."""
-        count, heads = len(tokens), self.heads
-        entering = torch.cat([self.token.index_select(0, tokens), unit(feature, self.least)], -1)
-        qkv = self.qkv(entering).view(count, 3, heads, -1)
-        rotating = torch.view_as_complex(qkv.view(count, 3 * heads, -1, 2))[:, : 2 * heads]
-        rotating.mul_(self.turns.index_select(0, positions))
-        kv[:, :, rows : rows + count] = qkv[:, 1:].permute(1, 2, 0, 3)
-        queries = qkv[:, 0]
-        if last_only:
-            queries, feature = queries[-1:], feature[-1:]
-        keys, values = kv[:, None, :, : rows + count].unbind()
-        attended = F.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, attn_mask=mask)
-        x = self.out(attended[0].transpose(0, 1).flatten(1)).add_(feature)
-        gate, up = self.gate_up(unit(x, self.least)).split(self.mlp, -1)
-        return x.add_(self.down(F.silu(gate).mul_(up)))
+    def level(
+        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
+    ) -> torch.Tensor:
+        """Log-probabilities `[n, V]` behind nodes: `above` names the outputs of this round they go on from, the root's first, and
+        `visible` bool `[n, M]` says which of the last M rows each may see."""
+        out = self.step(tokens, self.outs[above], positions, visible, start)
+        self.outs = torch.cat([self.outs, out])
+        return self.net.log_q(out)
 
-    def logits(self, out: torch.Tensor) -> torch.Tensor:
-        """`[n, V]` over the target's vocabulary, `UNSAID` added to what the net cannot say."""
-        return self.head(unit(out, self.least))
+    def step(self, tokens, feature, positions, visible, start) -> torch.Tensor:
+        self.cache.room_for(len(tokens))
+        rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
+        mask = additive(visible, rows + len(tokens)).to(self.device)
+        tokens, positions = torch.tensor([tokens, positions], device=self.device).unbind()
+        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
 
 
 def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:

@@ -1,13 +1,15 @@
 """Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Shared by the ranked policies."""
 
-import math
-
+import numpy as np
 import torch
 
+from engine.kernels import LOWEST, compiled, exp
 from engine.sampling import Sampling
 
 Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
 SHORTLIST = 4  # a token's score is its share among this many favourites
+TOGETHER = 64  # tokens that are compared with the shortlist's last at a time
+NO_NOISE = np.zeros(0, np.float32)
 SHARPENED = 2.0  # power of q in greedy scores: what the draft gives .45, the greedy target takes four times in five
 
 
@@ -18,36 +20,74 @@ def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Samplin
     says. Sampled: ordered by log q / T + the position's own Gumbel noise, the noise that the target draws with, so that the favourite
     is the token that the target takes wherever p = q; the score is the softmax of that over the shortlist.
     """
-    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
-    tokens, keys, logs = shortlisted(sampling.scaled(log_q), noise, width)
-    tokens = tokens.tolist()
-    q = [[math.exp(each) for each in row] for row in logs.tolist()]  # a few numbers: less work as lists than as tensors
-    if noise is None:
-        scores = [shares([each**SHARPENED for each in row]) for row in q]
+    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1])
+    if log_q.device.type == "cpu":
+        open_ended = not sampling.top_k and sampling.top_p == 1
+        found = ranked_here(
+            (log_q if open_ended else sampling.scaled(log_q)).numpy(),
+            NO_NOISE if noise is None else noise.numpy(),
+            np.float32(sampling.temperature if open_ended and noise is not None else 1),
+            width,
+        )
     else:
-        scores = [shares([math.exp(each - row[0]) for each in row]) for row in keys.tolist()]
-    if len(q[0]) > width:
-        tokens, scores, q = ([row[:width] for row in rows] for rows in (tokens, scores, q))
+        found = ranked(sampling.scaled(log_q), noise, width)
+    return tuple(each.tolist() for each in found)
+
+
+@compiled
+def ranked_here(log_q, noise, temperature, width):
+    """`ranked` on a CPU: of `log_q [n, V]`, still to be divided by the temperature, and the position's `noise`, empty when greedy."""
+    rows, vocab = log_q.shape
+    greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
+    power = np.float32(SHARPENED if greedy else 1)
+    width = min(width, count)
+    tokens, scores, q = np.empty((rows, width), np.int64), np.empty((rows, width)), np.empty((rows, width))
+    keys, best, weights = np.empty(vocab, np.float32), np.empty(count, np.int64), np.empty(count)
+    for row in range(rows):
+        log_total = np.float32(0)
+        if greedy:
+            keys[:] = log_q[row]
+        else:
+            most, total = LOWEST, np.float32(0)
+            for token in range(vocab):
+                keys[token] = log_q[row, token] / temperature
+                most = max(most, keys[token])
+            for token in range(vocab):
+                total += exp(keys[token] - most)
+                keys[token] += noise[token]
+            log_total = most + np.log(total)
+        highest(keys, best)
+        for place in range(count):
+            weights[place] = np.exp((keys[best[place]] - keys[best[0]]) * power)
+        for place in range(width):
+            token = best[place]
+            tokens[row, place] = token
+            scores[row, place] = weights[place] / weights.sum()
+            q[row, place] = np.exp(log_q[row, token] / temperature - log_total)
     return tokens, scores, q
 
 
-def shares(weights: list[float]) -> list[float]:
-    total = sum(weights)
-    return [weight / total for weight in weights]
-
-
-def shortlisted(
-    scaled: torch.Tensor, noise: torch.Tensor | None, width: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of log q / T `[n, V]` (log q itself when greedy) and the position's noise `[V]` (None when greedy) the tokens that scores are
-    shares of, what they are ordered by, and their log q, each `[n, max(width, SHORTLIST)]`."""
-    count = min(max(width, SHORTLIST), scaled.shape[-1])
-    if noise is None:
-        top = scaled.topk(count)
-        return top.indices, top.values, top.values
-    log_q = scaled.log_softmax(-1)
-    top = (log_q + noise).topk(count)
-    return top.indices, top.values, log_q.gather(-1, top.indices)
+@compiled
+def highest(keys, best):
+    """Into `best [count]` where the highest of `keys` stand, the highest first; of equals the earlier one."""
+    held, count = 0, len(best)
+    for first in range(0, len(keys), TOGETHER):
+        last = min(first + TOGETHER, len(keys))
+        most = LOWEST
+        for index in range(first, last):
+            most = max(most, keys[index])
+        if held == count and most <= keys[best[count - 1]]:
+            continue
+        for index in range(first, last):
+            if held < count:
+                held += 1
+            elif keys[index] <= keys[best[count - 1]]:
+                continue
+            place = held - 1
+            while place > 0 and keys[index] > keys[best[place - 1]]:
+                best[place] = best[place - 1]
+                place -= 1
+            best[place] = index
 
 
 def ranked(
@@ -55,9 +95,11 @@ def ranked(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`favourites` as tensors `[n, width]`, of log q / T `[n, V]` (log q itself when greedy) and the position's noise `[V]` (None when
     greedy). Waits for no device."""
-    tokens, keys, logs = shortlisted(scaled, noise, width)
+    count = min(max(width, SHORTLIST), scaled.shape[-1])
+    log_q = scaled if noise is None else scaled.log_softmax(-1)
+    keys, tokens = (log_q if noise is None else log_q + noise).topk(count)
     scores = (keys if noise is not None else keys * SHARPENED).softmax(-1)
-    return tokens[:, :width], scores[:, :width], logs[:, :width].exp()
+    return tokens[:, :width], scores[:, :width], log_q.gather(-1, tokens[:, :width]).exp()
 
 
 def most_probable(log_q: torch.Tensor, width: int, sampling: Sampling) -> tuple[Ranking, torch.Tensor]:

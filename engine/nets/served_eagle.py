@@ -1,0 +1,122 @@
+"""EAGLE as a CPU drafts with it: the net's step in eight-bit weights and compiled loops, every norm's weight folded into the matrix
+behind it."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from engine.cache import KVCache
+from engine.kernels import LayerWeights, Rounded, compiled, layer, log_softmax, product, turn, unit_rows
+from engine.nets.layer import FEATURES, Net, unit
+
+
+class Weights(NamedTuple):
+    """`said [V, 3H]` is what a token adds to the query/key/value product, `heard` its matrix for the feature beside the token."""
+
+    said: np.ndarray
+    heard: Rounded
+    fuse: Rounded
+    layer: LayerWeights
+    head: Rounded
+    vocabulary: np.ndarray
+    least: np.float32
+
+
+@compiled
+def answer(weights, tokens, feature, positions, visible, kv, start, rows, turns):
+    """The outputs `[n, H]` and the log-probabilities `[n, V]` of the last n of N entries. `visible`, `start` and `rows` are as in
+    `layer`."""
+    count, width = len(tokens), weights.said.shape[1]
+    normed, qkv = np.empty_like(feature), np.empty((count, width), np.float32)
+    unit_rows(feature, weights.least, normed)
+    product(normed, weights.heard, qkv)
+    for row in range(count):
+        qkv[row] += weights.said[tokens[row]]
+    turn(qkv, 2 * kv.shape[1], turns, positions)
+    out = layer(feature, qkv, kv, visible, start, rows, weights.layer, weights.least)
+    normed, own = np.empty_like(out), np.empty((len(out), len(weights.vocabulary)), np.float32)
+    unit_rows(out, weights.least, normed)
+    product(normed, weights.head, own)
+    log_softmax(own)
+    log_q = np.full((len(out), len(weights.said)), -np.inf, np.float32)
+    for row in range(len(out)):
+        for k in range(len(weights.vocabulary)):
+            log_q[row, weights.vocabulary[k]] = own[row, k]
+    return out, log_q
+
+
+@compiled
+def root_answer(weights, tokens, features, positions, visible, kv, start, rows, turns):
+    """As `answer`, for entries behind the target's features `[N, 4, H]`."""
+    count, hidden = len(tokens), features.shape[2]
+    three, feature = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
+    for row in range(count):
+        for tap in range(FEATURES):
+            three[row, tap * hidden : (tap + 1) * hidden] = features[row, tap]
+    product(three, weights.fuse, feature)
+    return answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
+
+
+class ServedEagle:
+    """The weights, and `open` for one lane's session."""
+
+    def __init__(self, net: Net):
+        config, layer_of, root = net.config, net.layer, net.config.hidden**0.5
+        self.heads, self.head_dim, least = config.heads, config.hidden // config.heads, net.norm_out.least
+        inward = layer_of.qkv.weight.detach()
+        for_token, for_feature = inward.split(config.hidden, 1)
+        token = unit(net.embedding, least) * net.norm_token.weight.detach() * root
+        self.weights = Weights(
+            said=(token @ for_token.T).numpy(),
+            heard=Rounded.of(for_feature * net.norm_feature.weight * root),
+            fuse=Rounded.of(net.fuse.weight),
+            layer=LayerWeights(
+                Rounded.of(layer_of.out.weight),
+                Rounded.of(layer_of.gate_up.weight * layer_of.norm.weight * root),
+                Rounded.of(layer_of.down.weight),
+            ),
+            head=Rounded.of(net.unembed * net.norm_out.weight * root),
+            vocabulary=net.vocabulary.numpy(),
+            least=np.float32(least),
+        )
+        inverse = net.rotary.inverse[: self.head_dim // 2]
+        self.inverse, self.turns = inverse, np.zeros((0, 2, len(inverse)), np.float32)
+
+    def open(self, capacity: int) -> "ServedSession":
+        if capacity > len(self.turns):
+            angles = torch.arange(capacity)[:, None].float() * self.inverse
+            self.turns = torch.stack([angles.cos(), angles.sin()], 1).numpy()
+        return ServedSession(self, capacity)
+
+
+class ServedSession:
+    """`engine.nets.eagle.EagleSession`, compiled."""
+
+    def __init__(self, served: ServedEagle, capacity: int):
+        self.weights, self.turns = served.weights, served.turns
+        self.cache = KVCache(1, served.heads, served.head_dim, capacity, torch.float32, torch.device("cpu"))
+        self.kv = self.cache.kv[0].numpy()
+        self.outs = np.empty((capacity, served.heads * served.head_dim), np.float32)
+        self.count = 0  # of this round's outputs
+
+    def root(self, tokens: list[int], features: torch.Tensor, positions: list[int], start: int) -> torch.Tensor:
+        self.count = 0
+        return self.answered(root_answer, tokens, features.numpy(), positions, np.ones((1, 1), np.bool_), start)
+
+    def level(
+        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
+    ) -> torch.Tensor:
+        return self.answered(answer, tokens, self.outs[above], positions, visible.numpy(), start)
+
+    def answered(self, kernel, tokens, behind, positions, visible, start) -> torch.Tensor:
+        """Write the entries' rows, keep the outputs, hand out the log-probabilities."""
+        rows = self.cache.rows
+        self.cache.room_for(len(tokens))
+        out, log_q = kernel(
+            self.weights, np.array(tokens), behind, np.array(positions), visible, self.kv, start, rows, self.turns
+        )
+        self.cache.rows = rows + len(tokens)
+        self.outs[self.count : self.count + len(out)] = out
+        self.count += len(out)
+        return torch.from_numpy(log_q)
