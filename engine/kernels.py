@@ -120,6 +120,17 @@ def summing(rows: int) -> Callable:
 one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
 
 
+@intrinsic
+def larger(typing, a, b):
+    """The larger of two float32, in a form that compilers put side by side; `max` is not."""
+
+    def build(context, code, signature, arguments):
+        flags = ("nnan", "nsz")
+        return code.select(code.fcmp_ordered(">", *arguments, flags=flags), *arguments, flags=flags)
+
+    return types.float32(types.float32, types.float32), build
+
+
 @compiled
 def product(x, matrix, out):
     """Into `out [N, out]` the product of `x [N, in]` and a transposed `Rounded`."""
@@ -133,7 +144,7 @@ def product(x, matrix, out):
     for row in range(count):
         most = np.float32(1e-30)
         for k in range(size):
-            most = max(most, abs(x[row, k]))
+            most = larger(most, abs(x[row, k]))
         steps[row] = most / limit
         for k in range(size):
             inputs[row, k] = np.int16(np.floor(x[row, k] * (limit / most) + np.float32(0.5)))
@@ -153,11 +164,11 @@ def product(x, matrix, out):
             else:
                 one_row(weights, source, stride, pairs, target)
                 row += 1
-        first = block * OUTPUTS
-        last = min(first + OUTPUTS, out.shape[1])
+        scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
         for row in range(count):
-            for j in range(first, last):
-                out[row, j] = np.float32(sums[row, j - first]) * scale[j] * steps[row]
+            some = out[row, block * OUTPUTS : (block + 1) * OUTPUTS]
+            for j in range(len(some)):
+                some[j] = np.float32(sums[row, j]) * scales[j] * steps[row]
 
 
 @intrinsic
@@ -231,7 +242,7 @@ def attend(queries, kv, visible, start, end, out):
                 if j >= seen_by_all and not visible[row, j - seen_by_all]:
                     score = LOWEST
                 scores[j] = score
-                most = max(most, score)
+                most = larger(most, score)
             total = np.float32(0)
             for j in range(len(keys)):
                 scores[j] = exp(scores[j] - most)
@@ -281,7 +292,7 @@ def log_softmax(rows):
     for row in range(len(rows)):
         most, total = LOWEST, np.float32(0)
         for k in range(rows.shape[1]):
-            most = max(most, rows[row, k])
+            most = larger(most, rows[row, k])
         for k in range(rows.shape[1]):
             total += exp(rows[row, k] - most)
         most += np.log(total)

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.cache import KVCache
+from engine.cache import KVCache, additive
 from engine.products import Int8, pack, packed_product
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -68,6 +68,13 @@ def eight_bits_pay(draft: PreTrainedModel) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def rotations(model: PreTrainedModel, head_dim: int) -> torch.Tensor:
+    """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
+    rotary = model.model.rotary_emb
+    angles = torch.arange(model.config.max_position_embeddings).float()[:, None] * rotary.inv_freq.float()
+    return torch.stack([angles.cos(), angles.sin()], 1) * rotary.attention_scaling
 
 
 class Weight:
@@ -146,15 +153,9 @@ class LeanLlama:
             )
         self.norm = model.model.norm.weight.detach() * root
         self.head = Weight(model.lm_head, eight_bit=eight_bit)
-        self.rotary = self.rotations(model)
+        cos, sin = rotations(model, self.head_dim).unbind(1)  # as one product of each whole head: the sign in the sine
+        self.rotary = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(self.dtype)
         self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
-
-    def rotations(self, model: PreTrainedModel) -> torch.Tensor:
-        """Cosines and signed sines by position, `[context, 2, 1, head_dim]`."""
-        rotary, half = model.model.rotary_emb, torch.ones(self.head_dim // 2)
-        angles = torch.arange(model.config.max_position_embeddings).float()[:, None] * rotary.inv_freq.float()
-        cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1) * torch.cat([-half, half])
-        return (torch.stack([cos, sin], 1)[:, :, None] * rotary.attention_scaling).to(self.dtype)
 
     @torch.inference_mode()
     def calibrate(self) -> int:
@@ -163,13 +164,14 @@ class LeanLlama:
         winner_from = max(ROWS) + 1
         for rows in reversed(ROWS):
             ids, began = torch.zeros(rows, dtype=torch.long), time.perf_counter()
+            seen = torch.ones(rows, rows, dtype=torch.bool)
             seconds: dict[int, list[float]] = {1: [], max(ROWS) + 1: []}
             for repeat in range(REPEATS):
                 if repeat > 1 and time.perf_counter() - began > PATIENCE:
                     break
                 for self.packed_from, times in seconds.items():
                     start = time.perf_counter()
-                    self(cache, ids, ids, None, last_only=False)
+                    self(cache, ids, ids, seen, last_only=False)
                     times.append(time.perf_counter() - start)
             packed, plain = (statistics.median(times[1:]) for times in seconds.values())
             if packed >= plain:
@@ -182,17 +184,18 @@ class LeanLlama:
         cache: KVCache,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        mask: torch.Tensor | None,
+        visible: torch.Tensor | None,
         last_only: bool,
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones; and, with `taps`,
         the hidden states behind these layers and behind the final norm, `[N, taps + 1, H]`.
 
-        `mask` is additive `[N, rows + N]`, or None when every query may see every key.
+        `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
         """
         count, turned, width = ids.shape[0], self.heads + self.kv_heads, self.head_dim
         start, end = cache.rows, cache.rows + count
+        mask = None if visible is None else additive(visible, end, self.dtype)
         fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
         cos, sin = self.rotary.index_select(0, positions).unbind(1)
         x, tapped = self.embedding.index_select(0, ids), []

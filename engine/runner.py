@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache
 from engine.cache import KVCache, additive, transformers_cache
 from engine.graphs import Buckets, Lender, why_eager
 from engine.lean import LeanLlama, lighten, serves
+from engine.small import SmallLlama, is_small
 from engine.static import rounded
 
 PREFILL_CHUNK = 512
@@ -40,8 +41,11 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.lean = LeanLlama(model, eight_bit=eight_bit) if (serves(model) if lean is None else lean) else None
-        if self.lean is None:
+        self.lean: LeanLlama | SmallLlama | None = None
+        if serves(model) if lean is None else lean:
+            small = eight_bit and is_small(model)
+            self.lean = SmallLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
+        else:
             lighten(model)
         self.eager = why_eager(self.device)  # a sentence why forwards are no CUDA graphs; "" where they are
         self.lender = Lender()
@@ -117,15 +121,13 @@ class Session:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
         if self.buckets and (bucket := self.buckets.fitting(count)):
             return bucket(ids, positions, visible, last_only)
-        mask = None
-        if visible is not None:
-            mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
-        tokens, places = torch.tensor(ids), torch.tensor(positions)
+        tokens, places = torch.tensor([ids, positions]).unbind()
         if self.runner.lean:
-            logits, hidden = self.runner.lean(self.cache, tokens, places, mask, last_only, self.taps)
+            logits, hidden = self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
             return logits, None if hidden is None else normalised(hidden)
-        if mask is None:
-            mask = torch.zeros(1, self.rows + 1, dtype=self.runner.dtype, device=self.runner.device)
+        if visible is None:
+            visible = torch.ones(1, 1, dtype=torch.bool)
+        mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
         return self.runner.run(tokens, places, mask[None, None], self.past, last_only, self.taps)
 

@@ -174,10 +174,17 @@ class Sampling:
         return scores.argmax(-1).tolist()
 
     def drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
-        """`draw` row by row. Where noise is added on a CPU, a row costs nothing until it is asked for; else all are drawn in one go."""
-        if self.greedy or logits.device.type != "cpu":
+        """`draw` row by row. On a CPU a row costs nothing until it is asked for; else all are drawn in one go."""
+        if logits.device.type != "cpu":
             return self.draw(logits, positions).__getitem__
-        return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
+        if logits.dtype != torch.float32 or self.top_k or self.top_p < 1:
+            return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
+        rows, vocab = logits.numpy(), logits.shape[-1]
+        if self.greedy:
+            return lambda row: int(rows[row].argmax())
+        temperature = np.float32(self.temperature)
+        noise = self.noise.row
+        return lambda row: int((rows[row] / temperature + noise(positions[row], vocab).numpy()).argmax())
 
     def choose(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""

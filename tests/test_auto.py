@@ -10,7 +10,7 @@ from engine.acceptance.token_match import TokenMatch
 from engine.costs import Costs
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.policies.auto import LONGEST_REST, Auto
+from engine.policies.auto import FAVOURITE, LONGEST_REST, OTHER, Auto
 from engine.policies.ranking import favourites
 from engine.sampling import Sampling
 from engine.systems import find
@@ -152,13 +152,12 @@ def test_it_comes_back_when_guesses_come_true_again():
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
     [[score, other, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
-    assert auto.table.chance(score, "favourite") == pytest.approx(score)
+    assert auto.table.chance(score, FAVOURITE) == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
-    assert (
-        auto.table.chance(score, "favourite") > 0.9 and auto.table.chance(other, "other") < other
-    )  # the others never did
+    assert auto.table.chance(score, FAVOURITE) > 0.9
+    assert auto.table.chance(other, OTHER) < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
-    assert auto.table.chance(score, "favourite") < 0.9
+    assert auto.table.chance(score, FAVOURITE) < 0.9
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

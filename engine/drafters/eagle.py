@@ -55,7 +55,8 @@ class EagleDrafter:
         return log_q
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        tokens, behind = [tree.tokens[node] for node in path] + [bonus], features[[0, *path]]
+        tokens = [tree.tokens[node] for node in path] + [bonus]
+        behind = features.index_select(0, torch.tensor([0, *path], device=features.device))
         if self.outputs:  # the root's row was written; those of drafted features go
             self.session.cache.rows = self.base
             self.pending, self.features = tokens, behind

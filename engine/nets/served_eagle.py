@@ -83,6 +83,11 @@ class ServedEagle:
         inverse = net.rotary.inverse[: self.head_dim // 2]
         self.inverse, self.turns = inverse, np.zeros((0, 2, len(inverse)), np.float32)
 
+        # Compiling, or reading what was compiled before, belongs to loading.
+        session = self.open(2)
+        session.root([0], torch.zeros(1, FEATURES + 1, config.hidden), [0], 0)
+        session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
+
     def open(self, capacity: int) -> "ServedSession":
         if capacity > len(self.turns):
             angles = torch.arange(capacity)[:, None].float() * self.inverse

@@ -7,7 +7,7 @@ often such scores came true in this text; when drafting has not paid, rounds wit
 What a drafter can copy from the text for nothing goes on where drafting stops, and stands in for it where that promises more a ms.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.calibration import Calibration
 from engine.costs import Costs
@@ -16,7 +16,8 @@ from engine.policies.ranking import favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-BINS = 10  # of scores, for each of favourite and others
+BINS = 10  # of scores, for each kind of guess
+FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
 TRUST = 6.0  # guesses that the first estimate of a bin counts for
 FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
 CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
@@ -27,22 +28,20 @@ LONGEST_REST = 32  # rounds without a draft between two tries
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
 
 
-@dataclass
 class Table:
-    """How often children came true whose parents did, by the drafter's score for them and their kind: its favourite, another guess, or
-    a copy."""
+    """How often children came true whose parents did, by the drafter's score for them and their kind."""
 
-    hits: dict[tuple[str, int], float] = field(default_factory=dict)
-    tries: dict[tuple[str, int], float] = field(default_factory=dict)
+    def __init__(self):
+        self.hits, self.tries = [0.0] * BINS * KINDS, [0.0] * BINS * KINDS
 
-    def chance(self, score: float, kind: str) -> float:
-        key = (kind, min(int(score * BINS), BINS - 1))
-        return (self.hits.get(key, 0.0) + TRUST * score) / (self.tries.get(key, 0.0) + TRUST)
+    def chance(self, score: float, kind: int) -> float:
+        cell = kind * BINS + min(int(score * BINS), BINS - 1)
+        return (self.hits[cell] + TRUST * score) / (self.tries[cell] + TRUST)
 
-    def learn(self, score: float, kind: str, came_true: bool) -> None:
-        key = (kind, min(int(score * BINS), BINS - 1))
-        self.hits[key] = self.hits.get(key, 0.0) + came_true
-        self.tries[key] = self.tries.get(key, 0.0) + 1.0
+    def learn(self, score: float, kind: int, came_true: bool) -> None:
+        cell = kind * BINS + min(int(score * BINS), BINS - 1)
+        self.hits[cell] += came_true
+        self.tries[cell] += 1.0
 
 
 @dataclass
@@ -75,18 +74,16 @@ class Auto:
     ):
         """Depth, width and nodes are limits. `costs` are this machine's, for the drafter at hand; unmeasured forwards count as free."""
         self.depth, self.width, self.nodes, self.costs = depth, width, nodes, costs
-        self.plain = 1.0 / costs.verify_at(1)  # tokens a ms without a draft
+        self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
+        self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
-        self.table, self.pace, self.drafted = (
-            Table(),
-            Pace(*first),
-            Pace(*first),
-        )  # of all rounds; of those with a draft forward
+        self.table = Table()
+        self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
         self.levels = 0  # of the last tree that took a draft forward
         self.resting = False
-        self.raw: dict[int, tuple[float, str]] = {}  # by key, the drafter's score and the kind of guess
+        self.raw: dict[int, tuple[float, int]] = {}  # by key, the drafter's score and the kind of guess
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier, costs = DraftTree.rooted(root), [0], self.costs
@@ -96,7 +93,7 @@ class Auto:
             self.rest -= 1
             return tree
         rate = CAUTION * max(self.pace.rate, self.plain)
-        row_ms = (costs.verify_at(self.nodes) - costs.verify_at(1)) / (self.nodes - 1)
+        row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         room = min(self.depth, room)
         levels = 0 if self.copying_pays(drafter, tree, room) else room
         for level in range(1, levels + 1):
@@ -113,7 +110,7 @@ class Auto:
             self.levels, added = self.levels + (drafter.forwards > before), []
             for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True):
                 for rank, (token, score, q) in enumerate(zip(*row, strict=True)):
-                    kind = "other" if rank else "favourite"
+                    kind = OTHER if rank else FAVOURITE
                     value = tree.score[node] * self.table.chance(score, kind)
                     if value > rate * row_ms:
                         child = tree.add(node, token, value, q)
@@ -129,25 +126,25 @@ class Auto:
         """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
         chain, chance = copies(drafter, tree, 0)
         promised = sum(chance**place for place in range(min(len(chain), room) + 1))
-        return bool(chain) and promised / self.costs.verify_at(len(chain) + 1) >= self.drafted.rate
+        return bool(chain) and promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
         """Add what can be copied behind the node, as far as it is worth `least`."""
         chain, score = copies(drafter, tree, node)
         for token in chain[: room - tree.depth[node]]:
-            value = tree.score[node] * self.table.chance(score, "copy")
+            value = tree.score[node] * self.table.chance(score, COPY)
             if value <= least:
                 break
             node = tree.add(node, token, value, score)
-            self.raw[node] = (score, "copy")
+            self.raw[node] = (score, COPY)
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
         """The best nodes, as many as win more than they cost."""
         order = tree.best(self.nodes - 1)
-        worth, best, most = 0.0, 0, -rate * self.costs.verify_at(1)
+        worth, best, most = 0.0, 0, -rate * self.verify_ms[1]
         for count, node in enumerate(order, 1):
             worth += tree.score[node]
-            if (gain := worth - rate * self.costs.verify_at(count + 1)) > most:
+            if (gain := worth - rate * self.verify_ms[count + 1]) > most:
                 best, most = count, gain
         return tree.kept([0, *sorted(order[:best])])
 

@@ -21,7 +21,7 @@ class BestFirst(Steady):
         self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier, best = DraftTree.rooted(root), [0], []
+        tree, frontier, best, least = DraftTree.rooted(root), [0], [], LEAST_SCORE
         for level in range(1, min(self.depth, room) + 1):
             log_q = drafter.log_q(tree, frontier)
             if log_q is None:
@@ -30,9 +30,12 @@ class BestFirst(Steady):
             for node, *row in rows:
                 above = tree.score[node]
                 for token, score, q in zip(*row, strict=True):
-                    if above * score >= LEAST_SCORE:
-                        tree.add(node, token, above * score, q)
+                    if above * score <= least:  # as are those behind it
+                        break
+                    tree.add(node, token, above * score, q)
             best = tree.best(self.nodes - 1)
+            if len(best) == self.nodes - 1:
+                least = tree.score[best[-1]]
             frontier = sorted(node for node in best if tree.depth[node] == level)
             if not frontier:
                 break

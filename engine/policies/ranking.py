@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from engine.kernels import LOWEST, compiled, exp
+from engine.kernels import LOWEST, compiled, exp, larger
 from engine.sampling import Sampling
 
 Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
 SHORTLIST = 4  # a token's score is its share among this many favourites
-TOGETHER = 64  # tokens that are compared with the shortlist's last at a time
+TOGETHER = 128  # tokens of which the highest key is found first
 NO_NOISE = np.zeros(0, np.float32)
 SHARPENED = 2.0  # power of q in greedy scores: what the draft gives .45, the greedy target takes four times in five
 
@@ -24,7 +24,7 @@ def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Samplin
     if log_q.device.type == "cpu":
         open_ended = not sampling.top_k and sampling.top_p == 1
         found = ranked_here(
-            (log_q if open_ended else sampling.scaled(log_q)).numpy(),
+            (log_q if open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
             NO_NOISE if noise is None else noise.numpy(),
             np.float32(sampling.temperature if open_ended and noise is not None else 1),
             width,
@@ -42,21 +42,22 @@ def ranked_here(log_q, noise, temperature, width):
     power = np.float32(SHARPENED if greedy else 1)
     width = min(width, count)
     tokens, scores, q = np.empty((rows, width), np.int64), np.empty((rows, width)), np.empty((rows, width))
-    keys, best, weights = np.empty(vocab, np.float32), np.empty(count, np.int64), np.empty(count)
+    scaled, tops = np.empty(vocab, np.float32), np.empty(-(-vocab // TOGETHER), np.float32)
+    best, weights = np.empty(count, np.int64), np.empty(count)
     for row in range(rows):
-        log_total = np.float32(0)
-        if greedy:
-            keys[:] = log_q[row]
-        else:
+        keys, log_total = log_q[row], np.float32(0)
+        if not greedy:
             most, total = LOWEST, np.float32(0)
             for token in range(vocab):
-                keys[token] = log_q[row, token] / temperature
-                most = max(most, keys[token])
+                scaled[token] = keys[token] / temperature
             for token in range(vocab):
-                total += exp(keys[token] - most)
-                keys[token] += noise[token]
-            log_total = most + np.log(total)
-        highest(keys, best)
+                most = larger(most, scaled[token])
+            for token in range(vocab):
+                total += exp(scaled[token] - most)
+            for token in range(vocab):
+                scaled[token] += noise[token]
+            keys, log_total = scaled, most + np.log(total)
+        highest(keys, best, tops)
         for place in range(count):
             weights[place] = np.exp((keys[best[place]] - keys[best[0]]) * power)
         for place in range(width):
@@ -68,26 +69,33 @@ def ranked_here(log_q, noise, temperature, width):
 
 
 @compiled
-def highest(keys, best):
-    """Into `best [count]` where the highest of `keys` stand, the highest first; of equals the earlier one."""
-    held, count = 0, len(best)
-    for first in range(0, len(keys), TOGETHER):
-        last = min(first + TOGETHER, len(keys))
-        most = LOWEST
-        for index in range(first, last):
-            most = max(most, keys[index])
-        if held == count and most <= keys[best[count - 1]]:
+def highest(keys, best, tops):
+    """Into `best [count]` where the highest of `keys` stand, the highest first; of equals the earlier one. `tops` is room for a number
+    for every `TOGETHER` keys."""
+    held, count, least = 0, len(best), -np.inf
+    for block in range(len(tops)):
+        most, part = LOWEST, keys[block * TOGETHER : (block + 1) * TOGETHER]
+        for index in range(len(part)):
+            most = larger(most, part[index])
+        tops[block] = most
+    if count < len(tops):  # as many blocks hold something at least as high as this
+        least = np.sort(tops)[len(tops) - count]
+    for block in range(len(tops)):
+        if tops[block] < least:
             continue
-        for index in range(first, last):
-            if held < count:
-                held += 1
-            elif keys[index] <= keys[best[count - 1]]:
+        part = keys[block * TOGETHER : (block + 1) * TOGETHER]
+        for index in range(len(part)):
+            key = part[index]
+            if held == count and key <= least:
                 continue
+            held = min(held + 1, count)
             place = held - 1
-            while place > 0 and keys[index] > keys[best[place - 1]]:
+            while place > 0 and key > keys[best[place - 1]]:
                 best[place] = best[place - 1]
                 place -= 1
-            best[place] = index
+            best[place] = block * TOGETHER + index
+            if held == count:
+                least = keys[best[count - 1]]
 
 
 def ranked(

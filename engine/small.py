@@ -1,0 +1,126 @@
+"""A small draft's forward on a CPU: all of it in one compiled call, its matrices in eight bits and the norms' weights folded into them.
+
+For drafts only, like every rounded product; a larger draft's matrices are worth two threads, which `engine.lean` gives them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from engine.cache import KVCache
+from engine.kernels import LayerWeights, Rounded, compiled, layer, product, turn, unit_rows
+from engine.lean import rotations
+
+LARGEST = 2**23  # elements of all matrices
+
+
+class Block(NamedTuple):
+    """A layer. `bias [q + k + v]` is zeros where there is none, `scales [heads + kv_heads, head_dim]` those of normed queries and keys,
+    of no heads where they are not normed."""
+
+    qkv: Rounded
+    bias: np.ndarray
+    scales: np.ndarray
+    rest: LayerWeights
+
+
+class Weights(NamedTuple):
+    embedding: np.ndarray
+    blocks: tuple[Block, ...]
+    head: Rounded
+    turns: np.ndarray
+    least: np.float32
+    head_least: np.float32
+
+
+@compiled
+def logits_of(weights, ids, positions, visible, kv, rows, last_only):
+    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`, whose rows are written behind the first `rows` of `kv`; `visible` as in
+    `attend`."""
+    count, size = len(ids), kv.shape[4]
+    x = np.empty((count, weights.embedding.shape[1]), np.float32)
+    for row in range(count):
+        x[row] = weights.embedding[ids[row]]
+    normed = np.empty_like(x)
+    for number, block in enumerate(weights.blocks):
+        qkv = np.empty((count, len(block.bias)), np.float32)
+        unit_rows(x, weights.least, normed)
+        product(normed, block.qkv, qkv)
+        qkv += block.bias
+        turned = len(block.bias) // size - kv.shape[2]
+        for head in range(len(block.scales)):
+            part = qkv[:, head * size : (head + 1) * size]
+            unit_rows(part, weights.head_least, part)
+            part *= block.scales[head]
+        turn(qkv, turned, weights.turns, positions)
+        seeing = visible[count - 1 :] if last_only and number == len(weights.blocks) - 1 else visible
+        x = layer(x, qkv, kv[number], seeing, 0, rows, block.rest, weights.least)
+    normed, logits = np.empty_like(x), np.empty((len(x), len(weights.embedding)), np.float32)
+    unit_rows(x, weights.least, normed)
+    product(normed, weights.head, logits)
+    return logits
+
+
+def is_small(model: PreTrainedModel) -> bool:
+    """Whether `SmallLlama` computes this model of `engine.lean.FAMILIES`, and on one thread: few weights, in float32, without biases
+    behind attention."""
+    attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
+    biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
+    return model.dtype == torch.float32 and not biased and model.num_parameters() <= LARGEST
+
+
+class SmallLlama:
+    """The weights of a model that `is_small`, and its forward; a `LeanLlama` to whoever calls it."""
+
+    eight_bit = True
+
+    def __init__(self, model: PreTrainedModel):
+        config, root, blocks = model.config, model.config.hidden_size**0.5, []
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        for part in model.model.layers:
+            attention, mlp = part.self_attn, part.mlp
+            linears = (attention.q_proj, attention.k_proj, attention.v_proj)
+            inward = torch.cat([each.weight for each in linears]) * part.input_layernorm.weight * root
+            bias = torch.zeros(len(inward)) if linears[0].bias is None else torch.cat([each.bias for each in linears])
+            scales = torch.zeros(0, size)
+            if hasattr(attention, "q_norm"):
+                scales = torch.stack(
+                    [attention.q_norm.weight] * config.num_attention_heads
+                    + [attention.k_norm.weight] * config.num_key_value_heads
+                )
+            gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * part.post_attention_layernorm.weight
+            rest = LayerWeights(
+                Rounded.of(attention.o_proj.weight), Rounded.of(gate_up * root), Rounded.of(mlp.down_proj.weight)
+            )
+            blocks.append(Block(Rounded.of(inward), bias.detach().numpy(), (scales * size**0.5).detach().numpy(), rest))
+        self.weights = Weights(
+            embedding=model.model.embed_tokens.weight.detach().numpy(),
+            blocks=tuple(blocks),
+            head=Rounded.of(model.lm_head.weight * model.model.norm.weight * root),
+            turns=rotations(model, size).numpy(),
+            least=np.float32((config.hidden_size * config.rms_norm_eps) ** 0.5),
+            head_least=np.float32((size * config.rms_norm_eps) ** 0.5),
+        )
+
+        # Compiling, or reading what was compiled before, belongs to loading.
+        cache, ids = (
+            KVCache(config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device),
+            torch.zeros(1).long(),
+        )
+        self(cache, ids, ids, None, last_only=True)
+
+    def __call__(
+        self,
+        cache: KVCache,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        visible: torch.Tensor | None,
+        last_only: bool,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, None]:
+        """As `LeanLlama`, which see; drafts have no `taps`."""
+        seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
+        logits = logits_of(self.weights, ids.numpy(), positions.numpy(), seen, cache.kv.numpy(), cache.rows, last_only)
+        return torch.from_numpy(logits), None
