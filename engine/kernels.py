@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from engine.vectors import as_float, blending, larger, summing
 
 OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
 LOWEST = np.float32(-3e38)
@@ -49,86 +49,9 @@ class LayerWeights(NamedTuple):
     down: Rounded
 
 
-def summing(rows: int) -> Callable:
-    """An intrinsic that sums products over pairs of inputs for so many rows and `OUTPUTS` outputs: arguments are the addresses of the
-    weights, of the first row (int16), the bytes from row to row, the number of pairs, and the address of the sums (int32)."""
-    wide, words, pairs_of = (ir.VectorType(ir.IntType(bits), count) for bits, count in ((32, 16), (32, 32), (16, 32)))
-    undefined, zeros = ir.Constant(wide, ir.Undefined), ir.Constant(wide, [0] * 16)
-    evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
-    byte, long = ir.IntType(8), ir.IntType(64)
-
-    def build(context, code, signature, arguments):
-        weights, first, stride, count, sums = arguments
-
-        def at(address, offset, kind):
-            return code.inttoptr(code.add(address, offset), kind.as_pointer())
-
-        def times(value, factor):
-            return code.mul(value, ir.Constant(long, factor))
-
-        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
-        code.branch(loop)
-        code.position_at_end(loop)
-        pair, totals = code.phi(long), [code.phi(wide) for _ in range(2 * rows)]
-        halves = [
-            code.sext(
-                code.load(
-                    at(
-                        weights,
-                        times(pair, 64) if half == 0 else code.add(times(pair, 64), ir.Constant(long, 32)),
-                        ir.VectorType(byte, 32),
-                    ),
-                    align=1,
-                ),
-                words,
-            )
-            for half in (0, 1)
-        ]
-        added = []
-        for row in range(rows):
-            two = code.load(at(first, code.add(times(stride, row), times(pair, 4)), ir.IntType(32)), align=1)
-            spread = code.shuffle_vector(
-                code.insert_element(undefined, two, ir.Constant(ir.IntType(32), 0)), undefined, zeros
-            )
-            inputs = code.sext(code.bitcast(spread, pairs_of), words)
-            for half in halves:  # sign-extended products of neighbours, added: processors have one instruction for that
-                products = code.mul(half, inputs)
-                sums_of_two = code.add(
-                    code.shuffle_vector(products, products, evens), code.shuffle_vector(products, products, odds)
-                )
-                added.append(code.add(totals[len(added)], sums_of_two))
-        following = code.add(pair, ir.Constant(long, 1))
-        for phi, start, value in (
-            (pair, ir.Constant(long, 0), following),
-            *((t, zeros, a) for t, a in zip(totals, added, strict=True)),
-        ):
-            phi.add_incoming(start, before)
-            phi.add_incoming(value, loop)
-        code.cbranch(code.icmp_signed("<", following, count), loop, after)
-        code.position_at_end(after)
-        for index, value in enumerate(added):
-            code.store(value, at(sums, ir.Constant(long, 64 * index), wide), align=1)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def sums_of(typing, weights, first, stride, count, sums):
-        return types.void(*[types.intp] * 5), build
-
-    return sums_of
-
-
 one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
-
-
-@intrinsic
-def larger(typing, a, b):
-    """The larger of two float32, in a form that compilers put side by side; `max` is not."""
-
-    def build(context, code, signature, arguments):
-        flags = ("nnan", "nsz")
-        return code.select(code.fcmp_ordered(">", *arguments, flags=flags), *arguments, flags=flags)
-
-    return types.float32(types.float32, types.float32), build
+eight_by_eight, eight_by_sixteen = blending(8, 8), blending(8, 16)
+one_by_eight, one_by_sixteen = blending(1, 8), blending(1, 16)
 
 
 @compiled
@@ -171,22 +94,14 @@ def product(x, matrix, out):
                 some[j] = np.float32(sums[row, j]) * scales[j] * steps[row]
 
 
-@intrinsic
-def as_float(typing, bits):
-    """The float32 of these 32 bits."""
-
-    def build(context, code, signature, arguments):
-        return code.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), build
-
-
 @compiled
 def exp(x):
-    """e^x to six digits, between e^-87 and e^88, in operations that compilers put side by side."""
-    power = min(max(x, np.float32(-87)), np.float32(88)) * np.float32(1.4426950409)
-    whole = np.floor(power + np.float32(0.5))
-    part = (power - whole) * np.float32(0.6931471806)
+    """e^x to float32's digits, between e^-87 and e^88, in operations that compilers put side by side."""
+    x = min(max(x, np.float32(-87)), np.float32(88))
+    whole = np.floor(x * np.float32(1.4426950409) + np.float32(0.5))
+    part = (
+        x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    )  # ln 2 in two parts: the first has few digits
     series = np.float32(1 / 120) + part * np.float32(1 / 720)
     series = np.float32(1 / 6) + part * (np.float32(1 / 24) + part * series)
     series = np.float32(1) + part * (np.float32(1) + part * (np.float32(0.5) + part * series))
@@ -221,9 +136,8 @@ def turn(rows, heads, turns, positions):
 
 
 @compiled
-def attend(queries, kv, visible, start, end, out):
-    """Into `out [N, heads * head_dim]` the attention of `queries [N, >= heads * head_dim]` over the rows from `start` to `end` of
-    `kv [2, kv_heads, capacity, head_dim]`. `visible [N, M]` says which of the last M rows a query sees; it sees all before them."""
+def attend_singly(queries, kv, visible, start, end, out):
+    """`attend`, query by query."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
     scores, one, mixed = np.empty(end - start, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
@@ -256,34 +170,179 @@ def attend(queries, kv, visible, start, end, out):
 
 
 @compiled
-def layer(x, qkv, kv, visible, start, rows, weights, least):
-    """The residual stream `[n, H]` behind a layer, for the last n entries, as many as `visible` has rows: from `x [N, H]` before it and
-    `qkv [N, (heads + 2 kv_heads) * head_dim]` of all N, queries and keys rotated already. The keys and values of all N are written
-    behind the first `rows` rows of `kv`."""
+def blend(numbers, across, along, vectors, sums):
+    """Into `sums [rows, lanes]` those of numbers, `across` apart from row to row and `along` from term to term, times the rows of
+    `vectors [terms, lanes]`, of 8 or 16 lanes."""
+    rows, terms, lanes = len(sums), len(vectors), vectors.shape[1]
+    for row in range(0, rows - rows % 8, 8):
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * lanes * row
+        if lanes == 8:
+            eight_by_eight(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        else:
+            eight_by_sixteen(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+    for row in range(rows - rows % 8, rows):
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * lanes * row
+        if lanes == 8:
+            one_by_eight(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        else:
+            one_by_sixteen(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+
+
+@compiled
+def column_tops(rows, tops):
+    """Into the first of `tops [at least M / 2, lanes]` the largest number of each column of `rows [M, lanes]`, by halves: whole rows
+    are compared at once."""
+    count, lanes = rows.shape
+    source, target = rows.reshape(-1), tops.reshape(-1)
+    half = (count + 1) // 2
+    for index in range(half * lanes):
+        target[index] = source[index]
+    source = source[half * lanes :]
+    while True:
+        for index in range((count - half) * lanes):
+            target[index] = larger(target[index], source[index])
+        if half == 1:
+            break
+        count, half = half, (half + 1) // 2
+        source = target[half * lanes :]
+
+
+def attending(lanes: int) -> Callable:
+    """`attend`, so many queries at a time: every number of a key and of a value meets all of them at once."""
+
+    @compiled
+    def attend_together(queries, kv, visible, start, end, out):
+        kv_heads, size = kv.shape[1], kv.shape[3]
+        groups = out.shape[1] // size // kv_heads
+        count = len(out) * groups  # queries that share a head's keys
+        rows = end - start
+        asking, mixed = np.zeros((size, lanes), np.float32), np.empty((size, lanes), np.float32)
+        scores, tops = np.empty((rows, lanes), np.float32), np.empty((rows // 2 + 1, lanes), np.float32)
+        ones, total = np.ones(rows, np.float32), np.empty((1, lanes), np.float32)
+        factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+        for head in range(kv_heads):
+            keys, values = kv[0, head, start:end], kv[1, head, start:end]
+            for first in range(0, count, lanes):
+                here = min(lanes, count - first)
+                for lane in range(here):
+                    row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                    one = queries[row, part * size : (part + 1) * size]
+                    for i in range(size):
+                        asking[i, lane] = one[i] * factor
+                blend(keys, size, 1, asking, scores)
+                for lane in range(here):
+                    seen = visible[(first + lane) // groups]
+                    for j in range(len(seen)):
+                        if not seen[j]:
+                            scores[seen_by_all + j, lane] = LOWEST
+                column_tops(scores, tops)
+                for j in range(len(scores)):
+                    for lane in range(lanes):
+                        scores[j, lane] -= tops[0, lane]
+                flat = scores.reshape(-1)
+                for index in range(len(flat)):
+                    flat[index] = exp(flat[index])
+                blend(ones, 0, 1, scores, total)
+                blend(values, 1, size, scores, mixed)
+                for lane in range(here):
+                    row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                    answer = out[row, part * size : (part + 1) * size]
+                    for i in range(size):
+                        answer[i] = mixed[i, lane] / total[0, lane]
+
+    return attend_together
+
+
+attend_by_eight, attend_by_sixteen = attending(8), attending(16)
+
+
+@compiled
+def attend(queries, kv, visible, start, end, out):
+    """Into `out [N, heads * head_dim]` the attention of `queries [N, >= heads * head_dim]` over the rows from `start` to `end` of
+    `kv [2, kv_heads, capacity, head_dim]`. `visible [N, M]` says which of the last M rows a query sees; it sees all before them."""
+    together = len(out) * (out.shape[1] // kv.shape[3] // kv.shape[1])
+    if together <= 3:
+        attend_singly(queries, kv, visible, start, end, out)
+    elif together <= 8:
+        attend_by_eight(queries, kv, visible, start, end, out)
+    else:
+        attend_by_sixteen(queries, kv, visible, start, end, out)
+
+
+@compiled
+def attended(qkv, kv, visible, start, rows, asking):
+    """Attention `[asking, heads * head_dim]` of the last entries of `qkv [N, (heads + 2 kv_heads) * head_dim]`, its queries and keys
+    rotated already, after the keys and values of all N were written behind the first `rows` rows of `kv`; the rest as in `attend`."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     width = qkv.shape[1] - 2 * kv_heads * size
-    for row in range(len(qkv)):
+    for half in range(2):
         for head in range(kv_heads):
-            for i in range(size):
-                kv[0, head, rows + row, i] = qkv[row, width + head * size + i]
-                kv[1, head, rows + row, i] = qkv[row, width + (kv_heads + head) * size + i]
+            first = width + (half * kv_heads + head) * size
+            kv[half, head, rows : rows + len(qkv)] = qkv[:, first : first + size]
+    out = np.empty((asking, width), np.float32)
+    attend(qkv[len(qkv) - asking :], kv, visible, start, rows + len(qkv), out)
+    return out
+
+
+@compiled
+def scale_heads(rows, scales, least):
+    """Norm the heads of `rows [N, n]` that `scales [heads, head_dim]` has a row for, in place."""
+    size = scales.shape[1]
+    for head in range(len(scales)):
+        part = rows[:, head * size : (head + 1) * size]
+        unit_rows(part, least, part)
+        part *= scales[head]
+
+
+@compiled
+def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
+    """`attended` by all entries, whose first `turned` heads are still to be normed, where there are `scales`, and rotated."""
+    scale_heads(qkv, scales, least)
+    turn(qkv, turned, turns, positions)
+    return attended(qkv, kv, visible, 0, rows, len(qkv))
+
+
+@compiled
+def gated(gate_up):
+    """silu(gate) * up `[N, n]` of `gate_up [N, 2n]`."""
+    out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
+    for row in range(len(out)):
+        gate, up = gate_up[row, : out.shape[1]], gate_up[row, out.shape[1] :]
+        for k in range(out.shape[1]):
+            out[row, k] = gate[k] / (np.float32(1) + exp(-gate[k])) * up[k]
+    return out
+
+
+@compiled
+def layer(x, qkv, kv, visible, start, rows, weights, least):
+    """The residual stream `[n, H]` behind a layer, for the last n entries, as many as `visible` has rows: from `x [N, H]` before it and
+    the `qkv` of all N, written and attended to as in `attended`."""
     count, hidden = len(visible), x.shape[1]
-    first, inner = len(x) - count, weights.down.weight.shape[1] * 2
-    attended, stream = np.empty((count, width), np.float32), np.empty((count, hidden), np.float32)
-    attend(qkv[first:], kv, visible, start, rows + len(x), attended)
-    product(attended, weights.out, stream)
-    stream += x[first:]
-    normed, gate_up = np.empty((count, hidden), np.float32), np.empty((count, 2 * inner), np.float32)
+    stream = np.empty((count, hidden), np.float32)
+    product(attended(qkv, kv, visible, start, rows, count), weights.out, stream)
+    stream += x[len(x) - count :]
+    normed, gate_up = np.empty_like(stream), np.empty((count, 4 * weights.down.weight.shape[1]), np.float32)
     unit_rows(stream, least, normed)
     product(normed, weights.gate_up, gate_up)
-    gated = np.empty((count, inner), np.float32)
-    for row in range(count):
-        for k in range(inner):
-            gate = gate_up[row, k]
-            gated[row, k] = gate / (np.float32(1) + exp(-gate)) * gate_up[row, inner + k]
-    product(gated, weights.down, normed)
+    product(gated(gate_up), weights.down, normed)
     stream += normed
     return stream
+
+
+@compiled
+def normed_sum(x, more, weight, least):
+    """`x + more` and its RMS norm, each `[N, H]`; `weight` is the norm's times sqrt(H), `least` is sqrt(H eps)."""
+    total, normed = np.empty_like(x), np.empty_like(x)
+    for row in range(len(x)):
+        before, added, sums, out = x[row], more[row], total[row], normed[row]
+        length = least * least
+        for k in range(x.shape[1]):
+            sums[k] = before[k] + added[k]
+            length += sums[k] * sums[k]
+        factor = np.float32(1) / np.sqrt(length)
+        for k in range(x.shape[1]):
+            out[k] = sums[k] * weight[k] * factor
+    return total, normed
 
 
 @compiled

@@ -7,6 +7,7 @@ to the transformers path.
 
 import statistics
 import time
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,8 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.cache import KVCache, additive
+from engine.between import Between, CompiledBetween, Sizes
+from engine.cache import KVCache
 from engine.products import Int8, pack, packed_product
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -33,6 +35,7 @@ ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are
 PATIENCE = 1.0  # seconds of timing at one number of rows; a large model's second repeat is its last
 # Elements of a draft's largest matrix; half the embedded draft's, whose step takes 0.60 ms, not 0.66.
 EIGHT_BIT_FROM = 2**18
+FEW_ROWS = 16  # are compiled between the products; more are worth two threads
 # A prompt's rows share one scale, and its first token is so large that it would round the others away.
 EIGHT_BIT_ROWS = 16
 
@@ -100,23 +103,6 @@ class Weight:
         return packed_product(x, self.fast, self.bias)
 
 
-def normed(x: torch.Tensor, weight: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
-    """RMS norm of `x [..., H]` in four cheap operations. `weight` is the norm's times sqrt(H), `floor` is sqrt(H * eps)."""
-    return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), floor)
-
-
-def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Attention `[N, heads * head_dim]` of `queries [1, N, heads, head_dim]` over `keys` and `values` `[1, kv_heads, M, head_dim]`."""
-    _, count, heads, _ = queries.shape
-    twice = count == 1 and queries.dtype == torch.bfloat16  # one row of bfloat16 takes three times as long as two
-    if twice:
-        queries = queries.expand(-1, 2, -1, -1)
-    attended = F.scaled_dot_product_attention(
-        queries.transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=heads != keys.shape[1]
-    ).transpose(1, 2)
-    return (attended[:, :1] if twice else attended).reshape(count, -1)
-
-
 class LeanLlama:
     """The weights of a model of `FAMILIES`, query/key/value and gate/up stacked, and one function over them.
 
@@ -127,40 +113,47 @@ class LeanLlama:
     def __init__(self, model: PreTrainedModel, packed_from: int | None = None, eight_bit: bool = False):
         """Raises `RuntimeError` when `eight_bit` is asked of a torch or a processor that multiplies no eight-bit matrices."""
         config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.floor, self.head_floor = (
-            torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in (config.hidden_size, self.head_dim)
-        )
-        root, head_root = config.hidden_size**0.5, self.head_dim**0.5
+        heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
+        head_dim = getattr(config, "head_dim", None) or hidden // heads
         self.embedding = model.model.embed_tokens.weight.detach()
-        self.layers = []
+        self.layers, norms, head_norms = [], [], []
         for layer in model.model.layers:
             attention, mlp, head_norm = layer.self_attn, layer.mlp, None
             if hasattr(attention, "q_norm"):  # one weight a head, the query heads' and then the key heads'
-                norms = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
-                head_norm = torch.stack(norms).detach() * head_root
+                weights = [attention.q_norm.weight] * heads + [attention.k_norm.weight] * kv_heads
+                head_norm = torch.stack(weights).detach() * head_dim**0.5
+            norms += [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
+            head_norms.append(head_norm)
             self.layers.append(
                 (
-                    layer.input_layernorm.weight.detach() * root,
                     Weight(attention.q_proj, attention.k_proj, attention.v_proj, eight_bit=eight_bit),
-                    head_norm,
                     Weight(attention.o_proj, eight_bit=eight_bit),
-                    layer.post_attention_layernorm.weight.detach() * root,
                     Weight(mlp.gate_proj, mlp.up_proj, eight_bit=eight_bit),
                     Weight(mlp.down_proj, eight_bit=eight_bit),
                 )
             )
-        self.norm = model.model.norm.weight.detach() * root
+        norms.append(model.model.norm.weight)
         self.head = Weight(model.lm_head, eight_bit=eight_bit)
-        cos, sin = rotations(model, self.head_dim).unbind(1)  # as one product of each whole head: the sign in the sine
-        self.rotary = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(self.dtype)
+        self.cache_of = partial(KVCache, len(self.layers), kv_heads, head_dim, dtype=self.dtype, device=model.device)
+        sizes = Sizes(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            norms=[each.detach() * hidden**0.5 for each in norms],
+            head_norms=head_norms,
+            turns=rotations(model, head_dim),
+            least=(hidden * config.rms_norm_eps) ** 0.5,
+            head_least=(head_dim * config.rms_norm_eps) ** 0.5,
+        )
+        self.few = self.many = Between(sizes, self.dtype)
+        if self.dtype == torch.float32:
+            self.few = CompiledBetween(sizes, self.dtype)
         self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
 
     @torch.inference_mode()
     def calibrate(self) -> int:
         """The smallest of `ROWS` from which on packed weights are the faster ones here, by interleaved medians."""
-        cache = KVCache(len(self.layers), self.kv_heads, self.head_dim, max(ROWS), self.dtype, torch.device("cpu"))
+        cache = self.cache_of(max(ROWS))
         winner_from = max(ROWS) + 1
         for rows in reversed(ROWS):
             ids, began = torch.zeros(rows, dtype=torch.long), time.perf_counter()
@@ -193,30 +186,18 @@ class LeanLlama:
 
         `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
         """
-        count, turned, width = ids.shape[0], self.heads + self.kv_heads, self.head_dim
-        start, end = cache.rows, cache.rows + count
-        mask = None if visible is None else additive(visible, end, self.dtype)
+        count = len(ids)
+        between = self.few if count <= FEW_ROWS else self.many
         fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
-        cos, sin = self.rotary.index_select(0, positions).unbind(1)
+        where = between.where(cache, positions, visible)
         x, tapped = self.embedding.index_select(0, ids), []
-        for number, (layer, (keys, values)) in enumerate(zip(self.layers, cache.layers, strict=True), 1):
-            norm1, qkv_weight, head_norm, out_weight, norm2, gate_up_weight, down_weight = layer
-            qkv = qkv_weight(normed(x, norm1, self.floor), fast).view(1, count, turned + self.kv_heads, width)
-            rotated, new_values = qkv.split((turned, self.kv_heads), 2)
-            if head_norm is not None:
-                rotated = normed(rotated, head_norm, self.head_floor)
-            rotated = torch.addcmul(rotated * cos, rotated.roll(width // 2, -1), sin)
-            queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
-            keys[:, :, start:end] = new_keys.transpose(1, 2)
-            values[:, :, start:end] = new_values.transpose(1, 2)
-            x = x + out_weight(attend(queries, keys[:, :, :end], values[:, :, :end], mask), fast)
-            gate, up = gate_up_weight(normed(x, norm2, self.floor), fast).chunk(2, -1)
-            x = x + down_weight(F.silu(gate).mul_(up), fast)
-            tapped += [x] * taps.count(number)
-        if last_only and not taps:
-            x = x[-1:]
-        x = normed(x, self.norm, self.floor)
-        return self.head(x[-1:] if last_only else x, fast), torch.stack([*tapped, x], 1) if taps else None
+        normed = between.first(x)
+        for number, (qkv, out, gate_up, down) in enumerate(self.layers):
+            x, normed = between.added(x, out(between.attended(qkv(normed, fast), number, where), fast), 2 * number + 1)
+            x, normed = between.added(x, down(between.gated(gate_up(normed, fast)), fast), 2 * number + 2)
+            tapped += [x] * taps.count(number + 1)
+        logits = self.head(normed[-1:] if last_only else normed, fast)
+        return logits, torch.stack([*tapped, normed], 1) if taps else None
 
 
 class PackedLinear(nn.Linear):

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.cache import KVCache
-from engine.kernels import LayerWeights, Rounded, compiled, layer, product, turn, unit_rows
+from engine.kernels import LayerWeights, Rounded, compiled, layer, product, scale_heads, turn, unit_rows
 from engine.lean import rotations
 
 LARGEST = 2**23  # elements of all matrices
@@ -50,10 +50,7 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
         product(normed, block.qkv, qkv)
         qkv += block.bias
         turned = len(block.bias) // size - kv.shape[2]
-        for head in range(len(block.scales)):
-            part = qkv[:, head * size : (head + 1) * size]
-            unit_rows(part, weights.head_least, part)
-            part *= block.scales[head]
+        scale_heads(qkv, block.scales, weights.head_least)
         turn(qkv, turned, weights.turns, positions)
         seeing = visible[count - 1 :] if last_only and number == len(weights.blocks) - 1 else visible
         x = layer(x, qkv, kv[number], seeing, 0, rows, block.rest, weights.least)
