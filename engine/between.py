@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.cache import KVCache, additive
-from engine.kernels import attention, gated, normed_sum
+from engine.kernels import attention, features_of, gated, normed_sum
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,18 @@ class Between:
         gate, up = gate_up.chunk(2, -1)
         return F.silu(gate).mul_(up)
 
+    def features(self, tapped: list[torch.Tensor], last: torch.Tensor) -> torch.Tensor:
+        """Of these hidden states and of what the head reads, each `[N, H]`: `[N, taps + 1, H]`."""
+        return normalised(torch.stack([*tapped, last], 1))
+
+
+def normalised(hidden: torch.Tensor) -> torch.Tensor:
+    """Features from hidden states `[..., taps + 1, H]`: all but the last, which is normed already, over their root mean square."""
+    hidden = hidden.float()
+    scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
+    scale[..., -1, :] = 1
+    return hidden * scale
+
 
 def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Attention `[N, heads * head_dim]` of `queries [1, N, heads, head_dim]` over `keys` and `values` `[1, kv_heads, M, head_dim]`."""
@@ -120,3 +132,6 @@ class CompiledBetween(Between):
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(gated(gate_up.numpy()))
+
+    def features(self, tapped: list[torch.Tensor], last: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(features_of(tuple(each.numpy() for each in tapped), last.numpy()))

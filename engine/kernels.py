@@ -346,6 +346,23 @@ def normed_sum(x, more, weight, least):
 
 
 @compiled
+def features_of(tapped, last):
+    """`[N, taps + 1, H]`: each of the taps' rows over its root mean square, and `last [N, H]` as it is."""
+    count, hidden = last.shape
+    out = np.empty((count, len(tapped) + 1, hidden), np.float32)
+    for tap, states in enumerate(tapped):
+        for row in range(count):
+            before, after, total = states[row], out[row, tap], np.float32(1e-12)
+            for k in range(hidden):
+                total += before[k] * before[k]
+            factor = np.sqrt(np.float32(hidden) / total)
+            for k in range(hidden):
+                after[k] = before[k] * factor
+    out[:, len(tapped)] = last
+    return out
+
+
+@compiled
 def log_softmax(rows):
     """In place, row by row of `rows [N, n]`."""
     for row in range(len(rows)):

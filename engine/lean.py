@@ -182,7 +182,7 @@ class LeanLlama:
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones; and, with `taps`,
-        the hidden states behind these layers and behind the final norm, `[N, taps + 1, H]`.
+        the features that `Session` describes.
 
         `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
         """
@@ -197,7 +197,7 @@ class LeanLlama:
             x, normed = between.added(x, down(between.gated(gate_up(normed, fast)), fast), 2 * number + 2)
             tapped += [x] * taps.count(number + 1)
         logits = self.head(normed[-1:] if last_only else normed, fast)
-        return logits, torch.stack([*tapped, normed], 1) if taps else None
+        return logits, between.features(tapped, normed) if taps else None
 
 
 class PackedLinear(nn.Linear):

@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from engine.between import normalised
 from engine.cache import KVCache, additive, transformers_cache
 from engine.graphs import Buckets, Lender, why_eager
 from engine.lean import LeanLlama, lighten, serves
@@ -20,14 +21,6 @@ PREFILL_CHUNK = 512
 def tapped_layers(layers: int) -> tuple[int, int, int]:
     """An early, a middle and a late layer of a model with this many (counted from 1), whose outputs learned drafters read."""
     return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
-
-
-def normalised(hidden: torch.Tensor) -> torch.Tensor:
-    """Features from hidden states `[..., taps + 1, H]`: all but the last, which is normed already, over their root mean square."""
-    hidden = hidden.float()
-    scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
-    scale[..., -1, :] = 1
-    return hidden * scale
 
 
 class Runner:
@@ -123,8 +116,7 @@ class Session:
             return bucket(ids, positions, visible, last_only)
         tokens, places = torch.tensor([ids, positions]).unbind()
         if self.runner.lean:
-            logits, hidden = self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
-            return logits, None if hidden is None else normalised(hidden)
+            return self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
         if visible is None:
             visible = torch.ones(1, 1, dtype=torch.bool)
         mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)

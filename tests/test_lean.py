@@ -124,6 +124,22 @@ def test_the_lean_forward_is_the_transformers_one(name, packed_from):
     assert torch.allclose(found, expected_of(name), atol=2e-5, rtol=0)
 
 
+def test_many_rows_at_once_say_what_a_few_at_a_time_say():
+    """From 17 rows on the forward takes other operations between its products."""
+    model = random_model("qwen3")
+    ids = torch.randint(0, 256, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+    found = []
+    for steps in ((40,), (16, 16, 8)):
+        session, logits = Runner(model).open(64, features=True), []
+        for step in steps:
+            places = list(range(session.rows, session.rows + step))
+            logits.append(session.forward([ids[place] for place in places], places))
+            session.keep(list(range(step)))
+        found.append([torch.cat(each) for each in zip(*logits, strict=True)])
+    (whole, seen), (pieces, seen_in_pieces) = found
+    assert torch.allclose(whole, pieces, atol=2e-5, rtol=0) and torch.allclose(seen, seen_in_pieces, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_in_bfloat16_the_lean_forward_is_as_near_the_truth_as_the_transformers_one(name):
     truth, model = expected_of(name), random_model(name, torch.bfloat16)

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from engine.runner import normalised, tapped_layers
+from engine.between import normalised
+from engine.runner import tapped_layers
 
 ROW, SHARD, LISTED = 256, 64, 32  # tokens a row, rows a shard, tokens of the target's distribution kept at every place
 
