@@ -184,9 +184,11 @@ class Race:
         prompt = encoded(pair, settings.prompt)
         self.pair, self.settings = pair, settings
         device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane draws its noise
-        sampling = Sampling(temperature=settings.temperature, seed=settings.seed, device=device)
         systems = [find(name) for name in settings.systems]
-        self.lanes = [Lane(pair, system, settings, sampling, prompt) for system in systems]
+        self.lanes = [  # each draws the same noise by itself: were it shared, the lane that is ahead would pay for all
+            Lane(pair, system, settings, Sampling(settings.temperature, seed=settings.seed, device=device), prompt)
+            for system in systems
+        ]
 
     def warm_up(self) -> None:
         """Run every lane's system for a few tokens on another text, so that no clock pays for first calls."""
