@@ -3,8 +3,11 @@
 Invariant: rows `0 .. rows-1` are committed. A forward writes its rows behind them; `keep` says which of those survive.
 """
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from engine.kernels import move_rows
 
 
 class KVCache:
@@ -36,9 +39,11 @@ class KVCache:
 
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
-        base = self.rows
-        for row, offset in enumerate(written):
-            if offset != row:  # a row lies at or behind its place, so none is overwritten before it has moved
+        base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
+        if moved and self.kv.device.type == "cpu" and self.kv.dtype == torch.float32:
+            move_rows(self.kv.numpy(), base, np.array(moved))
+        else:
+            for row, offset in moved:  # a row lies at or behind its place, so none is overwritten before it has moved
                 self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
         self.rows = base + len(written)
 

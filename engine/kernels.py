@@ -363,6 +363,17 @@ def features_of(tapped, last):
 
 
 @compiled
+def move_rows(kv, base, moves):
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, pair by pair of `moves [n, 2]`: to, from, both counted from `base`."""
+    for layer in range(kv.shape[0]):
+        for half in range(2):
+            for head in range(kv.shape[2]):
+                rows = kv[layer, half, head]
+                for index in range(len(moves)):
+                    rows[base + moves[index, 0]] = rows[base + moves[index, 1]]
+
+
+@compiled
 def log_softmax(rows):
     """In place, row by row of `rows [N, n]`."""
     for row in range(len(rows)):
