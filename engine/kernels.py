@@ -14,6 +14,7 @@ from numba import njit
 
 from engine.vectors import as_float, blending, larger, summing
 
+TOGETHER = 8  # queries that meet a key at a time
 OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
 LOWEST = np.float32(-3e38)
 # Sums may be reordered; infinities stay what they are.
@@ -22,7 +23,11 @@ FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 def compiled(function: Callable) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock."""
-    return njit(function, cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    options = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
+    try:
+        return njit(function, cache=True, **options)
+    except RuntimeError:  # there is no folder to keep it in
+        return njit(function, **options)
 
 
 class Rounded(NamedTuple):
@@ -50,8 +55,21 @@ class LayerWeights(NamedTuple):
 
 
 one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
-eight_by_eight, eight_by_sixteen = blending(8, 8), blending(8, 16)
-one_by_eight, one_by_sixteen = blending(1, 8), blending(1, 16)
+one_blend, eight_blends = blending(1), blending(8)
+
+
+@compiled
+def put(row, into):
+    """Copy `row [n]`. Written out, like `add`, for slices and whole arrays take numba many times as long to compile."""
+    for k in range(len(into)):
+        into[k] = row[k]
+
+
+@compiled
+def add(row, into):
+    """Add `row [n]` to another, in place."""
+    for k in range(len(into)):
+        into[k] += row[k]
 
 
 @compiled
@@ -171,21 +189,15 @@ def attend_singly(queries, kv, visible, start, end, out):
 
 @compiled
 def blend(numbers, across, along, vectors, sums):
-    """Into `sums [rows, lanes]` those of numbers, `across` apart from row to row and `along` from term to term, times the rows of
-    `vectors [terms, lanes]`, of 8 or 16 lanes."""
-    rows, terms, lanes = len(sums), len(vectors), vectors.shape[1]
+    """Into `sums [rows, TOGETHER]` those of numbers, `across` apart from row to row and `along` from term to term, times the rows of
+    `vectors [terms, TOGETHER]`."""
+    rows, terms = len(sums), len(vectors)
     for row in range(0, rows - rows % 8, 8):
-        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * lanes * row
-        if lanes == 8:
-            eight_by_eight(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
-        else:
-            eight_by_sixteen(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
+        eight_blends(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
     for row in range(rows - rows % 8, rows):
-        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * lanes * row
-        if lanes == 8:
-            one_by_eight(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
-        else:
-            one_by_sixteen(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
+        one_blend(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
 
 
 @compiled
@@ -207,66 +219,58 @@ def column_tops(rows, tops):
         source = target[half * lanes :]
 
 
-def attending(lanes: int) -> Callable:
-    """`attend`, so many queries at a time: every number of a key and of a value meets all of them at once."""
-
-    @compiled
-    def attend_together(queries, kv, visible, start, end, out):
-        kv_heads, size = kv.shape[1], kv.shape[3]
-        groups = out.shape[1] // size // kv_heads
-        count = len(out) * groups  # queries that share a head's keys
-        rows = end - start
-        asking, mixed = np.zeros((size, lanes), np.float32), np.empty((size, lanes), np.float32)
-        scores, tops = np.empty((rows, lanes), np.float32), np.empty((rows // 2 + 1, lanes), np.float32)
-        ones, total = np.ones(rows, np.float32), np.empty((1, lanes), np.float32)
-        factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
-        for head in range(kv_heads):
-            keys, values = kv[0, head, start:end], kv[1, head, start:end]
-            for first in range(0, count, lanes):
-                here = min(lanes, count - first)
-                for lane in range(here):
-                    row, part = (first + lane) // groups, head * groups + (first + lane) % groups
-                    one = queries[row, part * size : (part + 1) * size]
-                    for i in range(size):
-                        asking[i, lane] = one[i] * factor
-                blend(keys, size, 1, asking, scores)
-                for lane in range(here):
-                    seen = visible[(first + lane) // groups]
-                    for j in range(len(seen)):
-                        if not seen[j]:
-                            scores[seen_by_all + j, lane] = LOWEST
-                column_tops(scores, tops)
-                for j in range(len(scores)):
-                    for lane in range(lanes):
-                        scores[j, lane] -= tops[0, lane]
-                flat = scores.reshape(-1)
-                for index in range(len(flat)):
-                    flat[index] = exp(flat[index])
-                blend(ones, 0, 1, scores, total)
-                blend(values, 1, size, scores, mixed)
-                for lane in range(here):
-                    row, part = (first + lane) // groups, head * groups + (first + lane) % groups
-                    answer = out[row, part * size : (part + 1) * size]
-                    for i in range(size):
-                        answer[i] = mixed[i, lane] / total[0, lane]
-
-    return attend_together
-
-
-attend_by_eight, attend_by_sixteen = attending(8), attending(16)
+@compiled
+def attend_together(queries, kv, visible, start, end, out):
+    """`attend`, `TOGETHER` queries at a time: every number of a key and of a value meets all of them at once."""
+    kv_heads, size = kv.shape[1], kv.shape[3]
+    groups = out.shape[1] // size // kv_heads
+    count = len(out) * groups  # queries that share a head's keys
+    rows = end - start
+    asking, mixed = np.zeros((size, TOGETHER), np.float32), np.empty((size, TOGETHER), np.float32)
+    scores, tops = np.empty((rows, TOGETHER), np.float32), np.empty((rows // 2 + 1, TOGETHER), np.float32)
+    ones, total = np.empty(rows, np.float32), np.empty((1, TOGETHER), np.float32)
+    for row in range(rows):
+        ones[row] = 1
+    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+    for head in range(kv_heads):
+        keys, values = kv[0, head, start:end], kv[1, head, start:end]
+        for first in range(0, count, TOGETHER):
+            here = min(TOGETHER, count - first)
+            for lane in range(here):
+                row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                one = queries[row, part * size : (part + 1) * size]
+                for i in range(size):
+                    asking[i, lane] = one[i] * factor
+            blend(keys, size, 1, asking, scores)
+            for lane in range(here):
+                seen = visible[(first + lane) // groups]
+                for j in range(len(seen)):
+                    if not seen[j]:
+                        scores[seen_by_all + j, lane] = LOWEST
+            column_tops(scores, tops)
+            for j in range(len(scores)):
+                for lane in range(TOGETHER):
+                    scores[j, lane] -= tops[0, lane]
+            flat = scores.reshape(-1)
+            for index in range(len(flat)):
+                flat[index] = exp(flat[index])
+            blend(ones, 0, 1, scores, total)
+            blend(values, 1, size, scores, mixed)
+            for lane in range(here):
+                row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                answer = out[row, part * size : (part + 1) * size]
+                for i in range(size):
+                    answer[i] = mixed[i, lane] / total[0, lane]
 
 
 @compiled
 def attend(queries, kv, visible, start, end, out):
     """Into `out [N, heads * head_dim]` the attention of `queries [N, >= heads * head_dim]` over the rows from `start` to `end` of
     `kv [2, kv_heads, capacity, head_dim]`. `visible [N, M]` says which of the last M rows a query sees; it sees all before them."""
-    together = len(out) * (out.shape[1] // kv.shape[3] // kv.shape[1])
-    if together <= 3:
+    if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # three queries of a head's keys, or fewer
         attend_singly(queries, kv, visible, start, end, out)
-    elif together <= 8:
-        attend_by_eight(queries, kv, visible, start, end, out)
     else:
-        attend_by_sixteen(queries, kv, visible, start, end, out)
+        attend_together(queries, kv, visible, start, end, out)
 
 
 @compiled
@@ -275,10 +279,12 @@ def attended(qkv, kv, visible, start, rows, asking):
     rotated already, after the keys and values of all N were written behind the first `rows` rows of `kv`; the rest as in `attend`."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     width = qkv.shape[1] - 2 * kv_heads * size
-    for half in range(2):
+    for row in range(len(qkv)):
         for head in range(kv_heads):
-            first = width + (half * kv_heads + head) * size
-            kv[half, head, rows : rows + len(qkv)] = qkv[:, first : first + size]
+            first = width + head * size
+            put(qkv[row, first : first + size], kv[0, head, rows + row])
+            first += kv_heads * size
+            put(qkv[row, first : first + size], kv[1, head, rows + row])
     out = np.empty((asking, width), np.float32)
     attend(qkv[len(qkv) - asking :], kv, visible, start, rows + len(qkv), out)
     return out
@@ -288,10 +294,14 @@ def attended(qkv, kv, visible, start, rows, asking):
 def scale_heads(rows, scales, least):
     """Norm the heads of `rows [N, n]` that `scales [heads, head_dim]` has a row for, in place."""
     size = scales.shape[1]
-    for head in range(len(scales)):
-        part = rows[:, head * size : (head + 1) * size]
-        unit_rows(part, least, part)
-        part *= scales[head]
+    for row in range(len(rows)):
+        for head in range(len(scales)):
+            part, scale, total = rows[row, head * size : (head + 1) * size], scales[head], least * least
+            for k in range(size):
+                total += part[k] * part[k]
+            factor = np.float32(1) / np.sqrt(total)
+            for k in range(size):
+                part[k] *= factor * scale[k]
 
 
 @compiled
@@ -320,12 +330,14 @@ def layer(x, qkv, kv, visible, start, rows, weights, least):
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
     product(attended(qkv, kv, visible, start, rows, count), weights.out, stream)
-    stream += x[len(x) - count :]
+    for row in range(count):
+        add(x[len(x) - count + row], stream[row])
     normed, gate_up = np.empty_like(stream), np.empty((count, 4 * weights.down.weight.shape[1]), np.float32)
     unit_rows(stream, least, normed)
     product(normed, weights.gate_up, gate_up)
     product(gated(gate_up), weights.down, normed)
-    stream += normed
+    for row in range(count):
+        add(normed[row], stream[row])
     return stream
 
 
@@ -358,7 +370,8 @@ def features_of(tapped, last):
             factor = np.sqrt(np.float32(hidden) / total)
             for k in range(hidden):
                 after[k] = before[k] * factor
-    out[:, len(tapped)] = last
+    for row in range(count):
+        put(last[row], out[row, len(tapped)])
     return out
 
 
@@ -370,7 +383,7 @@ def move_rows(kv, base, moves):
             for head in range(kv.shape[2]):
                 rows = kv[layer, half, head]
                 for index in range(len(moves)):
-                    rows[base + moves[index, 0]] = rows[base + moves[index, 1]]
+                    put(rows[base + moves[index, 1]], rows[base + moves[index, 0]])
 
 
 @compiled

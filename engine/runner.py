@@ -4,6 +4,7 @@ A `Runner` is shared by every lane; a `Session` is one lane's own cache. Llama a
 model the transformers one; both give the same logits.
 """
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
@@ -114,7 +115,7 @@ class Session:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
         if self.buckets and (bucket := self.buckets.fitting(count)):
             return bucket(ids, positions, visible, last_only)
-        tokens, places = torch.tensor([ids, positions]).unbind()
+        tokens, places = torch.from_numpy(np.array([ids, positions])).unbind()
         if self.runner.lean:
             return self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
         if visible is None:

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.cache import KVCache
-from engine.kernels import LayerWeights, Rounded, compiled, layer, product, scale_heads, turn, unit_rows
+from engine.kernels import LayerWeights, Rounded, add, compiled, layer, product, put, scale_heads, turn, unit_rows
 from engine.lean import rotations
 
 LARGEST = 2**23  # elements of all matrices
@@ -42,13 +42,14 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
     count, size = len(ids), kv.shape[4]
     x = np.empty((count, weights.embedding.shape[1]), np.float32)
     for row in range(count):
-        x[row] = weights.embedding[ids[row]]
+        put(weights.embedding[ids[row]], x[row])
     normed = np.empty_like(x)
     for number, block in enumerate(weights.blocks):
         qkv = np.empty((count, len(block.bias)), np.float32)
         unit_rows(x, weights.least, normed)
         product(normed, block.qkv, qkv)
-        qkv += block.bias
+        for row in range(count):
+            add(block.bias, qkv[row])
         turned = len(block.bias) // size - kv.shape[2]
         scale_heads(qkv, block.scales, weights.head_least)
         turn(qkv, turned, weights.turns, positions)

@@ -94,7 +94,7 @@ def summing(rows: int) -> Callable:
     return sums_of
 
 
-def blending(rows: int, lanes: int) -> Callable:
+def blending(rows: int, lanes: int = 8) -> Callable:
     """An intrinsic: float32 sums `[rows, lanes]` at address `sums`, of so many `terms`: numbers that lie `across` bytes from row to row
     and `along` bytes from term to term, each times a row of `vectors [terms, lanes]`."""
     wide, flags = vector(REAL, lanes), ("contract",)

@@ -39,6 +39,11 @@ def test_products_of_extreme_rows_stay_in_range():
     assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
 
 
+def test_without_a_folder_to_keep_it_in_a_kernel_is_compiled_all_the_same(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    assert kernels.compiled(lambda x: x + 1)(2) == 3
+
+
 def test_exp_is_exp_and_stays_finite():
     @kernels.compiled
     def all_of(x, out):

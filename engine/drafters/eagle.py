@@ -4,6 +4,7 @@ Invariant: between rounds the cache holds rows made of the target's true feature
 what was drafted with the drafter's own outputs is thrown away.
 """
 
+import numpy as np
 import torch
 
 from engine.drafters.rows import DraftedRows, stream_start
@@ -56,7 +57,10 @@ class EagleDrafter:
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         tokens = [tree.tokens[node] for node in path] + [bonus]
-        behind = features.index_select(0, torch.tensor([0, *path], device=features.device))
+        rows = torch.from_numpy(np.array([0, *path])).to(
+            features.device
+        )  # `torch.tensor` takes longer over a list than the rest
+        behind = features.index_select(0, rows)
         if self.outputs:  # the root's row was written; those of drafted features go
             self.session.cache.rows = self.base
             self.pending, self.features = tokens, behind

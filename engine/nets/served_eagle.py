@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.cache import KVCache
-from engine.kernels import LayerWeights, Rounded, compiled, layer, log_softmax, product, turn, unit_rows
+from engine.kernels import LayerWeights, Rounded, add, compiled, layer, log_softmax, product, put, turn, unit_rows
 from engine.nets.layer import FEATURES, Net, unit
 
 
@@ -32,30 +32,32 @@ def answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
     unit_rows(feature, weights.least, normed)
     product(normed, weights.heard, qkv)
     for row in range(count):
-        qkv[row] += weights.said[tokens[row]]
+        add(weights.said[tokens[row]], qkv[row])
     turn(qkv, 2 * kv.shape[1], turns, positions)
     out = layer(feature, qkv, kv, visible, start, rows, weights.layer, weights.least)
     normed, own = np.empty_like(out), np.empty((len(out), len(weights.vocabulary)), np.float32)
     unit_rows(out, weights.least, normed)
     product(normed, weights.head, own)
     log_softmax(own)
-    log_q = np.full((len(out), len(weights.said)), -np.inf, np.float32)
+    log_q = np.empty((len(out), len(weights.said)), np.float32)
     for row in range(len(out)):
+        for token in range(log_q.shape[1]):
+            log_q[row, token] = -np.inf
         for k in range(len(weights.vocabulary)):
             log_q[row, weights.vocabulary[k]] = own[row, k]
     return out, log_q
 
 
 @compiled
-def root_answer(weights, tokens, features, positions, visible, kv, start, rows, turns):
-    """As `answer`, for entries behind the target's features `[N, 4, H]`."""
-    count, hidden = len(tokens), features.shape[2]
-    three, feature = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
+def fused(features, fuse):
+    """`[N, H]` from the target's features `[N, 4, H]`."""
+    count, _, hidden = features.shape
+    three, out = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
     for row in range(count):
         for tap in range(FEATURES):
-            three[row, tap * hidden : (tap + 1) * hidden] = features[row, tap]
-    product(three, weights.fuse, feature)
-    return answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
+            put(features[row, tap], three[row, tap * hidden : (tap + 1) * hidden])
+    product(three, fuse, out)
+    return out
 
 
 class ServedEagle:
@@ -107,18 +109,19 @@ class ServedSession:
 
     def root(self, tokens: list[int], features: torch.Tensor, positions: list[int], start: int) -> torch.Tensor:
         self.count = 0
-        return self.answered(root_answer, tokens, features.numpy(), positions, np.ones((1, 1), np.bool_), start)
+        feature = fused(features.numpy(), self.weights.fuse)
+        return self.answered(tokens, feature, positions, np.ones((1, 1), np.bool_), start)
 
     def level(
         self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
     ) -> torch.Tensor:
-        return self.answered(answer, tokens, self.outs[above], positions, visible.numpy(), start)
+        return self.answered(tokens, self.outs[above], positions, visible.numpy(), start)
 
-    def answered(self, kernel, tokens, behind, positions, visible, start) -> torch.Tensor:
+    def answered(self, tokens, behind, positions, visible, start) -> torch.Tensor:
         """Write the entries' rows, keep the outputs, hand out the log-probabilities."""
         rows = self.cache.rows
         self.cache.room_for(len(tokens))
-        out, log_q = kernel(
+        out, log_q = answer(
             self.weights, np.array(tokens), behind, np.array(positions), visible, self.kv, start, rows, self.turns
         )
         self.cache.rows = rows + len(tokens)

@@ -20,7 +20,7 @@ def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Samplin
     says. Sampled: ordered by log q / T + the position's own Gumbel noise, the noise that the target draws with, so that the favourite
     is the token that the target takes wherever p = q; the score is the softmax of that over the shortlist.
     """
-    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1])
+    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
     if log_q.device.type == "cpu":
         open_ended = not sampling.top_k and sampling.top_p == 1
         found = ranked_here(
