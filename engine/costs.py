@@ -28,9 +28,12 @@ class Costs:
     def verify_at(self, rows: int) -> float:
         return between(self.verify_ms, rows)
 
+    def draft_ms(self, levels: int) -> float:
+        return self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
+
     def round_ms(self, rows: int, levels: int) -> float:
         """A whole round: a tree of `rows` nodes, drafted in `levels` levels, and its verification."""
-        return self.verify_at(rows) + self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
+        return self.verify_at(rows) + self.draft_ms(levels)
 
     def break_even(self, rows: int, levels: int) -> float:
         """The tau at which such rounds take as long a token as plain decoding."""

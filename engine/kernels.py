@@ -1,8 +1,9 @@
-"""Kernels: what a small drafter computes for a few rows, as loops that numba compiles. Knows arrays; knows no model and no tree.
+"""Kernels: what models compute for a few rows, as loops that numba compiles. Knows arrays; knows no model and no tree.
 
-A level of a small drafter is so little arithmetic that calling its dozens of tensor operations takes longer than they do; one call of
-a compiled loop has no such cost. One thread, eight-bit weights, inputs in sixteen bits, float32 between the products: for drafters
-only, whose precision costs acceptance and never losslessness. Compiled at first use and kept on disk.
+Few rows are so little arithmetic that calling dozens of tensor operations takes longer than they do; one call of a compiled loop has no
+such cost. One thread. Drafters run in them whole, with eight-bit weights and inputs in sixteen (`product`), which costs acceptance and
+never losslessness; targets take what stands between their products from here, all of it in float32. Compiled at first use and kept on
+disk.
 """
 
 from collections.abc import Callable
@@ -117,9 +118,8 @@ def exp(x):
     """e^x to float32's digits, between e^-87 and e^88, in operations that compilers put side by side."""
     x = min(max(x, np.float32(-87)), np.float32(88))
     whole = np.floor(x * np.float32(1.4426950409) + np.float32(0.5))
-    part = (
-        x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
-    )  # ln 2 in two parts: the first has few digits
+    # ln 2 in two parts, of which the first has few digits.
+    part = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
     series = np.float32(1 / 120) + part * np.float32(1 / 720)
     series = np.float32(1 / 6) + part * (np.float32(1 / 24) + part * series)
     series = np.float32(1) + part * (np.float32(1) + part * (np.float32(0.5) + part * series))

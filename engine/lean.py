@@ -33,9 +33,9 @@ DTYPES = (torch.float32, torch.bfloat16)  # that oneDNN multiplies
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
 PATIENCE = 1.0  # seconds of timing at one number of rows; a large model's second repeat is its last
-# Elements of a draft's largest matrix; half the embedded draft's, whose step takes 0.60 ms, not 0.66.
+# Elements of a draft's largest matrix, half the embedded draft's: a smaller one is not worth the guesses that rounding costs.
 EIGHT_BIT_FROM = 2**18
-FEW_ROWS = 16  # are compiled between the products; more are worth two threads
+FEW_ROWS = 64  # are compiled between the products; from about a hundred on two threads win
 # A prompt's rows share one scale, and its first token is so large that it would round the others away.
 EIGHT_BIT_ROWS = 16
 

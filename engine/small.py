@@ -66,7 +66,8 @@ def is_small(model: PreTrainedModel) -> bool:
     behind attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
-    return model.dtype == torch.float32 and not biased and model.num_parameters() <= LARGEST
+    even = model.config.intermediate_size % 2 == 0
+    return model.dtype == torch.float32 and even and not biased and model.num_parameters() <= LARGEST
 
 
 class SmallLlama:

@@ -125,12 +125,13 @@ def test_the_lean_forward_is_the_transformers_one(name, packed_from):
 
 
 def test_many_rows_at_once_say_what_a_few_at_a_time_say():
-    """From 17 rows on the forward takes other operations between its products."""
+    """More than `FEW_ROWS` take other operations between the forward's products."""
     model = random_model("qwen3")
-    ids = torch.randint(0, 256, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+    ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
-    for steps in ((40,), (16, 16, 8)):
-        session, logits = Runner(model).open(64, features=True), []
+    for steps in ((80,), (60, 12, 8)):
+        assert (max(steps) > lean.FEW_ROWS) == (len(steps) == 1)
+        session, logits = Runner(model).open(80, features=True), []
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits.append(session.forward([ids[place] for place in places], places))

@@ -159,7 +159,7 @@ class Auto:
             self.reach = min(self.reach + 2, self.depth)
         elif self.levels:
             self.reach = max(2.0, self.reach + SLOWLY * (len(path) + BEYOND - self.reach))
-        emitted, spent = len(path) + 1, self.costs.round_ms(len(tree), self.levels)
+        emitted, spent = len(path) + 1, self.verify_ms[len(tree)] + self.costs.draft_ms(self.levels)
         self.pace.learn(emitted, spent)
         if self.levels:
             self.drafted.learn(emitted, spent)
