@@ -244,7 +244,7 @@ def test_the_division_factor_solves_its_equation():
     rng = torch.Generator().manual_seed(0)
     for k, vocab in itertools.product((1, 2, 3, 8), (3, 50)):
         p, q = (torch.randn(vocab, generator=rng, dtype=torch.float64).mul(2).softmax(-1) for _ in range(2))
-        rho = division_factor(p, q, k)
+        rho = division_factor(p.numpy(), q.numpy(), k)
         beta = float(torch.minimum(q, p / rho).sum())
         assert 1 <= rho <= k
         assert 0 <= rho * beta - (1 - (1 - beta) ** k) < 1e-4

@@ -6,6 +6,7 @@ Along a path it goes on with the chains that share the accepted token: those are
 import torch
 
 from engine.acceptance.walk import Walk
+from engine.kernels import compiled
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -19,7 +20,7 @@ class KSeq(Walk):
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         q, draws = tree.q_rows[node].cpu(), tree.draws[node]
-        rho = division_factor(p, q, len(draws))
+        rho = division_factor(p.numpy(), q.numpy(), len(draws))
         for number, child in enumerate(draws):
             token = tree.tokens[child]
             if sampling.accept(float(p[token] / (rho * q[token])), "accept", position, node, number):
@@ -32,12 +33,15 @@ class KSeq(Walk):
         return None, rest if rest.sum() > 0 else p
 
 
-def division_factor(p: torch.Tensor, q: torch.Tensor, k: int) -> float:
+@compiled
+def division_factor(p, q, k):
     """rho in [1, k] with 1 - (1 - beta)^k = rho beta, where beta = sum min(q, p / rho); found from above, where the rule is exact."""
     low, high = 1.0, float(k)
     for _ in range(HALVINGS if k > 1 else 0):
         rho = (low + high) / 2
-        beta = float(torch.minimum(q, p / rho).sum())
+        beta, share = p[0] - p[0], p.dtype.type(1 / rho)
+        for token in range(len(p)):
+            beta += min(q[token], p[token] * share)
         if 1 - max(0.0, 1 - beta) ** k > rho * beta:
             low = rho
         else:
