@@ -138,6 +138,12 @@ def unit_rows(x, least, out):
             out[row, k] = x[row, k] * factor
 
 
+def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+    """Cosines and sines `[n, 2, head_dim / 2]` of `places [n]`, for `turn`; `inverse [head_dim / 2]` are the frequencies."""
+    angles = places[:, None].float() * inverse.float()
+    return torch.stack([angles.cos(), angles.sin()], 1)
+
+
 @compiled
 def turn(rows, heads, turns, positions):
     """Rotate the first `heads` heads of `rows [N, n]` by the angles of their positions: `turns [places, 2, head_dim / 2]`, cosines and

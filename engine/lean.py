@@ -17,6 +17,7 @@ from transformers import (
     AttentionMaskInterface,
     LlamaForCausalLM,
     MistralForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -26,6 +27,7 @@ from transformers.masking_utils import sdpa_mask
 
 from engine.between import Between, CompiledBetween, Sizes
 from engine.cache import KVCache
+from engine.kernels import turns_of
 from engine.products import Int8, pack, packed_product
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -76,8 +78,22 @@ def eight_bits_pay(draft: PreTrainedModel) -> bool:
 def rotations(model: PreTrainedModel, head_dim: int) -> torch.Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
-    angles = torch.arange(model.config.max_position_embeddings).float()[:, None] * rotary.inv_freq.float()
-    return torch.stack([angles.cos(), angles.sin()], 1) * rotary.attention_scaling
+    places = torch.arange(model.config.max_position_embeddings)
+    return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
+
+
+def head_dim_of(config: PreTrainedConfig) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor | None:
+    """The weights of normed queries and keys times sqrt(head_dim), `[heads + kv_heads, head_dim]`; None where they are not normed."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    counts = ((attention.q_norm, config.num_attention_heads), (attention.k_norm, config.num_key_value_heads))
+    return (
+        torch.stack([norm.weight for norm, count in counts for _ in range(count)]).detach() * head_dim_of(config) ** 0.5
+    )
 
 
 class Weight:
@@ -114,16 +130,13 @@ class LeanLlama:
         """Raises `RuntimeError` when `eight_bit` is asked of a torch or a processor that multiplies no eight-bit matrices."""
         config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
         heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
-        head_dim = getattr(config, "head_dim", None) or hidden // heads
+        head_dim = head_dim_of(config)
         self.embedding = model.model.embed_tokens.weight.detach()
         self.layers, norms, head_norms = [], [], []
         for layer in model.model.layers:
-            attention, mlp, head_norm = layer.self_attn, layer.mlp, None
-            if hasattr(attention, "q_norm"):  # one weight a head, the query heads' and then the key heads'
-                weights = [attention.q_norm.weight] * heads + [attention.k_norm.weight] * kv_heads
-                head_norm = torch.stack(weights).detach() * head_dim**0.5
+            attention, mlp = layer.self_attn, layer.mlp
             norms += [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
-            head_norms.append(head_norm)
+            head_norms.append(head_norm_of(attention, config))
             self.layers.append(
                 (
                     Weight(attention.q_proj, attention.k_proj, attention.v_proj, eight_bit=eight_bit),

@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache
 from engine.between import normalised
 from engine.cache import KVCache, additive, transformers_cache
 from engine.graphs import Buckets, Lender, why_eager
-from engine.lean import LeanLlama, lighten, serves
+from engine.lean import LeanLlama, head_dim_of, lighten, serves
 from engine.small import SmallLlama, is_small
 from engine.static import rounded
 
@@ -49,7 +49,7 @@ class Runner:
 
     def new_cache(self, capacity: int) -> KVCache:
         heads = self.config.num_key_value_heads
-        width = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        width = head_dim_of(self.config)
         return KVCache(self.config.num_hidden_layers, heads, width, capacity, self.dtype, self.device)
 
     def run(

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from engine.cache import KVCache
 from engine.kernels import LayerWeights, Rounded, add, compiled, layer, product, put, scale_heads, turn, unit_rows
-from engine.lean import rotations
+from engine.lean import head_dim_of, head_norm_of, rotations
 
 LARGEST = 2**23  # elements of all matrices
 
@@ -77,23 +77,19 @@ class SmallLlama:
 
     def __init__(self, model: PreTrainedModel):
         config, root, blocks = model.config, model.config.hidden_size**0.5, []
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        size = head_dim_of(config)
         for part in model.model.layers:
             attention, mlp = part.self_attn, part.mlp
             linears = (attention.q_proj, attention.k_proj, attention.v_proj)
             inward = torch.cat([each.weight for each in linears]) * part.input_layernorm.weight * root
             bias = torch.zeros(len(inward)) if linears[0].bias is None else torch.cat([each.bias for each in linears])
-            scales = torch.zeros(0, size)
-            if hasattr(attention, "q_norm"):
-                scales = torch.stack(
-                    [attention.q_norm.weight] * config.num_attention_heads
-                    + [attention.k_norm.weight] * config.num_key_value_heads
-                )
+            scales = head_norm_of(attention, config)
+            scales = torch.zeros(0, size) if scales is None else scales
             gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * part.post_attention_layernorm.weight
             rest = LayerWeights(
                 Rounded.of(attention.o_proj.weight), Rounded.of(gate_up * root), Rounded.of(mlp.down_proj.weight)
             )
-            blocks.append(Block(Rounded.of(inward), bias.detach().numpy(), (scales * size**0.5).detach().numpy(), rest))
+            blocks.append(Block(Rounded.of(inward), bias.detach().numpy(), scales.numpy(), rest))
         self.weights = Weights(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             blocks=tuple(blocks),
@@ -110,15 +106,7 @@ class SmallLlama:
         )
         self(cache, ids, ids, None, last_only=True)
 
-    def __call__(
-        self,
-        cache: KVCache,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: torch.Tensor | None,
-        last_only: bool,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, None]:
+    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
         """As `LeanLlama`, which see; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
         logits = logits_of(self.weights, ids.numpy(), positions.numpy(), seen, cache.kv.numpy(), cache.rows, last_only)

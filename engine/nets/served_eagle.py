@@ -7,7 +7,19 @@ import numpy as np
 import torch
 
 from engine.cache import KVCache
-from engine.kernels import LayerWeights, Rounded, add, compiled, layer, log_softmax, product, put, turn, unit_rows
+from engine.kernels import (
+    LayerWeights,
+    Rounded,
+    add,
+    compiled,
+    layer,
+    log_softmax,
+    product,
+    put,
+    turn,
+    turns_of,
+    unit_rows,
+)
 from engine.nets.layer import FEATURES, Net, unit
 
 
@@ -92,8 +104,7 @@ class ServedEagle:
 
     def open(self, capacity: int) -> "ServedSession":
         if capacity > len(self.turns):
-            angles = torch.arange(capacity)[:, None].float() * self.inverse
-            self.turns = torch.stack([angles.cos(), angles.sin()], 1).numpy()
+            self.turns = turns_of(torch.arange(capacity), self.inverse).numpy()
         return ServedSession(self, capacity)
 
 
