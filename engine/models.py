@@ -28,7 +28,7 @@ from transformers import (
 
 from engine.bigram import BigramTable
 from engine.calibration import Calibration
-from engine.lean import eight_bits_pay
+from engine.lean import eight_bits_pay, head_dim_of
 from engine.nets import Net, load_nets
 from engine.runner import Runner
 
@@ -390,7 +390,7 @@ def refuse_other_vocabulary(
 
 
 def refuse_sizes_beyond_four_bit(checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = head_dim_of(config)
     sizes = {
         "hidden size": config.hidden_size,
         "MLP size": config.intermediate_size,
