@@ -12,11 +12,12 @@ from engine.kernels import move_rows
 
 class KVCache:
     """`kv` is `[layers, 2, heads, capacity, head_dim]`; `layers` looks into it by layer, as keys and values, each
-    `[1, heads, capacity, head_dim]`."""
+    `[1, heads, capacity, head_dim]`, and `numbers`, where it is float32 on a CPU, as numpy does."""
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
         self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
+        self.numbers = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
     @property
@@ -40,8 +41,8 @@ class KVCache:
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
         base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
-        if moved and self.kv.device.type == "cpu" and self.kv.dtype == torch.float32:
-            move_rows(self.kv.numpy(), base, np.array(moved))
+        if moved and self.numbers is not None:
+            move_rows(self.numbers, base, np.array(moved))
         else:
             for row, offset in moved:  # a row lies at or behind its place, so none is overwritten before it has moved
                 self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))

@@ -32,14 +32,14 @@ class Stopwatch:
     """Times phases after waiting for the device, so that no phase pays for another's kernels."""
 
     def __init__(self, device: torch.device):
-        self.device = device
+        self.device, self.waits = device, device.type == "cuda"
 
     def start(self) -> None:
         self.seconds, self.since = {}, time.perf_counter()
 
     def lap(self, name: str) -> float:
         """The phase of that name ends here and the next one begins; its seconds."""
-        if self.device.type == "cuda":
+        if self.waits:
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.seconds[name], self.since = now - self.since, now

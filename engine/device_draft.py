@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.policies.best_first import LEAST_SCORE
-from engine.policies.ranking import ranked
+from engine.ranking import ranked
 from engine.static import StaticForward
 
 DEAD = -1.0  # score of a node that fills a shape

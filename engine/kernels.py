@@ -23,7 +23,8 @@ FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
 def compiled(function: Callable) -> Callable:
-    """The function compiled for the types it is called with, without the interpreter's lock."""
+    """The function compiled for the types it is called with, without the interpreter's lock. Constants that one such function hands to
+    another are made `np.int64` or `np.bool_`, for of bare ones numba compiles a version each."""
     options = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
     try:
         return njit(function, cache=True, **options)
@@ -315,7 +316,7 @@ def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
     """`attended` by all entries, whose first `turned` heads are still to be normed, where there are `scales`, and rotated."""
     scale_heads(qkv, scales, least)
     turn(qkv, turned, turns, positions)
-    return attended(qkv, kv, visible, 0, rows, len(qkv))
+    return attended(qkv, kv, visible, np.int64(0), rows, len(qkv))
 
 
 @compiled

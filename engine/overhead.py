@@ -1,7 +1,8 @@
 """`python -m engine.overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
 
-The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: ranking (the
-shortlist of every answer's vocabulary), and Python: the policy, the rule, and the two commits.
+The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: growing the tree
+(ranking every answer's vocabulary, choosing, Python), the rule, and the two commits. Where all levels are one compiled call, the
+processor's ticks say what share of it were forwards; processors whose ticks a program may not read count the whole call as forwards.
 """
 
 import argparse
@@ -10,27 +11,35 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from engine.bench import HELD_OUT
+from engine.expansion import IN_ALL, IN_FORWARDS, Expansion
 from engine.models import LoadedPair, load
-from engine.policies import ranking
 from engine.race import Lane, Settings
 from engine.sampling import Sampling
 from engine.systems import find
 
-PARTS = ("target forward", "draft forwards", "ranking", "policy", "rule", "commit", "verify's rest")
+PARTS = ("target forward", "draft forwards", "growing", "rule", "commit", "verify's rest")
+
+
+def share_of_forwards(expansion: Expansion, *rest: object) -> float:
+    """Of the time that growing it took."""
+    within, ticks = expansion.counts[[IN_FORWARDS, IN_ALL]].tolist()
+    return within / ticks if ticks else 1.0
 
 
 @contextmanager
-def clocked(owner: object, name: str, spent: dict[str, float], part: str) -> Iterator[None]:
-    """Add the seconds of every call of `owner.name` to `spent[part]`."""
+def clocked(
+    owner: object, name: str, spent: dict[str, float], part: str, share: Callable[..., float] = lambda *_: 1.0
+) -> Iterator[None]:
+    """Add the seconds of every call of `owner.name` to `spent[part]`, or that share of them which `share` finds by its arguments."""
     inner: Callable = getattr(owner, name)
 
     def outer(*args, **keywords):
         start = time.perf_counter()
         found = inner(*args, **keywords)
-        spent[part] += time.perf_counter() - start
+        spent[part] += (time.perf_counter() - start) * share(*args)
         return found
 
     setattr(owner, name, outer)
@@ -45,11 +54,11 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
     settings = Settings(prompt, ("vanilla", system), max_new_tokens=tokens, temperature=temperature)
     lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), pair.tokenizer(prompt)["input_ids"])
     spent: dict[str, float] = defaultdict(float)
-    with (
-        clocked(lane.drafter, "log_q", spent, "draft forwards"),
-        clocked(lane.target.session, "forward", spent, "target forward"),
-        clocked(ranking, "ranked_here", spent, "ranking"),
-    ):
+    with ExitStack() as clocks:
+        clocks.enter_context(clocked(lane.target.session, "forward", spent, "target forward"))
+        clocks.enter_context(clocked(lane.drafter, "log_q", spent, "draft forwards"))
+        if getattr(lane.drafter, "expands", False):
+            clocks.enter_context(clocked(lane.drafter, "expand", spent, "draft forwards", share_of_forwards))
         found = list(timed(lane, spent))
     lane.close()
     return found
@@ -66,8 +75,7 @@ def timed(lane: Lane, spent: dict[str, float]) -> Iterator[dict[str, float]]:
             "nodes": len(step.tokens),
             "target forward": 1000 * spent["target forward"],
             "draft forwards": 1000 * spent["draft forwards"],
-            "ranking": 1000 * spent["ranking"],
-            "policy": 1000 * (step.seconds["draft"] - spent["draft forwards"] - spent["ranking"]),
+            "growing": 1000 * (step.seconds["draft"] - spent["draft forwards"]),
             "rule": 1000 * step.seconds["accept"],
             "commit": 1000 * step.seconds["commit"],
             "verify's rest": 1000 * (step.seconds["verify"] - spent["target forward"]),

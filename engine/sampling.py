@@ -131,6 +131,11 @@ class Sampling:
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether every token may be drawn."""
+        return not self.top_k and self.top_p == 1
+
     def scaled(self, logits: torch.Tensor) -> torch.Tensor:
         """`[..., V]` logits / temperature in float32 or better, with what top-k and top-p exclude at -inf; as they are when greedy."""
         return self.scaled_by(self.temperature or 1.0, logits)
@@ -169,15 +174,15 @@ class Sampling:
     def draw(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
         """The token that this seed draws from each row of `logits [n, V]` at its position."""
         scores = self.perturbed(logits, positions)
-        if scores.device.type == "cpu":
+        if scores.is_cpu:
             return scores.numpy().argmax(-1).tolist()  # a sixth of the time that torch takes
         return scores.argmax(-1).tolist()
 
     def drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
         """`draw` row by row. On a CPU a row costs nothing until it is asked for; else all are drawn in one go."""
-        if logits.device.type != "cpu":
+        if not logits.is_cpu:  # its device's type is a new string every time, and that takes as long as a draw
             return self.draw(logits, positions).__getitem__
-        if logits.dtype != torch.float32 or self.top_k or self.top_p < 1:
+        if logits.dtype != torch.float32 or not (self.greedy or self.open_ended):
             return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
         rows, vocab = logits.numpy(), logits.shape[-1]
         if self.greedy:

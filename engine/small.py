@@ -7,11 +7,26 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numba.extending import overload
 from transformers import PreTrainedModel
 
 from engine.cache import KVCache
-from engine.kernels import LayerWeights, Rounded, add, compiled, layer, product, put, scale_heads, turn, unit_rows
+from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
+from engine.kernels import (
+    LayerWeights,
+    Rounded,
+    add,
+    compiled,
+    layer,
+    log_softmax,
+    product,
+    put,
+    scale_heads,
+    turn,
+    unit_rows,
+)
 from engine.lean import head_dim_of, head_norm_of, rotations
+from engine.vectors import ticks
 
 LARGEST = 2**23  # elements of all matrices
 
@@ -54,11 +69,47 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
         scale_heads(qkv, block.scales, weights.head_least)
         turn(qkv, turned, weights.turns, positions)
         seeing = visible[count - 1 :] if last_only and number == len(weights.blocks) - 1 else visible
-        x = layer(x, qkv, kv[number], seeing, 0, rows, block.rest, weights.least)
+        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, block.rest, weights.least)
     normed, logits = np.empty_like(x), np.empty((len(x), len(weights.embedding)), np.float32)
     unit_rows(x, weights.least, normed)
     product(normed, weights.head, logits)
     return logits
+
+
+class Drafting(NamedTuple):
+    """A draft at work, as `engine.expansion` knows it."""
+
+    weights: Weights
+    kv: np.ndarray
+
+
+@overload(below)
+def below_small(net, ids, above, positions, visible, rows, asked):
+    if getattr(net, "instance_class", None) is not Drafting:
+        return None
+
+    def log_q_below(net, ids, above, positions, visible, rows, asked):
+        log_q = logits_of(net.weights, ids, positions, visible, net.kv, rows, np.bool_(False))
+        log_softmax(log_q)
+        return log_q
+
+    return log_q_below
+
+
+@compiled
+def expanded(net, tokens, rows, expansion, noise, temperature, levels, terms):
+    """Grow a tree behind the last of `tokens [N]`, of which the first stands behind the `rows` of the context."""
+    begun, count = ticks(), len(tokens)
+    causal = np.empty((count, count), np.bool_)
+    for row in range(count):
+        for other in range(count):
+            causal[row, other] = other <= row
+    log_q = logits_of(net.weights, tokens, np.arange(rows, rows + count), causal, net.kv, rows, np.bool_(True))
+    log_softmax(log_q)
+    spent, rows, root = ticks() - begun, rows + count, tokens[count - 1]
+    grow(net, log_q, expansion, root, rows - 1, rows, net.kv.shape[3], noise, temperature, levels, terms)
+    expansion.counts[IN_FORWARDS] += spent
+    expansion.counts[IN_ALL] += spent
 
 
 def is_small(model: PreTrainedModel) -> bool:
@@ -100,11 +151,29 @@ class SmallLlama:
         )
 
         # Compiling, or reading what was compiled before, belongs to loading.
-        cache, ids = (
-            KVCache(config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device),
-            torch.zeros(1).long(),
-        )
+        shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
+        cache, ids = KVCache(*shape), torch.zeros(1).long()
         self(cache, ids, ids, None, last_only=True)
+        noise, terms = np.zeros((1, 0), np.float32), Terms(width=1, beams=1)
+        self.expand(cache, [0], Expansion.of(1, 1, 1), noise, np.float32(1), 1, terms)
+
+    def expand(
+        self,
+        cache: KVCache,
+        tokens: list[int],
+        expansion: Expansion,
+        noise: np.ndarray,
+        temperature: np.float32,
+        levels: int,
+        terms: Terms,
+    ) -> None:
+        """Grow a tree behind the last of `tokens`, which follow the cache's rows and get theirs; the rest is as for
+        `engine.expansion.grow`, and no drafted row stays."""
+        rows = cache.rows
+        cache.room_for(len(tokens))
+        net = Drafting(self.weights, cache.kv.numpy())
+        expanded(net, np.array(tokens), rows, expansion, noise, temperature, levels, terms)
+        cache.rows = rows + len(tokens)
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
         """As `LeanLlama`, which see; drafts have no `taps`."""

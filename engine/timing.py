@@ -5,7 +5,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Hashable
-from itertools import count
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,8 +13,9 @@ from tqdm import tqdm
 from engine.costs import Costs
 from engine.decode import Stopwatch
 from engine.drafters import DRAFTERS
+from engine.expansion import Expansion, Terms
 from engine.models import LoadedPair
-from engine.policies.ranking import favourites
+from engine.policies.expanding import expand
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
@@ -58,38 +58,28 @@ def verify_ms(
 
 @torch.inference_mode()
 def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float, float]:
-    """Median ms of a drafter's answer for the root, behind a verification as in a race, and of one for a level below it; with the
-    ranking of its favourites."""
+    """Median ms of a drafter's first level, behind a verification as in a race, and of one below it; with the ranking of its
+    favourites, as `auto` has them. Rounds of one level and of many take turns; a level below is a share of what they differ by."""
     drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
-    watch, first, below = Stopwatch(pair.target.device), [], []
-    fresh = (token % pair.target.vocab for token in count(len(prompt)))  # no repeats, for lookup answers those at once
-    root = prompt[-1]
-
-    def answer(tree: DraftTree, nodes: list[int], times: list[float]) -> None:
-        watch.start()
-        log_q = drafter.log_q(tree, nodes)
-        if log_q is not None:
-            favourites(log_q, len(prompt), 4, sampling)
-        times.append(1000 * watch.lap("draft"))
-
-    begun = time.perf_counter()
+    watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
+    room, terms = Expansion.of(1 + LEVELS, LEVEL, beams=LEVEL), Terms(LEVEL, beams=LEVEL)
+    root, begun = prompt[-1], time.perf_counter()
     for repeat in range(repeats + 1):
-        tree = DraftTree.rooted(root)
-        answer(tree, [0], first)
-        nodes = [tree.add(0, next(fresh), 1.0, 1.0) for _ in range(LEVEL)]
-        for _ in range(LEVELS):
-            answer(tree, nodes, below)
-            nodes = [tree.add(node, next(fresh), 1.0, 1.0) for node in nodes]
-        path, root = tree.path(nodes[0]), next(fresh)
-        _, features = target.verify(tree)
-        target.commit(path)
-        drafter.commit(tree, path, root, features)
-        if target.length + 2 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
+        for levels, spent in times.items():
+            watch.start()
+            tree = expand(room, drafter, root, target.length, sampling, levels, terms)
+            spent.append(1000 * watch.lap("draft"))
+            path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
+            _, features = target.verify(tree)
+            target.commit(path)
+            drafter.commit(tree, path, root, features)
+        if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
             break
-    return statistics.median(first[1:]), statistics.median(below[LEVELS:])
+    first, deep = (statistics.median(spent[1:]) for spent in times.values())
+    return first, max(0.0, deep - first) / LEVELS
 
 
 def interleaved(

@@ -5,7 +5,10 @@ Invariant: node 0 is the root and every parent stands before its children, so on
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+
+from engine.kernels import compiled
 
 LARGEST_TREE = 400  # nodes, the root included; caches keep room for one such tree behind the context
 
@@ -84,14 +87,7 @@ class DraftTree:
 
     def ancestor_mask(self) -> torch.Tensor:
         """bool `[N, N]`: row i may attend to column j, that is j is i or one of its ancestors."""
-        count = len(self)
-        flags = bytearray(count * count)
-        for node, parent in enumerate(self.parents):
-            row = node * count
-            if node:  # what its parent sees, which stands before it
-                flags[row : row + node] = flags[parent * count : parent * count + node]
-            flags[row + node] = 1
-        return torch.frombuffer(flags, dtype=torch.bool).view(count, count)
+        return torch.from_numpy(lineage(np.array(self.parents)))
 
     def positions(self, base: int) -> list[int]:
         """The position id of every node when the root stands at `base`: base + depth, never the array index."""
@@ -117,3 +113,15 @@ class DraftTree:
                 if node in index_of
             },
         )
+
+
+@compiled
+def lineage(parents):
+    """bool `[N, N]`, which columns are a row's node or its ancestors."""
+    count = len(parents)
+    seen = np.zeros((count, count), np.bool_)
+    for node in range(count):
+        for above in range(node):
+            seen[node, above] = seen[parents[node], above]
+        seen[node, node] = True
+    return seen

@@ -1,6 +1,7 @@
 """Vectors: the few inner loops of `engine.kernels` that a compiler would not find by itself, written in its own terms. No instruction
 of any one processor is named; the compiler chooses them."""
 
+import platform
 from collections.abc import Callable
 
 from llvmlite import ir
@@ -139,3 +140,15 @@ def as_float(typing, bits):
         return code.bitcast(arguments[0], REAL)
 
     return types.float32(types.int32), build
+
+
+@intrinsic
+def ticks(typing):
+    """The processor's own count of time; 0 where programs may not read one."""
+
+    def build(context, code, signature, arguments):
+        if platform.machine().lower() not in ("x86_64", "amd64"):
+            return constant(0)
+        return code.call(code.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(LONG, ())), ())
+
+    return types.int64(), build

@@ -10,8 +10,9 @@ from engine.acceptance.token_match import TokenMatch
 from engine.costs import Costs
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.policies.auto import FAVOURITE, LONGEST_REST, OTHER, Auto
-from engine.policies.ranking import favourites
+from engine.expansion import FAVOURITE, OTHER, chance
+from engine.policies.auto import LONGEST_REST, Auto
+from engine.ranking import favourites
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -80,7 +81,7 @@ def test_the_machine_is_measured_once_and_in_every_size():
 
 
 def test_what_is_timed_of_best_are_draft_forwards():
-    """One for the root and one a level; copies cost none, and drafting would look free."""
+    """One for every level; copies cost none, and drafting would look free."""
     pair = tiny_pair()
     drafters = []
     kept = DRAFTERS["best"].__init__
@@ -89,7 +90,7 @@ def test_what_is_timed_of_best_are_draft_forwards():
         draft_ms(pair, "best", repeats=5)
     finally:
         DRAFTERS["best"].__init__ = kept
-    assert drafters[0].forwards == 6 * (1 + LEVELS)
+    assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)
 
 
 def test_a_sure_drafter_gets_a_deep_chain_and_a_doubtful_one_a_wide_tree():
@@ -152,12 +153,12 @@ def test_it_comes_back_when_guesses_come_true_again():
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
     [[score, other, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
-    assert auto.table.chance(score, FAVOURITE) == pytest.approx(score)
+    assert chance(auto.table, score, FAVOURITE)[0] == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
-    assert auto.table.chance(score, FAVOURITE) > 0.9
-    assert auto.table.chance(other, OTHER) < other  # the others never did
+    assert chance(auto.table, score, FAVOURITE)[0] > 0.9
+    assert chance(auto.table, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
-    assert auto.table.chance(score, FAVOURITE) < 0.9
+    assert chance(auto.table, score, FAVOURITE)[0] < 0.9
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -98,6 +98,7 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
         def __init__(self):
             self.copier = Copier()
             self.copier.extend([*TEXT, 4])
+            self.behind_root = self.copier.suggestion([])
 
         def log_q(self, tree, nodes):
             self.forwards += 1

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from engine import kernels
 from engine.kernels import LayerWeights, Rounded
-from engine.policies.ranking import highest, ranked, ranked_here
+from engine.ranking import highest, ranked, ranked_here
 from engine.sampling import Sampling
 
 

@@ -73,6 +73,9 @@ class BestDrafter:
         else:
             self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
         self.reads_features = self.inner.reads_features
+        self.expands = getattr(self.inner, "expands", False)
+        if self.expands:
+            self.vocab, self.expand = self.inner.vocab, self.inner.expand
 
     @property
     def forwards(self) -> int:
@@ -82,17 +85,21 @@ class BestDrafter:
         self.inner.begin(prompt, features)
         self.copier = Copier()
         self.copier.extend(prompt)
+        self.behind_root = self.copier.suggestion([])
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         return self.inner.log_q(tree, nodes)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Tokens that may follow the node, one after another, and the chance of each if those before it come true."""
-        length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])
+        length, chain = self.behind_root
+        if node:
+            length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])
         return chain, self.copier.chance(length) if chain else 0.0
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
-        self.copier.learn(*self.copier.suggestion([]), burst)
+        self.copier.learn(*self.behind_root, burst)
         self.inner.commit(tree, path, bonus, features)
         self.copier.extend(burst)
+        self.behind_root = self.copier.suggestion([])

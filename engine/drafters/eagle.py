@@ -7,8 +7,10 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
-from engine.drafters.rows import DraftedRows, stream_start
+from engine.drafters.rows import DraftedRows, rows_of, stream_start
+from engine.expansion import ASKED, Expansion, Terms
 from engine.models import LoadedPair
+from engine.nets.served_eagle import ServedSession
 from engine.tree import DraftTree
 
 WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
@@ -19,8 +21,8 @@ class EagleDrafter:
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no EAGLE drafter was trained for the pair's target."""
-        self.session = pair.net("eagle").open(capacity)
-        self.forwards = 0
+        self.session, self.vocab = pair.net("eagle").open(capacity), pair.target.vocab
+        self.expands, self.forwards = isinstance(self.session, ServedSession), 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.cache.rows = 0
@@ -32,6 +34,15 @@ class EagleDrafter:
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         self.forwards += 1
         return self.catch_up() if nodes == [0] else self.level(tree, nodes)
+
+    def expand(
+        self, expansion: Expansion, levels: int, noise: np.ndarray, temperature: np.float32, terms: Terms
+    ) -> None:
+        rows = self.session.cache.rows
+        self.base, position, start = rows + len(self.pending), self.first + rows, max(0, rows - WINDOW)
+        self.session.expand(self.pending, self.features, position, start, expansion, noise, temperature, levels, terms)
+        self.outputs = {0: 0}
+        self.forwards += expansion.counts[ASKED].item()
 
     def catch_up(self) -> torch.Tensor:
         """Log-probabilities `[1, V]` behind the root, whose entry comes after those that were committed since the last round."""
@@ -57,10 +68,7 @@ class EagleDrafter:
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         tokens = [tree.tokens[node] for node in path] + [bonus]
-        rows = torch.from_numpy(np.array([0, *path])).to(
-            features.device
-        )  # `torch.tensor` takes longer over a list than the rest
-        behind = features.index_select(0, rows)
+        behind = rows_of(features, [0, *path])
         if self.outputs:  # the root's row was written; those of drafted features go
             self.session.cache.rows = self.base
             self.pending, self.features = tokens, behind

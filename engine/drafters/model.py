@@ -3,10 +3,13 @@
 Invariant: between rounds the cache holds the rows of the committed context up to, not including, `pending`.
 """
 
+import numpy as np
 import torch
 
 from engine.drafters.rows import DraftedRows
+from engine.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
 from engine.models import LoadedPair
+from engine.small import SmallLlama
 from engine.tree import DraftTree
 
 
@@ -18,6 +21,7 @@ class ModelDrafter:
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
+        self.expands = isinstance(pair.draft.lean, SmallLlama) and pair.draft.vocab == self.vocab
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
@@ -32,6 +36,16 @@ class ModelDrafter:
         if width != self.vocab:  # a draft whose logits are padded to another size than the target's
             logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
         return logits.float().log_softmax(-1)
+
+    def expand(
+        self, expansion: Expansion, levels: int, noise: np.ndarray, temperature: np.float32, terms: Terms
+    ) -> None:
+        draft, cache = self.session.runner.lean, self.session.cache
+        draft.expand(cache, self.pending, expansion, noise, temperature, levels, terms)
+        self.pending, self.base = [], cache.rows
+        keys, places = expansion.nodes[[KEY, PLACE], : expansion.counts[NODES]].tolist()
+        self.drafted.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
+        self.forwards += expansion.counts[ASKED].item()
 
     def first_level(self) -> torch.Tensor:
         """Logits `[1, V]` behind the root, catching up on what was committed since the last forward."""

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numba.extending import overload
 
 from engine.cache import KVCache
+from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
 from engine.kernels import (
     LayerWeights,
     Rounded,
@@ -21,6 +23,7 @@ from engine.kernels import (
     unit_rows,
 )
 from engine.nets.layer import FEATURES, Net, unit
+from engine.vectors import ticks
 
 
 class Weights(NamedTuple):
@@ -72,6 +75,49 @@ def fused(features, fuse):
     return out
 
 
+class Drafting(NamedTuple):
+    """A session as `engine.expansion` knows it: `outs [capacity, H]` are the outputs of a round's entries, the root's first."""
+
+    weights: Weights
+    turns: np.ndarray
+    kv: np.ndarray
+    outs: np.ndarray
+    start: int
+
+
+@overload(below)
+def below_eagle(net, ids, above, positions, visible, rows, asked):
+    if getattr(net, "instance_class", None) is not Drafting:
+        return None
+
+    def log_q_below(net, ids, above, positions, visible, rows, asked):
+        feature = np.empty((len(ids), net.outs.shape[1]), np.float32)
+        for row in range(len(ids)):
+            put(net.outs[above[row]], feature[row])
+        out, log_q = answer(net.weights, ids, feature, positions, visible, net.kv, net.start, rows, net.turns)
+        for row in range(len(ids)):
+            put(out[row], net.outs[asked + row])
+        return log_q
+
+    return log_q_below
+
+
+@compiled
+def expanded(net, tokens, features, position, rows, expansion, noise, temperature, levels, terms):
+    """Grow a tree behind the last of `tokens [N]`, whose `features [N, 4, H]` are the target's, the first standing at `position`."""
+    begun = ticks()
+    feature, positions = fused(features, net.weights.fuse), np.arange(position, position + len(tokens))
+    out, log_q = answer(
+        net.weights, tokens, feature, positions, np.ones((1, 1), np.bool_), net.kv, net.start, rows, net.turns
+    )
+    put(out[0], net.outs[0])
+    spent = ticks() - begun
+    rows, root, base = rows + len(tokens), tokens[len(tokens) - 1], position + len(tokens) - 1
+    grow(net, log_q, expansion, root, base, rows, len(net.outs), noise, temperature, levels, terms)
+    expansion.counts[IN_FORWARDS] += spent
+    expansion.counts[IN_ALL] += spent
+
+
 class ServedEagle:
     """The weights, and `open` for one lane's session."""
 
@@ -101,6 +147,9 @@ class ServedEagle:
         session = self.open(2)
         session.root([0], torch.zeros(1, FEATURES + 1, config.hidden), [0], 0)
         session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
+        noise, terms = np.zeros((1, 0), np.float32), Terms(width=1, beams=1)
+        feature = torch.zeros(1, FEATURES + 1, config.hidden)
+        self.open(1).expand([0], feature, 0, 0, Expansion.of(1, 1, 1), noise, np.float32(1), 1, terms)
 
     def open(self, capacity: int) -> "ServedSession":
         if capacity > len(self.turns):
@@ -127,6 +176,25 @@ class ServedSession:
         self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
     ) -> torch.Tensor:
         return self.answered(tokens, self.outs[above], positions, visible.numpy(), start)
+
+    def expand(
+        self,
+        tokens: list[int],
+        features: torch.Tensor,
+        position: int,
+        start: int,
+        expansion: Expansion,
+        noise: np.ndarray,
+        temperature: np.float32,
+        levels: int,
+        terms: Terms,
+    ) -> None:
+        """Grow a whole tree behind the last token; the rest is as for `root` and `engine.expansion.grow`. No drafted row stays."""
+        rows = self.cache.rows
+        self.cache.room_for(len(tokens))
+        net = Drafting(self.weights, self.turns, self.kv, self.outs, start)
+        expanded(net, np.array(tokens), features.numpy(), position, rows, expansion, noise, temperature, levels, terms)
+        self.cache.rows = rows + len(tokens)
 
     def answered(self, tokens, behind, positions, visible, start) -> torch.Tensor:
         """Write the entries' rows, keep the outputs, hand out the log-probabilities."""

@@ -9,16 +9,16 @@ What a drafter can copy from the text for nothing goes on where drafting stops, 
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.calibration import Calibration
 from engine.costs import Costs
 from engine.drafters import Drafter
-from engine.policies.ranking import favourites
+from engine.expansion import ASKED, BINS, CELL, COPY, KINDS, TIP, Expansion, Terms, chance
+from engine.policies.expanding import expand
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-BINS = 10  # of scores, for each kind of guess
-FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
-TRUST = 6.0  # guesses that the first estimate of a bin counts for
 FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
 CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
 FIRST_REACH = 3.0  # levels at first
@@ -26,22 +26,6 @@ BEYOND, SLOWLY = 2.5, 0.35  # levels tried beyond what came true, and how fast t
 FADE = 0.9  # weight of the past in running figures, a round
 LONGEST_REST = 32  # rounds without a draft between two tries
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
-
-
-class Table:
-    """How often children came true whose parents did, by the drafter's score for them and their kind."""
-
-    def __init__(self):
-        self.hits, self.tries = [0.0] * BINS * KINDS, [0.0] * BINS * KINDS
-
-    def chance(self, score: float, kind: int) -> float:
-        cell = kind * BINS + min(int(score * BINS), BINS - 1)
-        return (self.hits[cell] + TRUST * score) / (self.tries[cell] + TRUST)
-
-    def learn(self, score: float, kind: int, came_true: bool) -> None:
-        cell = kind * BINS + min(int(score * BINS), BINS - 1)
-        self.hits[cell] += came_true
-        self.tries[cell] += 1.0
 
 
 @dataclass
@@ -77,66 +61,66 @@ class Auto:
         self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
-        self.table = Table()
+        cells = KINDS * BINS
+        self.hits, self.tries = (
+            [0.0] * cells,
+            [0.0] * cells,
+        )  # by kind and score, guesses that came true and all whose parents did
+        self.expansion = Expansion.of(depth, width, beams=width)
         self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
         self.levels = 0  # of the last tree that took a draft forward
         self.resting = False
-        self.raw: dict[int, tuple[float, int]] = {}  # by key, the drafter's score and the kind of guess
+        self.cells: list[int] = []  # of the table, by key
+
+    @property
+    def table(self) -> np.ndarray:
+        return np.array((self.hits, self.tries))
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier, costs = DraftTree.rooted(root), [0], self.costs
-        self.levels, self.raw = 0, {}
+        self.levels = 0
         self.resting = self.rest > 0
         if self.resting:
             self.rest -= 1
-            return tree
+            return DraftTree.rooted(root)
         rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         room = min(self.depth, room)
-        levels = 0 if self.copying_pays(drafter, tree, room) else room
-        for level in range(1, levels + 1):
-            if self.levels and level > round(self.reach):
-                break
-            free = level > self.levels + 1  # a table answered so far, and will do so below
-            cost = row_ms + costs.level_ms * (not free)
-            if level > 1 and sum(tree.score[node] for node in frontier) <= rate * cost:
-                break
-            before = drafter.forwards
-            log_q = drafter.log_q(tree, frontier)
-            if log_q is None:
-                break
-            self.levels, added = self.levels + (drafter.forwards > before), []
-            for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True):
-                for rank, (token, score, q) in enumerate(zip(*row, strict=True)):
-                    kind = OTHER if rank else FAVOURITE
-                    value = tree.score[node] * self.table.chance(score, kind)
-                    if value > rate * row_ms:
-                        child = tree.add(node, token, value, q)
-                        self.raw[child] = (score, kind)
-                        added.append(child)
-            if not added:
-                break
-            frontier = sorted(tree.best(self.width, added))
-        self.copy_on(drafter, tree, tree.best(1, frontier)[0], room, rate * row_ms)
+        terms = Terms(
+            self.width,
+            beams=self.width,
+            least=rate * row_ms,
+            promise=rate * (row_ms + self.costs.level_ms),
+            free_promise=rate * row_ms,
+            reach=round(self.reach),
+            table=self.table,
+        )
+        levels = 0 if self.copying_pays(drafter, root, room) else room
+        tree = expand(self.expansion, drafter, root, position, sampling, levels, terms)
+        self.levels, tip = self.expansion.counts[[ASKED, TIP]].tolist()
+        self.cells = self.expansion.nodes[CELL, : len(tree)].tolist()
+        self.copy_on(drafter, tree, tip, room, rate * row_ms)
         return self.pruned(tree, rate)
 
-    def copying_pays(self, drafter: Drafter, tree: DraftTree, room: int) -> bool:
+    def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
-        chain, chance = copies(drafter, tree, 0)
-        promised = sum(chance**place for place in range(min(len(chain), room) + 1))
+        chain, each = copies(drafter, DraftTree.rooted(root), 0)
+        promised = sum(each**place for place in range(min(len(chain), room) + 1))
         return bool(chain) and promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
         """Add what can be copied behind the node, as far as it is worth `least`."""
         chain, score = copies(drafter, tree, node)
+        if not chain:
+            return
+        likely, cell = chance(self.table, score, COPY)
         for token in chain[: room - tree.depth[node]]:
-            value = tree.score[node] * self.table.chance(score, COPY)
+            value = tree.score[node] * likely
             if value <= least:
                 break
             node = tree.add(node, token, value, score)
-            self.raw[node] = (score, COPY)
+            self.cells.append(cell)
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
         """The best nodes, as many as win more than they cost."""
@@ -146,7 +130,7 @@ class Auto:
             worth += tree.score[node]
             if (gain := worth - rate * self.verify_ms[count + 1]) > most:
                 best, most = count, gain
-        return tree.kept([0, *sorted(order[:best])])
+        return tree if best == len(tree) - 1 else tree.kept([0, *sorted(order[:best])])
 
     def learn(self, tree: DraftTree, path: list[int]) -> None:
         if self.resting:
@@ -154,7 +138,9 @@ class Auto:
         reached = {0, *path}
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
-                self.table.learn(*self.raw[tree.keys[node]], node in reached)
+                cell = self.cells[tree.keys[node]]
+                self.hits[cell] += node in reached
+                self.tries[cell] += 1
         if self.levels and len(path) >= min(self.levels, max(tree.depth)):
             self.reach = min(self.reach + 2, self.depth)
         elif self.levels:

@@ -9,8 +9,8 @@ import heapq
 
 from engine.calibration import Calibration
 from engine.drafters import Drafter
-from engine.policies.ranking import favourites
 from engine.policies.steady import Steady
+from engine.ranking import favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

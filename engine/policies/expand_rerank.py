@@ -7,7 +7,8 @@ per level.
 
 from engine.calibration import Calibration
 from engine.drafters import Drafter
-from engine.policies.ranking import favourites
+from engine.expansion import Expansion, Terms
+from engine.policies.expanding import expand
 from engine.policies.steady import Steady
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -17,18 +18,8 @@ class ExpandRerank(Steady):
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.width, self.nodes = depth, width, nodes
+        self.depth, self.terms = depth, Terms(width, beams=width)
+        self.expansion = Expansion.of(depth, width, beams=width, keep=nodes - 1)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), [0]
-        for level in range(1, min(self.depth, room) + 1):
-            log_q = drafter.log_q(tree, frontier)
-            if log_q is None:
-                break
-            added = [
-                tree.add(node, token, tree.score[node] * score, q)
-                for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
-                for token, score, q in zip(*row, strict=True)
-            ]
-            frontier = sorted(tree.best(self.width, added))
-        return tree.kept([0, *sorted(tree.best(self.nodes - 1))])
+        return expand(self.expansion, drafter, root, position, sampling, min(self.depth, room), self.terms)

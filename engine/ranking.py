@@ -1,4 +1,4 @@
-"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Shared by the ranked policies."""
+"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Shared by all that rank."""
 
 import numpy as np
 import torch
@@ -20,18 +20,23 @@ def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Samplin
     says. Sampled: ordered by log q / T + the position's own Gumbel noise, the noise that the target draws with, so that the favourite
     is the token that the target takes wherever p = q; the score is the softmax of that over the shortlist.
     """
+    return tuple(each.tolist() for each in shortlist(log_q, position, width, sampling))
+
+
+def shortlist(
+    log_q: torch.Tensor, position: int, width: int, sampling: Sampling
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`favourites` as arrays `[n, width]`: int64, float64, float64."""
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
-    if log_q.device.type == "cpu":
-        open_ended = not sampling.top_k and sampling.top_p == 1
-        found = ranked_here(
-            (log_q if open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
-            NO_NOISE if noise is None else noise.numpy(),
-            np.float32(sampling.temperature if open_ended and noise is not None else 1),
-            width,
-        )
-    else:
-        found = ranked(sampling.scaled(log_q), noise, width)
-    return tuple(each.tolist() for each in found)
+    if not log_q.is_cpu:
+        tokens, scores, q = (each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))
+        return tokens, scores.astype(np.float64), q.astype(np.float64)
+    return ranked_here(
+        (log_q if sampling.open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
+        NO_NOISE if noise is None else noise.numpy(),
+        np.float32(sampling.temperature if sampling.open_ended and noise is not None else 1),
+        width,
+    )
 
 
 @compiled
@@ -69,6 +74,19 @@ def ranked_here(log_q, noise, temperature, width):
 
 
 @compiled
+def nth_highest(values, n):
+    found = np.full(n, LOWEST)
+    for value in values:
+        place = n - 1
+        if value > found[place]:
+            while place > 0 and value > found[place - 1]:
+                found[place] = found[place - 1]
+                place -= 1
+            found[place] = value
+    return found[n - 1]
+
+
+@compiled
 def highest(keys, best, tops):
     """Into `best [count]` where the highest of `keys` stand, the highest first; of equals the earlier one. `tops` is room for a number
     for every `TOGETHER` keys."""
@@ -78,8 +96,8 @@ def highest(keys, best, tops):
         for index in range(len(part)):
             most = larger(most, part[index])
         tops[block] = most
-    if count < len(tops):  # as many blocks hold something at least as high as this
-        least = np.sort(tops)[len(tops) - count]
+    if count < len(tops):
+        least = nth_highest(tops, count)  # as many blocks hold something at least as high as this
     for block in range(len(tops)):
         if tops[block] < least:
             continue

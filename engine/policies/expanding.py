@@ -1,0 +1,58 @@
+"""Expanding: how policies have a tree of favourites grown on `engine.expansion`'s terms, with any drafter."""
+
+import numpy as np
+
+from engine.drafters import Drafter
+from engine.expansion import ASKED, CELL, FRONTIER, NODES, Expansion, Terms, admit, harvest, plant
+from engine.ranking import shortlist
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+def expand(
+    expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int, terms: Terms
+) -> DraftTree:
+    """A tree of at most `levels` levels below the token `root`, which stands at `position`; what `expansion` counted stays in it."""
+    if levels < 1:
+        plant(expansion, root)
+    elif getattr(drafter, "expands", False) and sampling.open_ended:
+        noise = np.zeros((levels, 0), np.float32)
+        if not sampling.greedy:
+            vocab = drafter.vocab
+            noise = sampling.noise.rows(list(range(position + 1, position + 1 + levels)), vocab).numpy()
+        drafter.expand(expansion, levels, noise, np.float32(sampling.temperature or 1), terms)
+    else:
+        ask(expansion, drafter, root, position, sampling, levels, terms)
+    return grown(expansion)
+
+
+def ask(
+    expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int, terms: Terms
+) -> None:
+    """`engine.expansion.grow` for any drafter, a question a level."""
+    plant(expansion, root)
+    counts, promised = expansion.counts, 0.0
+    for level in range(1, levels + 1):
+        asked = counts[ASKED]
+        free = level > asked + 1  # a table answered so far, and will do so below
+        if level > 1 and (
+            (asked and level > terms.reach) or promised <= (terms.free_promise if free else terms.promise)
+        ):
+            break
+        before, frontier = drafter.forwards, expansion.frontier[: counts[FRONTIER]].tolist()
+        log_q = drafter.log_q(grown(expansion), frontier)
+        if log_q is None:
+            break
+        counts[ASKED] += drafter.forwards > before
+        promised = admit(expansion, *shortlist(log_q, position + level, terms.width, sampling), terms)
+        if promised < 0:
+            break
+    harvest(expansion)
+
+
+def grown(expansion: Expansion) -> DraftTree:
+    """The tree so far."""
+    count = expansion.counts[NODES]
+    tokens, parents, depth, keys = expansion.nodes[:CELL, :count].tolist()
+    score, q = expansion.worth[:, :count].tolist()
+    return DraftTree(tokens, parents, depth, score, q, keys)
