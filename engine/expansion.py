@@ -1,7 +1,8 @@
 """Expansion: a tree of favourites, grown level by level for as long as it promises enough, as compiled loops. Knows arrays and numbers.
 
 `engine.policies.expanding` asks for it. Of drafters that are compiled, `grow` asks all levels in one call: it costs what the levels
-cost, while Python between them runs behind megabytes of weights, its own memory cold.
+cost, while Python between them runs behind megabytes of weights, its own memory cold. For the same reason the arrays are few: a call
+costs by the array, and more for tuples of them.
 """
 
 from typing import NamedTuple
@@ -12,9 +13,11 @@ from engine.kernels import compiled
 from engine.ranking import ranked_here
 from engine.vectors import ticks
 
-TOKEN, PARENT, DEPTH, KEY, CELL, PLACE, INDEX = range(7)  # rows of `Expansion.nodes`
+# Rows of `Expansion.nodes`: what every node is, and room to sort in.
+TOKEN, PARENT, DEPTH, KEY, CELL, PLACE, INDEX, BEST, FRONTIER, ORDER = range(10)
 SCORE, Q = range(2)  # of `Expansion.worth`
-NODES, BEST, FRONTIER, TIP, ASKED, IN_FORWARDS, IN_ALL = range(7)  # of `Expansion.counts`
+NODES, KEPT, HELD, ASKING, TIP, ASKED, IN_FORWARDS, IN_ALL = range(8)  # of `Expansion.counts`
+WIDTH, BEAMS, ONLY_BEST, LEAST, PROMISE, FREE_PROMISE, REACH = range(7)  # of `Terms`
 BINS = 10  # of scores, for each kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
 TRUST = 6.0  # guesses that the first estimate of a bin counts for
@@ -39,49 +42,43 @@ class Terms(NamedTuple):
     reach: int = 99
     table: np.ndarray = NO_TABLE
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """All but the table, float64 `[7]`."""
+        return np.array(self[:-1], np.float64)
 
-class Expansion(NamedTuple):
+
+class Expansion:
     """A tree that is grown, and the room for it; filled anew every round.
 
-    `nodes` int64 `[7, room]` and `worth` float64 `[2, room]` have a row for each of the names above. PLACE is a node's among all that
-    the drafter was asked about, counted from 1; 0 for those that it was not, and for the root. `best` and `frontier` are nodes, the
-    best first and the earlier first, `order` and INDEX are room to sort in. `counts`: how much of all that is in use, the best node of
-    the last frontier, the levels that took a forward, and the processor's ticks within forwards and in all.
+    `nodes` int64 `[10, room]` and `worth` float64 `[2, room]` have a row for each of the names above. PLACE is a node's among all that
+    the drafter was asked about, counted from 1; 0 for those that it was not, and for the root. BEST and FRONTIER hold nodes, the best
+    first and the earlier first. `counts`: the nodes, how many of the best are kept and held, how many the frontier has, the best node
+    of the last frontier, the levels that took a forward, and the processor's ticks within forwards and in all.
     """
 
-    nodes: np.ndarray
-    worth: np.ndarray
-    best: np.ndarray
-    frontier: np.ndarray
-    order: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def of(cls, depth: int, width: int, beams: int, keep: int | None = None) -> "Expansion":
+    def __init__(self, depth: int, width: int, beams: int, keep: int | None = None):
         """Room for trees of such shapes. The `keep` best nodes below the root stay, all of them where it is None."""
-        room = 1 + width + (depth - 1) * beams * width
-        return cls(
-            nodes=np.zeros((7, room), np.int64),
-            worth=np.zeros((2, room)),
-            best=np.zeros(room if keep is None else keep, np.int64),
-            frontier=np.zeros(max(1, beams), np.int64),
-            order=np.zeros(max(1, beams), np.int64),
-            counts=np.zeros(7, np.int64),
-        )
+        most = 1 + width + (depth - 1) * beams * width
+        room = max(most, beams, keep or 0)
+        self.nodes, self.worth, self.counts = np.zeros((10, room), np.int64), np.zeros((2, room)), np.zeros(8, np.int64)
+        self.counts[KEPT] = most if keep is None else keep
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.nodes, self.worth, self.counts
 
 
 @compiled
-def plant(expansion, root):
+def plant(nodes, worth, counts, root):
     """Empty but for the root, which is the frontier."""
-    nodes, worth, counts = expansion.nodes, expansion.worth, expansion.counts
     for row in range(len(nodes)):
         nodes[row, 0] = 0
     nodes[TOKEN, 0], nodes[PARENT, 0] = root, -1
     worth[SCORE, 0] = worth[Q, 0] = 1.0
-    for index in range(len(counts)):
+    for index in range(KEPT + 1, len(counts)):
         counts[index] = 0
-    counts[NODES] = counts[FRONTIER] = 1
-    expansion.frontier[0] = 0
+    counts[NODES] = counts[ASKING] = 1
 
 
 @compiled
@@ -119,18 +116,17 @@ def within(scores, order, held, node):
 
 
 @compiled
-def admit(expansion, tokens, scores, q, terms):
+def admit(nodes, worth, counts, tokens, scores, q, terms, table):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i. The new frontier is the best
     of what was added. Returns its scores' sum, or -1 and leaves it when there are none."""
-    nodes, worth, best, counts = expansion.nodes, expansion.worth, expansion.best, expansion.counts
-    values, first, held = worth[SCORE], counts[NODES], counts[BEST]
-    node = first
-    for row in range(counts[FRONTIER]):
-        parent = expansion.frontier[row]
+    values, best, order, only_best = worth[SCORE], nodes[BEST, : counts[KEPT]], nodes[ORDER], terms[ONLY_BEST] > 0
+    first, node, held = counts[NODES], counts[NODES], counts[HELD]
+    for row in range(counts[ASKING]):
+        parent = nodes[FRONTIER, row]
         for rank in range(tokens.shape[1]):
-            likely, cell = chance(terms.table, scores[row, rank], min(rank, OTHER))
+            likely, cell = chance(table, scores[row, rank], min(rank, OTHER))
             value = values[parent] * likely
-            if value <= terms.least or (terms.only_best and held == len(best) and value <= values[best[held - 1]]):
+            if value <= terms[LEAST] or (only_best and held == len(best) and value <= values[best[held - 1]]):
                 continue
             nodes[TOKEN, node], nodes[PARENT, node] = tokens[row, rank], parent
             nodes[DEPTH, node], nodes[KEY, node] = nodes[DEPTH, parent] + 1, node
@@ -138,28 +134,27 @@ def admit(expansion, tokens, scores, q, terms):
             values[node], worth[Q, node] = value, q[row, rank]
             held = placed(values, best, held, node)
             node += 1
-    counts[NODES], counts[BEST] = node, held
-    chosen, order = 0, expansion.order[: terms.beams]
+    counts[NODES], counts[HELD] = node, held
+    order, chosen = nodes[ORDER, : int(terms[BEAMS])], 0
     for node in range(first, counts[NODES]):
-        if not terms.only_best or within(values, best, held, node):
+        if not only_best or within(values, best, held, node):
             chosen = placed(values, order, chosen, node)
     if chosen == 0:
         return -1.0
-    counts[FRONTIER], counts[TIP] = 0, order[0]
-    promised = 0.0
+    count, promised = 0, 0.0
     for node in range(first, counts[NODES]):
-        if (not terms.only_best or within(values, best, held, node)) and within(values, order, chosen, node):
-            expansion.frontier[counts[FRONTIER]] = node
-            counts[FRONTIER] += 1
+        if (not only_best or within(values, best, held, node)) and within(values, order, chosen, node):
+            nodes[FRONTIER, count] = node
+            count += 1
             promised += values[node]
+    counts[ASKING], counts[TIP] = count, order[0]
     return promised
 
 
 @compiled
-def harvest(expansion):
+def harvest(nodes, worth, counts):
     """Drop all but the best nodes; every parent is among them."""
-    nodes, worth, best, counts = expansion.nodes, expansion.worth, expansion.best, expansion.counts
-    held, count = counts[BEST], 1
+    best, held, count = nodes[BEST, : counts[KEPT]], counts[HELD], 1
     for node in range(1, counts[NODES]):
         if within(worth[SCORE], best, held, node):
             nodes[INDEX, node] = count
@@ -181,25 +176,24 @@ def below(net, ids, above, positions, visible, rows, asked):
 
 
 @compiled
-def grow(net, log_q, expansion, root, base, rows, capacity, noise, temperature, levels, terms):
+def grow(net, log_q, nodes, worth, counts, root, base, rows, capacity, noise, temperature, levels, terms, table):
     """Grow a tree from `log_q [1, V]` behind its root, which stands at `base` and whose row is the last of the first `rows`.
     `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. Ends where the `capacity` for rows does."""
-    nodes, counts = expansion.nodes, expansion.counts
-    begun, asked, levels = ticks(), 1, min(levels, max(1, terms.reach))
-    plant(expansion, root)
-    most = 1 + (levels - 1) * len(expansion.frontier)
+    begun, asked = ticks(), 1
+    plant(nodes, worth, counts, root)
+    most = 1 + (levels - 1) * min(int(terms[BEAMS]), nodes.shape[1])
     lineage = np.zeros((most, most), np.bool_)
     counts[ASKED] += 1
     for level in range(levels):
-        tokens, scores, q = ranked_here(log_q, noise[level], temperature, terms.width)
-        promised = admit(expansion, tokens, scores, q, terms)
-        count = counts[FRONTIER]
-        if promised <= terms.promise or level == levels - 1 or rows + count > capacity:
+        tokens, scores, q = ranked_here(log_q, noise[level], temperature, int(terms[WIDTH]))
+        promised = admit(nodes, worth, counts, tokens, scores, q, terms, table)
+        count = counts[ASKING]
+        if promised <= terms[PROMISE] or level == levels - 1 or rows + count > capacity:
             break
         ids, above, positions = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
         visible = np.empty((count, asked - 1 + count), np.bool_)
         for row in range(count):
-            node, place = expansion.frontier[row], asked + row
+            node, place = nodes[FRONTIER, row], asked + row
             parent = nodes[PLACE, nodes[PARENT, node]]
             nodes[PLACE, node], ids[row], above[row] = place, nodes[TOKEN, node], parent
             positions[row] = base + nodes[DEPTH, node]
@@ -213,5 +207,5 @@ def grow(net, log_q, expansion, root, base, rows, capacity, noise, temperature, 
         counts[IN_FORWARDS] += ticks() - start
         counts[ASKED] += 1
         rows, asked = rows + count, asked + count
-    harvest(expansion)
+    harvest(nodes, worth, counts)
     counts[IN_ALL] += ticks() - begun

@@ -22,14 +22,19 @@ LOWEST = np.float32(-3e38)
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
-def compiled(function: Callable) -> Callable:
-    """The function compiled for the types it is called with, without the interpreter's lock. Constants that one such function hands to
-    another are made `np.int64` or `np.bool_`, for of bare ones numba compiles a version each."""
-    options = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
+def exactly_compiled(function: Callable, **options: object) -> Callable:
+    """The function compiled for the types it is called with, without the interpreter's lock."""
+    options = {"nogil": True, "error_model": "numpy", **options}
     try:
         return njit(function, cache=True, **options)
     except RuntimeError:  # there is no folder to keep it in
         return njit(function, **options)
+
+
+def compiled(function: Callable) -> Callable:
+    """The same for loops whose sums may be reordered. Constants that one such function hands to another are made `np.int64` or
+    `np.bool_`, for of bare ones numba compiles a version each."""
+    return exactly_compiled(function, fastmath=FAST)
 
 
 class Rounded(NamedTuple):

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from engine.kernels import exactly_compiled
+from engine.vectors import larger
+
 MAX_TEMPERATURE = 5.0
 DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # less than this of q left to draw from is rounding
@@ -49,6 +52,14 @@ class GumbelNoise:
         if len({position // size for position in positions}) > 1:
             return torch.stack([self.row(position, vocab) for position in positions])
         return self.kept(positions[0] // size, vocab)[[position % size for position in positions]]
+
+    def span(self, first: int, count: int, vocab: int) -> np.ndarray:
+        """`[count, V]` of positions one after another, on a CPU; where one block has them all, a view of it."""
+        size = self.size(vocab)
+        index, offset = divmod(first, size)
+        if offset + count <= size:
+            return self.kept(index, vocab).numpy()[offset : offset + count]
+        return self.rows(list(range(first, first + count)), vocab).numpy()
 
     def size(self, vocab: int) -> int:
         """Positions a block."""
@@ -187,9 +198,8 @@ class Sampling:
         rows, vocab = logits.numpy(), logits.shape[-1]
         if self.greedy:
             return lambda row: int(rows[row].argmax())
-        temperature = np.float32(self.temperature)
-        noise = self.noise.row
-        return lambda row: int((rows[row] / temperature + noise(positions[row], vocab).numpy()).argmax())
+        temperature, noise = np.float32(self.temperature), self.noise.span
+        return lambda row: noisy_favourite(rows[row], temperature, noise(positions[row], 1, vocab)[0])
 
     def choose(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""
@@ -213,6 +223,20 @@ class Sampling:
         edges = q.double().cumsum(-1).cpu().numpy()
         uniform = torch.rand(len(q), most, generator=seeded(self.seed, *key), dtype=torch.float64).tolist()
         return [successive(*row) for row in zip(edges, uniform, strict=True)]
+
+
+@exactly_compiled
+def noisy_favourite(logits, temperature, noise):
+    """The first of the tokens that `logits [V]` / temperature + `noise [V]` is highest for; number by number what `perturbed` gives."""
+    keys, most = np.empty(len(logits), np.float32), np.float32(-np.inf)
+    for token in range(len(logits)):
+        keys[token] = logits[token] / temperature + noise[token]
+    for token in range(len(logits)):
+        most = larger(most, keys[token])
+    for token in range(len(logits)):
+        if keys[token] == most:
+            return token
+    return 0
 
 
 def successive(edges: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:

@@ -10,6 +10,7 @@ import torch
 from numba.extending import overload
 from transformers import PreTrainedModel
 
+from engine.bundle import bundled, cube, matrix, rounded, vector
 from engine.cache import KVCache
 from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
 from engine.kernels import (
@@ -41,45 +42,57 @@ class Block(NamedTuple):
     rest: LayerWeights
 
 
-class Weights(NamedTuple):
-    embedding: np.ndarray
-    blocks: tuple[Block, ...]
-    head: Rounded
-    turns: np.ndarray
-    least: np.float32
-    head_least: np.float32
+ARRAYS = 10  # of a block in the bundle
+FIRST = 5  # array of the blocks there, behind embedding, head, rotations and the norms' least lengths
 
 
 @compiled
-def logits_of(weights, ids, positions, visible, kv, rows, last_only):
+def block_of(numbers, codes, layout, number):
+    at = FIRST + ARRAYS * number
+    rest = LayerWeights(
+        rounded(numbers, codes, layout, at + 4),
+        rounded(numbers, codes, layout, at + 6),
+        rounded(numbers, codes, layout, at + 8),
+    )
+    bias, scales = vector(numbers, layout, at + 2), matrix(numbers, layout, at + 3)
+    return Block(rounded(numbers, codes, layout, at), bias, scales, rest)
+
+
+@compiled
+def logits_of(numbers, codes, layout, ids, positions, visible, kv, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`, whose rows are written behind the first `rows` of `kv`; `visible` as in
     `attend`."""
+    embedding, turns = matrix(numbers, layout, 0), cube(numbers, layout, 3)
+    least, head_least = vector(numbers, layout, 4)
     count, size = len(ids), kv.shape[4]
-    x = np.empty((count, weights.embedding.shape[1]), np.float32)
+    x = np.empty((count, embedding.shape[1]), np.float32)
     for row in range(count):
-        put(weights.embedding[ids[row]], x[row])
+        put(embedding[ids[row]], x[row])
     normed = np.empty_like(x)
-    for number, block in enumerate(weights.blocks):
+    for number in range(len(kv)):
+        block = block_of(numbers, codes, layout, number)
         qkv = np.empty((count, len(block.bias)), np.float32)
-        unit_rows(x, weights.least, normed)
+        unit_rows(x, least, normed)
         product(normed, block.qkv, qkv)
         for row in range(count):
             add(block.bias, qkv[row])
         turned = len(block.bias) // size - kv.shape[2]
-        scale_heads(qkv, block.scales, weights.head_least)
-        turn(qkv, turned, weights.turns, positions)
-        seeing = visible[count - 1 :] if last_only and number == len(weights.blocks) - 1 else visible
-        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, block.rest, weights.least)
-    normed, logits = np.empty_like(x), np.empty((len(x), len(weights.embedding)), np.float32)
-    unit_rows(x, weights.least, normed)
-    product(normed, weights.head, logits)
+        scale_heads(qkv, block.scales, head_least)
+        turn(qkv, turned, turns, positions)
+        seeing = visible[count - 1 :] if last_only and number == len(kv) - 1 else visible
+        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, block.rest, least)
+    normed, logits = np.empty_like(x), np.empty((len(x), len(embedding)), np.float32)
+    unit_rows(x, least, normed)
+    product(normed, rounded(numbers, codes, layout, 1), logits)
     return logits
 
 
 class Drafting(NamedTuple):
     """A draft at work, as `engine.expansion` knows it."""
 
-    weights: Weights
+    numbers: np.ndarray
+    codes: np.ndarray
+    layout: np.ndarray
     kv: np.ndarray
 
 
@@ -89,7 +102,8 @@ def below_small(net, ids, above, positions, visible, rows, asked):
         return None
 
     def log_q_below(net, ids, above, positions, visible, rows, asked):
-        log_q = logits_of(net.weights, ids, positions, visible, net.kv, rows, np.bool_(False))
+        parts = net.numbers, net.codes, net.layout
+        log_q = logits_of(*parts, ids, positions, visible, net.kv, rows, np.bool_(False))
         log_softmax(log_q)
         return log_q
 
@@ -97,19 +111,21 @@ def below_small(net, ids, above, positions, visible, rows, asked):
 
 
 @compiled
-def expanded(net, tokens, rows, expansion, noise, temperature, levels, terms):
+def expanded(numbers, codes, layout, tokens, kv, rows, nodes, worth, counts, noise, temperature, levels, terms, table):
     """Grow a tree behind the last of `tokens [N]`, of which the first stands behind the `rows` of the context."""
     begun, count = ticks(), len(tokens)
     causal = np.empty((count, count), np.bool_)
     for row in range(count):
         for other in range(count):
             causal[row, other] = other <= row
-    log_q = logits_of(net.weights, tokens, np.arange(rows, rows + count), causal, net.kv, rows, np.bool_(True))
+    positions = np.arange(rows, rows + count)
+    log_q = logits_of(numbers, codes, layout, tokens, positions, causal, kv, rows, np.bool_(True))
     log_softmax(log_q)
-    spent, rows, root = ticks() - begun, rows + count, tokens[count - 1]
-    grow(net, log_q, expansion, root, rows - 1, rows, net.kv.shape[3], noise, temperature, levels, terms)
-    expansion.counts[IN_FORWARDS] += spent
-    expansion.counts[IN_ALL] += spent
+    spent, net, root = ticks() - begun, Drafting(numbers, codes, layout, kv), tokens[count - 1]
+    rows, capacity = rows + count, kv.shape[3]
+    grow(net, log_q, nodes, worth, counts, root, rows - 1, rows, capacity, noise, temperature, levels, terms, table)
+    counts[IN_FORWARDS] += spent
+    counts[IN_ALL] += spent
 
 
 def is_small(model: PreTrainedModel) -> bool:
@@ -141,21 +157,21 @@ class SmallLlama:
                 Rounded.of(attention.o_proj.weight), Rounded.of(gate_up * root), Rounded.of(mlp.down_proj.weight)
             )
             blocks.append(Block(Rounded.of(inward), bias.detach().numpy(), scales.numpy(), rest))
-        self.weights = Weights(
-            embedding=model.model.embed_tokens.weight.detach().numpy(),
-            blocks=tuple(blocks),
-            head=Rounded.of(model.lm_head.weight * model.model.norm.weight * root),
-            turns=rotations(model, size).numpy(),
-            least=np.float32((config.hidden_size * config.rms_norm_eps) ** 0.5),
-            head_least=np.float32((size * config.rms_norm_eps) ** 0.5),
+        least = np.array([config.hidden_size * config.rms_norm_eps, size * config.rms_norm_eps], np.float32) ** 0.5
+        self.bundle = bundled(
+            model.model.embed_tokens.weight.detach().numpy(),
+            Rounded.of(model.lm_head.weight * model.model.norm.weight * root),
+            rotations(model, size).numpy(),
+            least,
+            *blocks,
         )
 
         # Compiling, or reading what was compiled before, belongs to loading.
         shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
         cache, ids = KVCache(*shape), torch.zeros(1).long()
         self(cache, ids, ids, None, last_only=True)
-        noise, terms = np.zeros((1, 0), np.float32), Terms(width=1, beams=1)
-        self.expand(cache, [0], Expansion.of(1, 1, 1), noise, np.float32(1), 1, terms)
+        noise = np.zeros((1, 0), np.float32)
+        self.expand(cache, [0], Expansion(1, 1, 1), noise, np.float32(1), 1, Terms(1, 1))
 
     def expand(
         self,
@@ -171,12 +187,12 @@ class SmallLlama:
         `engine.expansion.grow`, and no drafted row stays."""
         rows = cache.rows
         cache.room_for(len(tokens))
-        net = Drafting(self.weights, cache.kv.numpy())
-        expanded(net, np.array(tokens), rows, expansion, noise, temperature, levels, terms)
+        wanted = noise, temperature, levels, terms.numbers, terms.table
+        expanded(*self.bundle, np.array(tokens), cache.numbers, rows, *expansion.arrays, *wanted)
         cache.rows = rows + len(tokens)
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
         """As `LeanLlama`, which see; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
-        logits = logits_of(self.weights, ids.numpy(), positions.numpy(), seen, cache.kv.numpy(), cache.rows, last_only)
-        return torch.from_numpy(logits), None
+        where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
+        return torch.from_numpy(logits_of(*self.bundle, *where, last_only)), None

@@ -65,7 +65,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
-    room, terms = Expansion.of(1 + LEVELS, LEVEL, beams=LEVEL), Terms(LEVEL, beams=LEVEL)
+    room, terms = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), Terms(LEVEL, beams=LEVEL)
     root, begun = prompt[-1], time.perf_counter()
     for repeat in range(repeats + 1):
         for levels, spent in times.items():

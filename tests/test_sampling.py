@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from engine.sampling import GumbelNoise, Sampling
+from engine.sampling import GumbelNoise, Sampling, noisy_favourite
 
 
 def test_noise_depends_on_seed_and_position_alone():
@@ -23,6 +24,23 @@ def test_a_forgotten_block_comes_back_the_same():
     noise.row(1000, 50)
     assert list(noise.blocks) == [(1000 // 64, 50)]
     assert torch.equal(noise.row(0, 50), first)
+
+
+def test_a_span_is_its_rows_within_a_block_and_across():
+    noise = GumbelNoise(5)
+    for first, count in ((0, 1), (3, 9), (60, 4), (60, 12), (127, 1)):
+        rows = torch.stack([noise.row(first + i, 50) for i in range(count)])
+        assert torch.equal(torch.from_numpy(noise.span(first, count, 50)), rows)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(seed=2), Sampling(0.7, seed=2), Sampling(1.3, top_k=9, seed=2)])
+def test_a_drawer_draws_what_all_rows_at_once_do(sampling):
+    """Number by number, whatever the processor does side by side: logits on a coarse grid meet each other's neighbourhoods often."""
+    logits = (8 * torch.randn(300, 77, generator=torch.Generator().manual_seed(1))).round() / 8
+    positions = [3 * row % 130 for row in range(300)]
+    draw = sampling.drawer(logits, positions)
+    assert [draw(row) for row in range(300)] == sampling.draw(logits, positions)
+    assert noisy_favourite(np.array([1, 3, 3, 2], np.float32), np.float32(0.5), np.zeros(4, np.float32)) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])

@@ -7,7 +7,7 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
-from engine.drafters.rows import DraftedRows, rows_of, stream_start
+from engine.drafters.rows import DraftedRows, stream_start
 from engine.expansion import ASKED, Expansion, Terms
 from engine.models import LoadedPair
 from engine.nets.served_eagle import ServedSession
@@ -27,7 +27,7 @@ class EagleDrafter:
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.cache.rows = 0
         self.first, features = stream_start(prompt, features)
-        self.pending, self.features = prompt[self.first :], features
+        self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
         self.rows, self.outputs = DraftedRows(), {}
 
     @torch.inference_mode()
@@ -38,20 +38,18 @@ class EagleDrafter:
     def expand(
         self, expansion: Expansion, levels: int, noise: np.ndarray, temperature: np.float32, terms: Terms
     ) -> None:
-        rows = self.session.cache.rows
-        self.base, position, start = rows + len(self.pending), self.first + rows, max(0, rows - WINDOW)
-        self.session.expand(self.pending, self.features, position, start, expansion, noise, temperature, levels, terms)
-        self.outputs = {0: 0}
+        self.session.expand(*self.entries(), expansion, noise, temperature, levels, terms)
         self.forwards += expansion.counts[ASKED].item()
 
     def catch_up(self) -> torch.Tensor:
         """Log-probabilities `[1, V]` behind the root, whose entry comes after those that were committed since the last round."""
+        return self.session.root(*self.entries())
+
+    def entries(self) -> tuple:
+        """What the session takes in for the root."""
         rows = self.session.cache.rows
-        self.base = rows + len(self.pending)
-        positions = list(range(self.first + rows, self.first + self.base))
-        log_q = self.session.root(self.pending, self.features, positions, max(0, rows - WINDOW))
-        self.outputs = {0: 0}
-        return log_q
+        self.base, self.outputs = rows + len(self.pending), {0: 0}
+        return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - WINDOW)
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Log-probabilities `[n, V]` behind nodes whose parents were asked before: each goes on from its parent's output."""
@@ -67,11 +65,12 @@ class EagleDrafter:
         return log_q
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        tokens = [tree.tokens[node] for node in path] + [bonus]
-        behind = rows_of(features, [0, *path])
+        tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
         if self.outputs:  # the root's row was written; those of drafted features go
             self.session.cache.rows = self.base
-            self.pending, self.features = tokens, behind
+            self.pending, self.features, self.chosen = tokens, features, chosen
         else:
-            self.pending, self.features = self.pending + tokens, torch.cat([self.features, behind])
+            self.pending = self.pending + tokens
+            self.features = torch.cat([self.features[self.chosen], features[chosen]])
+            self.chosen = list(range(len(self.pending)))
         self.rows, self.outputs = DraftedRows(), {}

@@ -109,15 +109,19 @@ class EagleSession:
         config, self.net, self.device = net.config, net, net.embedding.device
         self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
 
-    def root(self, tokens: list[int], features: torch.Tensor, positions: list[int], start: int) -> torch.Tensor:
-        """Log-probabilities `[1, V]` behind the last of N entries, from the target's features `[N, 4, H]`. Like those of `level`, the
-        entries' rows are written behind the rows that the cache has, and see none before `start`.
+    def root(
+        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
+    ) -> torch.Tensor:
+        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`, from the `chosen` N of the
+        target's features `[M, 4, H]`. Like those of `level`, the entries' rows are written behind the rows that the cache has, and see
+        none before `start`.
 
         Raises `ValueError` when the cache is full.
         """
         count = len(tokens)
         causal = torch.ones(count, count, dtype=torch.bool).tril()
-        self.outs = self.step(tokens, self.net.fused(features), positions, causal, start)[-1:]
+        positions = list(range(position, position + count))
+        self.outs = self.step(tokens, self.net.fused(features[chosen]), positions, causal, start)[-1:]
         return self.net.log_q(self.outs)
 
     def level(

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numba.extending import overload
 
+from engine.bundle import bundled, matrix, rounded, vector
 from engine.cache import KVCache
 from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
 from engine.kernels import (
@@ -64,21 +65,61 @@ def answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
 
 
 @compiled
-def fused(features, fuse):
-    """`[N, H]` from the target's features `[N, 4, H]`."""
-    count, _, hidden = features.shape
-    three, out = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
+def weights_of(numbers, codes, layout, vocabulary):
+    """The weights in the bundle that `ServedEagle` makes."""
+    inner = LayerWeights(
+        rounded(numbers, codes, layout, 5), rounded(numbers, codes, layout, 7), rounded(numbers, codes, layout, 9)
+    )
+    return Weights(
+        matrix(numbers, layout, 0),
+        rounded(numbers, codes, layout, 1),
+        rounded(numbers, codes, layout, 3),
+        inner,
+        rounded(numbers, codes, layout, 11),
+        vocabulary,
+        vector(numbers, layout, 13)[0],
+    )
+
+
+@compiled
+def behind_root(numbers, codes, layout, vocabulary, turns, kv, outs, tokens, features, chosen, position, start, rows):
+    """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`, from the `chosen [N]` of the
+    target's `features [M, 4, H]`; its output is the first of `outs [capacity, H]`."""
+    weights = weights_of(numbers, codes, layout, vocabulary)
+    count, hidden = len(tokens), features.shape[2]
+    three, feature = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
     for row in range(count):
         for tap in range(FEATURES):
-            put(features[row, tap], three[row, tap * hidden : (tap + 1) * hidden])
-    product(three, fuse, out)
-    return out
+            put(features[chosen[row], tap], three[row, tap * hidden : (tap + 1) * hidden])
+    product(three, weights.fuse, feature)
+    positions, visible = np.arange(position, position + count), np.ones((1, 1), np.bool_)
+    out, log_q = answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
+    put(out[0], outs[0])
+    return log_q
+
+
+@compiled
+def behind_level(
+    numbers, codes, layout, vocabulary, turns, kv, outs, ids, above, positions, visible, start, rows, asked
+):
+    """Log-probabilities `[n, V]` behind nodes that go on from the outputs `above [n]`; theirs stand from number `asked` on."""
+    weights = weights_of(numbers, codes, layout, vocabulary)
+    feature = np.empty((len(ids), outs.shape[1]), np.float32)
+    for row in range(len(ids)):
+        put(outs[above[row]], feature[row])
+    out, log_q = answer(weights, ids, feature, positions, visible, kv, start, rows, turns)
+    for row in range(len(ids)):
+        put(out[row], outs[asked + row])
+    return log_q
 
 
 class Drafting(NamedTuple):
-    """A session as `engine.expansion` knows it: `outs [capacity, H]` are the outputs of a round's entries, the root's first."""
+    """A session at work, as `engine.expansion` knows it."""
 
-    weights: Weights
+    numbers: np.ndarray
+    codes: np.ndarray
+    layout: np.ndarray
+    vocabulary: np.ndarray
     turns: np.ndarray
     kv: np.ndarray
     outs: np.ndarray
@@ -91,31 +132,27 @@ def below_eagle(net, ids, above, positions, visible, rows, asked):
         return None
 
     def log_q_below(net, ids, above, positions, visible, rows, asked):
-        feature = np.empty((len(ids), net.outs.shape[1]), np.float32)
-        for row in range(len(ids)):
-            put(net.outs[above[row]], feature[row])
-        out, log_q = answer(net.weights, ids, feature, positions, visible, net.kv, net.start, rows, net.turns)
-        for row in range(len(ids)):
-            put(out[row], net.outs[asked + row])
-        return log_q
+        parts = net.numbers, net.codes, net.layout, net.vocabulary, net.turns, net.kv, net.outs
+        return behind_level(*parts, ids, above, positions, visible, net.start, rows, asked)
 
     return log_q_below
 
 
 @compiled
-def expanded(net, tokens, features, position, rows, expansion, noise, temperature, levels, terms):
-    """Grow a tree behind the last of `tokens [N]`, whose `features [N, 4, H]` are the target's, the first standing at `position`."""
+def expanded(
+    numbers, codes, layout, vocabulary, turns, kv, outs, tokens, features, chosen, position, start, rows,
+    nodes, worth, counts, noise, temperature, levels, terms, table,
+):  # fmt: skip
+    """Grow a tree behind the last token; the rest is as in `behind_root` and `engine.expansion.grow`."""
     begun = ticks()
-    feature, positions = fused(features, net.weights.fuse), np.arange(position, position + len(tokens))
-    out, log_q = answer(
-        net.weights, tokens, feature, positions, np.ones((1, 1), np.bool_), net.kv, net.start, rows, net.turns
-    )
-    put(out[0], net.outs[0])
+    parts = numbers, codes, layout, vocabulary, turns, kv, outs
+    log_q = behind_root(*parts, tokens, features, chosen, position, start, rows)
     spent = ticks() - begun
-    rows, root, base = rows + len(tokens), tokens[len(tokens) - 1], position + len(tokens) - 1
-    grow(net, log_q, expansion, root, base, rows, len(net.outs), noise, temperature, levels, terms)
-    expansion.counts[IN_FORWARDS] += spent
-    expansion.counts[IN_ALL] += spent
+    net, root, base = Drafting(*parts, start), tokens[len(tokens) - 1], position + len(tokens) - 1
+    rows += len(tokens)
+    grow(net, log_q, nodes, worth, counts, root, base, rows, len(outs), noise, temperature, levels, terms, table)
+    counts[IN_FORWARDS] += spent
+    counts[IN_ALL] += spent
 
 
 class ServedEagle:
@@ -127,29 +164,26 @@ class ServedEagle:
         inward = layer_of.qkv.weight.detach()
         for_token, for_feature = inward.split(config.hidden, 1)
         token = unit(net.embedding, least) * net.norm_token.weight.detach() * root
-        self.weights = Weights(
-            said=(token @ for_token.T).numpy(),
-            heard=Rounded.of(for_feature * net.norm_feature.weight * root),
-            fuse=Rounded.of(net.fuse.weight),
-            layer=LayerWeights(
-                Rounded.of(layer_of.out.weight),
-                Rounded.of(layer_of.gate_up.weight * layer_of.norm.weight * root),
-                Rounded.of(layer_of.down.weight),
-            ),
-            head=Rounded.of(net.unembed * net.norm_out.weight * root),
-            vocabulary=net.vocabulary.numpy(),
-            least=np.float32(least),
+        self.bundle = bundled(
+            (token @ for_token.T).numpy(),
+            Rounded.of(for_feature * net.norm_feature.weight * root),
+            Rounded.of(net.fuse.weight),
+            Rounded.of(layer_of.out.weight),
+            Rounded.of(layer_of.gate_up.weight * layer_of.norm.weight * root),
+            Rounded.of(layer_of.down.weight),
+            Rounded.of(net.unembed * net.norm_out.weight * root),
+            np.array([least], np.float32),
         )
+        self.vocabulary = net.vocabulary.numpy()
         inverse = net.rotary.inverse[: self.head_dim // 2]
         self.inverse, self.turns = inverse, np.zeros((0, 2, len(inverse)), np.float32)
 
         # Compiling, or reading what was compiled before, belongs to loading.
-        session = self.open(2)
-        session.root([0], torch.zeros(1, FEATURES + 1, config.hidden), [0], 0)
+        session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.hidden)
+        session.root([0], feature, [0], 0, 0)
         session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
-        noise, terms = np.zeros((1, 0), np.float32), Terms(width=1, beams=1)
-        feature = torch.zeros(1, FEATURES + 1, config.hidden)
-        self.open(1).expand([0], feature, 0, 0, Expansion.of(1, 1, 1), noise, np.float32(1), 1, terms)
+        noise = np.zeros((1, 0), np.float32)
+        self.open(1).expand([0], feature, [0], 0, 0, Expansion(1, 1, 1), noise, np.float32(1), 1, Terms(1, 1))
 
     def open(self, capacity: int) -> "ServedSession":
         if capacity > len(self.turns):
@@ -161,26 +195,32 @@ class ServedSession:
     """`engine.nets.eagle.EagleSession`, compiled."""
 
     def __init__(self, served: ServedEagle, capacity: int):
-        self.weights, self.turns = served.weights, served.turns
         self.cache = KVCache(1, served.heads, served.head_dim, capacity, torch.float32, torch.device("cpu"))
-        self.kv = self.cache.kv[0].numpy()
-        self.outs = np.empty((capacity, served.heads * served.head_dim), np.float32)
+        outs = np.empty((capacity, served.heads * served.head_dim), np.float32)
+        self.parts = (*served.bundle, served.vocabulary, served.turns, self.cache.numbers[0], outs)
         self.count = 0  # of this round's outputs
 
-    def root(self, tokens: list[int], features: torch.Tensor, positions: list[int], start: int) -> torch.Tensor:
-        self.count = 0
-        feature = fused(features.numpy(), self.weights.fuse)
-        return self.answered(tokens, feature, positions, np.ones((1, 1), np.bool_), start)
+    def root(
+        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
+    ) -> torch.Tensor:
+        self.count = 1
+        return torch.from_numpy(behind_root(*self.parts, *self.entering(tokens, features, chosen, position, start)))
 
     def level(
         self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
     ) -> torch.Tensor:
-        return self.answered(tokens, self.outs[above], positions, visible.numpy(), start)
+        rows, count = self.cache.rows, len(tokens)
+        self.cache.room_for(count)
+        ids, parents, places = np.array((tokens, above, positions))
+        log_q = behind_level(*self.parts, ids, parents, places, visible.numpy(), start, rows, self.count)
+        self.cache.rows, self.count = rows + count, self.count + count
+        return torch.from_numpy(log_q)
 
     def expand(
         self,
         tokens: list[int],
         features: torch.Tensor,
+        chosen: list[int],
         position: int,
         start: int,
         expansion: Expansion,
@@ -190,20 +230,13 @@ class ServedSession:
         terms: Terms,
     ) -> None:
         """Grow a whole tree behind the last token; the rest is as for `root` and `engine.expansion.grow`. No drafted row stays."""
-        rows = self.cache.rows
-        self.cache.room_for(len(tokens))
-        net = Drafting(self.weights, self.turns, self.kv, self.outs, start)
-        expanded(net, np.array(tokens), features.numpy(), position, rows, expansion, noise, temperature, levels, terms)
-        self.cache.rows = rows + len(tokens)
+        entering = self.entering(tokens, features, chosen, position, start)
+        wanted = noise, temperature, levels, terms.numbers, terms.table
+        expanded(*self.parts, *entering, *expansion.arrays, *wanted)
 
-    def answered(self, tokens, behind, positions, visible, start) -> torch.Tensor:
-        """Write the entries' rows, keep the outputs, hand out the log-probabilities."""
+    def entering(self, tokens, features, chosen, position, start) -> tuple:
+        """The entries of a root as arrays, and the rows before them; theirs are committed."""
         rows = self.cache.rows
         self.cache.room_for(len(tokens))
-        out, log_q = answer(
-            self.weights, np.array(tokens), behind, np.array(positions), visible, self.kv, start, rows, self.turns
-        )
         self.cache.rows = rows + len(tokens)
-        self.outs[self.count : self.count + len(out)] = out
-        self.count += len(out)
-        return torch.from_numpy(log_q)
+        return np.array(tokens), features.numpy(), np.array(chosen), position, start, rows

@@ -66,7 +66,7 @@ class Auto:
             [0.0] * cells,
             [0.0] * cells,
         )  # by kind and score, guesses that came true and all whose parents did
-        self.expansion = Expansion.of(depth, width, beams=width)
+        self.expansion = Expansion(depth, width, beams=width)
         self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
@@ -106,8 +106,10 @@ class Auto:
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
         chain, each = copies(drafter, DraftTree.rooted(root), 0)
+        if not chain:
+            return False
         promised = sum(each**place for place in range(min(len(chain), room) + 1))
-        return bool(chain) and promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
+        return promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
         """Add what can be copied behind the node, as far as it is worth `least`."""

@@ -20,7 +20,7 @@ class BestFirst(Steady):
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.depth, self.terms = depth, Terms(width, beams=nodes - 1, only_best=True, least=LEAST_SCORE)
-        self.expansion = Expansion.of(depth, width, beams=nodes - 1, keep=nodes - 1)
+        self.expansion = Expansion(depth, width, beams=nodes - 1, keep=nodes - 1)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         return expand(self.expansion, drafter, root, position, sampling, min(self.depth, room), self.terms)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.drafters import Drafter
-from engine.expansion import ASKED, CELL, FRONTIER, NODES, Expansion, Terms, admit, harvest, plant
+from engine.expansion import ASKED, ASKING, CELL, FRONTIER, NODES, Expansion, Terms, admit, harvest, plant
 from engine.ranking import shortlist
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -14,12 +14,11 @@ def expand(
 ) -> DraftTree:
     """A tree of at most `levels` levels below the token `root`, which stands at `position`; what `expansion` counted stays in it."""
     if levels < 1:
-        plant(expansion, root)
+        plant(*expansion.arrays, root)
     elif getattr(drafter, "expands", False) and sampling.open_ended:
-        noise = np.zeros((levels, 0), np.float32)
-        if not sampling.greedy:
-            vocab = drafter.vocab
-            noise = sampling.noise.rows(list(range(position + 1, position + 1 + levels)), vocab).numpy()
+        levels = min(levels, max(1, terms.reach))
+        silent = np.zeros((levels, 0), np.float32)
+        noise = silent if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)
         drafter.expand(expansion, levels, noise, np.float32(sampling.temperature or 1), terms)
     else:
         ask(expansion, drafter, root, position, sampling, levels, terms)
@@ -30,7 +29,7 @@ def ask(
     expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int, terms: Terms
 ) -> None:
     """`engine.expansion.grow` for any drafter, a question a level."""
-    plant(expansion, root)
+    plant(*expansion.arrays, root)
     counts, promised = expansion.counts, 0.0
     for level in range(1, levels + 1):
         asked = counts[ASKED]
@@ -39,15 +38,16 @@ def ask(
             (asked and level > terms.reach) or promised <= (terms.free_promise if free else terms.promise)
         ):
             break
-        before, frontier = drafter.forwards, expansion.frontier[: counts[FRONTIER]].tolist()
+        before, frontier = drafter.forwards, expansion.nodes[FRONTIER, : counts[ASKING]].tolist()
         log_q = drafter.log_q(grown(expansion), frontier)
         if log_q is None:
             break
         counts[ASKED] += drafter.forwards > before
-        promised = admit(expansion, *shortlist(log_q, position + level, terms.width, sampling), terms)
+        ranked = shortlist(log_q, position + level, terms.width, sampling)
+        promised = admit(*expansion.arrays, *ranked, terms.numbers, terms.table)
         if promised < 0:
             break
-    harvest(expansion)
+    harvest(*expansion.arrays)
 
 
 def grown(expansion: Expansion) -> DraftTree:
