@@ -107,12 +107,15 @@ def placed(scores, order, held, node):
 
 
 @compiled
-def within(scores, order, held, node):
-    """Whether the order, of the best that fit, holds the node."""
-    if held < len(order):
-        return True
-    worst = order[held - 1]
-    return scores[node] > scores[worst] or (scores[node] == scores[worst] and node <= worst)
+def as_good(score, node, least, worst):
+    """Whether a node of that score comes before the `worst`, whose score is `least`, or is it."""
+    return score > least or (score == least and node <= worst)
+
+
+@compiled
+def among_best(scores, best, held, node):
+    """Whether the order of the best, as many as fit, holds the node."""
+    return held < len(best) or as_good(scores[node], node, scores[best[held - 1]], best[held - 1])
 
 
 @compiled
@@ -137,13 +140,13 @@ def admit(nodes, worth, counts, tokens, scores, q, terms, table):
     counts[NODES], counts[HELD] = node, held
     order, chosen = nodes[ORDER, : int(terms[BEAMS])], 0
     for node in range(first, counts[NODES]):
-        if not only_best or within(values, best, held, node):
+        if not only_best or among_best(values, best, held, node):
             chosen = placed(values, order, chosen, node)
     if chosen == 0:
         return -1.0
     count, promised = 0, 0.0
     for node in range(first, counts[NODES]):
-        if (not only_best or within(values, best, held, node)) and within(values, order, chosen, node):
+        if (not only_best or among_best(values, best, held, node)) and among_best(values, order, chosen, node):
             nodes[FRONTIER, count] = node
             count += 1
             promised += values[node]
@@ -154,9 +157,11 @@ def admit(nodes, worth, counts, tokens, scores, q, terms, table):
 @compiled
 def harvest(nodes, worth, counts):
     """Drop all but the best nodes; every parent is among them."""
-    best, held, count = nodes[BEST, : counts[KEPT]], counts[HELD], 1
+    held, count, scores = counts[HELD], 1, worth[SCORE]
+    worst = nodes[BEST, held - 1] if held == counts[KEPT] else counts[NODES]
+    least = scores[worst] if held == counts[KEPT] else -np.inf
     for node in range(1, counts[NODES]):
-        if within(worth[SCORE], best, held, node):
+        if as_good(scores[node], node, least, worst):
             nodes[INDEX, node] = count
             for row in range(INDEX):
                 nodes[row, count] = nodes[row, node]

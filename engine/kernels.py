@@ -6,9 +6,13 @@ never losslessness; targets take what stands between their products from here, a
 disk.
 """
 
+import hashlib
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import torch
 from numba import njit
@@ -20,6 +24,22 @@ OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
 LOWEST = np.float32(-3e38)
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
+
+
+def folder_for(package: Path, parent: Path) -> Path:
+    """Where to keep the compiled code of a package: another folder in `parent` whenever a file that has such code changes, for numba
+    looks at a function's own file alone and not at those of the functions it calls. Folders of earlier code are removed."""
+    sources = [path.read_bytes() for path in sorted(package.rglob("*.py"))]
+    marks = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"
+    digest = hashlib.blake2b(b"".join(each for each in sources if any(mark in each for mark in marks)), digest_size=8)
+    folder = parent / f"treerace-{digest.hexdigest()}"
+    for earlier in set(parent.glob("treerace-*")) - {folder}:
+        shutil.rmtree(earlier, ignore_errors=True)
+    return folder
+
+
+HERE = Path(__file__).parent
+numba.config.CACHE_DIR = str(folder_for(HERE, Path(numba.config.CACHE_DIR or HERE / "__pycache__")))
 
 
 def exactly_compiled(function: Callable, **options: object) -> Callable:

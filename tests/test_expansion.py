@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import tiny_llama
+from enumeration import TableDrafter, Tables
 from test_learned import TEXT, pair_with
 
 from engine.costs import Costs
@@ -122,6 +123,18 @@ def test_levels_enter_by_the_terms_and_the_best_are_kept():
     assert tree.score == pytest.approx([1.0, 0.6, 0.3, 0.3]) and tree.parents == [-1, 0, 0, 1]
     assert tree.keys == [0, 1, 2, 3] and tree.tokens[0] == 7
     assert admit(*room.arrays, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0]), *wanted) == -1
+
+
+@pytest.mark.parametrize("keep", [1, 3, 7, 40])
+def test_the_kept_are_the_best_of_all(keep):
+    for seed in range(25):
+        found = []
+        for kept in (keep, None):
+            drafter = TableDrafter(Tables(seed, vocab=12), ())
+            found.append(
+                expand(Expansion(4, 3, 3, kept), drafter, 0, 0, Sampling(0.8 * (seed % 2), seed=seed), 4, Terms(3, 3))
+            )
+        assert found[0] == found[1].kept([0, *sorted(found[1].best(keep))])
 
 
 def test_only_the_best_enter_where_that_is_asked_for():

@@ -107,8 +107,8 @@ def test_the_served_session_is_the_net_in_eight_bits():
     visible = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 1]]).bool()
 
     def answers(session) -> torch.Tensor:
-        session.root([9, 8, 7, 6], features[:4], [1, 2, 3, 4], 0)
-        root = session.root([1, 8], features[4:], [5, 6], 3)
+        session.root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
+        root = session.root([1, 8], features, [4, 5], 5, 3)
         level = session.level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
         below = session.level([3, 2, 4], [1, 2, 1], [8, 8, 8], torch.cat([visible, torch.eye(3).bool()], 1), 2)
         return torch.cat([root, level, below]).exp()
