@@ -5,8 +5,6 @@ cost, while Python between them runs behind megabytes of weights, its own memory
 costs by the array, and more for tuples of them.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from engine.kernels import compiled
@@ -24,28 +22,23 @@ TRUST = 6.0  # guesses that the first estimate of a bin counts for
 NO_TABLE = np.zeros((2, 0))
 
 
-class Terms(NamedTuple):
+class Terms:
     """What a policy asks for: `width` favourites of each of a level's `beams` best nodes.
 
     A node enters when its score exceeds `least` and, with `only_best`, is among the best of all so far. A level that takes a draft
     forward follows while the scores of the nodes it is about sum to more than `promise`, and there are at most `reach` of them; one
     that takes none while they sum to more than `free_promise`. `table [2, cells]`, how many guesses of a cell came true and how many
-    there were, corrects scores; without cells they stay as they are.
+    there were, corrects scores; without cells they stay as they are. `numbers` float64 `[7]` are the others, by the names above.
     """
 
-    width: int
-    beams: int
-    only_best: bool = False
-    least: float = -1.0
-    promise: float = -1.0
-    free_promise: float = -1.0
-    reach: int = 99
-    table: np.ndarray = NO_TABLE
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """All but the table, float64 `[7]`."""
-        return np.array(self[:-1], np.float64)
+    def __init__(
+        self, width: int, beams: int, only_best: bool = False, least: float = -1.0, table: np.ndarray = NO_TABLE
+    ):
+        promise, reach = -1.0, 99
+        self.numbers, self.table = (
+            np.array([width, beams, only_best, least, promise, promise, reach], np.float64),
+            table,
+        )
 
 
 class Expansion:

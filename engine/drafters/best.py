@@ -99,7 +99,9 @@ class BestDrafter:
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
-        self.copier.learn(*self.behind_root, burst)
+        length, chain = self.behind_root
+        if chain:
+            self.copier.learn(length, chain, burst)
         self.inner.commit(tree, path, bonus, features)
         self.copier.extend(burst)
         self.behind_root = self.copier.suggestion([])

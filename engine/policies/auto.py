@@ -14,7 +14,21 @@ import numpy as np
 from engine.calibration import Calibration
 from engine.costs import Costs
 from engine.drafters import Drafter
-from engine.expansion import ASKED, BINS, CELL, COPY, KINDS, TIP, Expansion, Terms, chance
+from engine.expansion import (
+    ASKED,
+    BEST,
+    BINS,
+    CELL,
+    COPY,
+    KINDS,
+    LEAST,
+    NODES,
+    REACH,
+    TIP,
+    Expansion,
+    Terms,
+    chance,
+)  # fmt: skip
 from engine.policies.expanding import expand
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -61,22 +75,18 @@ class Auto:
         self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
-        cells = KINDS * BINS
-        self.hits, self.tries = (
-            [0.0] * cells,
-            [0.0] * cells,
-        )  # by kind and score, guesses that came true and all whose parents did
+        self.table = np.zeros(
+            (2, KINDS * BINS)
+        )  # by kind and score, the guesses that came true and all whose parents did
+        self.terms = Terms(width, beams=width, table=self.table)
         self.expansion = Expansion(depth, width, beams=width)
         self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
         self.levels = 0  # of the last tree that took a draft forward
         self.resting = False
-        self.cells: list[int] = []  # of the table, by key
-
-    @property
-    def table(self) -> np.ndarray:
-        return np.array((self.hits, self.tries))
+        self.grown = 1  # nodes of the last tree before copies
+        self.copied = 0  # the table's cell of the last copies
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         self.levels = 0
@@ -87,20 +97,13 @@ class Auto:
         rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         room = min(self.depth, room)
-        terms = Terms(
-            self.width,
-            beams=self.width,
-            least=rate * row_ms,
-            promise=rate * (row_ms + self.costs.level_ms),
-            free_promise=rate * row_ms,
-            reach=round(self.reach),
-            table=self.table,
-        )
+        promise = rate * (row_ms + self.costs.level_ms)
+        self.terms.numbers[LEAST : REACH + 1] = rate * row_ms, promise, rate * row_ms, round(self.reach)
         levels = 0 if self.copying_pays(drafter, root, room) else room
-        tree = expand(self.expansion, drafter, root, position, sampling, levels, terms)
-        self.levels, tip = self.expansion.counts[[ASKED, TIP]].tolist()
-        self.cells = self.expansion.nodes[CELL, : len(tree)].tolist()
-        self.copy_on(drafter, tree, tip, room, rate * row_ms)
+        tree = expand(self.expansion, drafter, root, position, sampling, levels, self.terms)
+        counts = self.expansion.counts.tolist()
+        self.levels, self.grown = counts[ASKED], counts[NODES]
+        self.copy_on(drafter, tree, counts[TIP], room, rate * row_ms)
         return self.pruned(tree, rate)
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
@@ -116,17 +119,19 @@ class Auto:
         chain, score = copies(drafter, tree, node)
         if not chain:
             return
-        likely, cell = chance(self.table, score, COPY)
+        likely, self.copied = chance(self.table, score, COPY)
         for token in chain[: room - tree.depth[node]]:
             value = tree.score[node] * likely
             if value <= least:
                 break
             node = tree.add(node, token, value, score)
-            self.cells.append(cell)
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
         """The best nodes, as many as win more than they cost."""
-        order = tree.best(self.nodes - 1)
+        if len(tree) == self.grown:  # they stand in order already
+            order = self.expansion.nodes[BEST, : self.grown - 1].tolist()[: self.nodes - 1]
+        else:
+            order = tree.best(self.nodes - 1)
         worth, best, most = 0.0, 0, -rate * self.verify_ms[1]
         for count, node in enumerate(order, 1):
             worth += tree.score[node]
@@ -140,9 +145,10 @@ class Auto:
         reached = {0, *path}
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
-                cell = self.cells[tree.keys[node]]
-                self.hits[cell] += node in reached
-                self.tries[cell] += 1
+                key = tree.keys[node]
+                cell = self.expansion.nodes[CELL, key] if key < self.grown else self.copied
+                self.table[0, cell] += node in reached
+                self.table[1, cell] += 1
         if self.levels and len(path) >= min(self.levels, max(tree.depth)):
             self.reach = min(self.reach + 2, self.depth)
         elif self.levels:

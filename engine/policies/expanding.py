@@ -3,10 +3,12 @@
 import numpy as np
 
 from engine.drafters import Drafter
-from engine.expansion import ASKED, ASKING, CELL, FRONTIER, NODES, Expansion, Terms, admit, harvest, plant
+from engine.expansion import ASKED, ASKING, CELL, FRONTIER, NODES, REACH, Expansion, Terms, admit, harvest, plant
 from engine.ranking import shortlist
 from engine.sampling import Sampling
 from engine.tree import DraftTree
+
+SILENCE = np.zeros((99, 0), np.float32)  # noise of so many levels when greedy
 
 
 def expand(
@@ -16,9 +18,8 @@ def expand(
     if levels < 1:
         plant(*expansion.arrays, root)
     elif getattr(drafter, "expands", False) and sampling.open_ended:
-        levels = min(levels, max(1, terms.reach))
-        silent = np.zeros((levels, 0), np.float32)
-        noise = silent if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)
+        levels = min(levels, max(1, int(terms.numbers[REACH])))
+        noise = SILENCE if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)
         drafter.expand(expansion, levels, noise, np.float32(sampling.temperature or 1), terms)
     else:
         ask(expansion, drafter, root, position, sampling, levels, terms)
@@ -31,19 +32,19 @@ def ask(
     """`engine.expansion.grow` for any drafter, a question a level."""
     plant(*expansion.arrays, root)
     counts, promised = expansion.counts, 0.0
+    width, _, _, _, promise, free_promise, reach = terms.numbers.tolist()
     for level in range(1, levels + 1):
         asked = counts[ASKED]
         free = level > asked + 1  # a table answered so far, and will do so below
-        if level > 1 and (
-            (asked and level > terms.reach) or promised <= (terms.free_promise if free else terms.promise)
-        ):
+        enough = promised > (free_promise if free else promise)
+        if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.nodes[FRONTIER, : counts[ASKING]].tolist()
         log_q = drafter.log_q(grown(expansion), frontier)
         if log_q is None:
             break
         counts[ASKED] += drafter.forwards > before
-        ranked = shortlist(log_q, position + level, terms.width, sampling)
+        ranked = shortlist(log_q, position + level, int(width), sampling)
         promised = admit(*expansion.arrays, *ranked, terms.numbers, terms.table)
         if promised < 0:
             break
