@@ -1,0 +1,114 @@
+"""`python tests/numberless.py`: run what a CUDA graph would hold on tensors that only know their shape and their device.
+
+Reading one on the host, an index whose size depends on values, or a CPU tensor in their midst raises: a capture would break off at the
+first two, and no graph may hold the third. torch lets a device be made in Python for that; a process has one, so this is a process.
+"""
+
+from collections.abc import Callable
+
+import torch
+from conftest import tiny_llama
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from engine import device_round
+from engine.device_round import DeviceRound
+from engine.graphs import Buckets
+from engine.runner import Runner, Session
+from engine.sampling import Sampling
+
+DEVICE = "npy"
+
+
+class NoMarks:
+    def __init__(self, device: torch.device):
+        pass
+
+    def set(self, index: int) -> None:
+        pass
+
+
+def runner(kv_heads: int) -> Runner:
+    """A tiny model there, whose forwards nothing tries to capture."""
+    model = tiny_llama(0, kv_heads=kv_heads)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            module._parameters[name] = None if parameter is None else torch.nn.Parameter(parameter.to(DEVICE))
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = buffer.to(DEVICE)
+    made = Runner(model, lean=False)
+    made.eager = "Forwards run eagerly: there is nothing to capture."
+    return made
+
+
+def a_round(drafts: bool, greedy: bool, kv_heads: int) -> None:
+    model = runner(kv_heads)
+    shape = (3, 2, 6) if drafts else (0, 0, 0)
+    made = DeviceRound(model, model if drafts else None, 200, *shape, greedy)
+    made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
+    packed, logits = made.run()
+    assert packed.device.type == logits.device.type == DEVICE
+    assert logits.shape == (6 if drafts else 1, 256)
+
+
+def buckets(kv_heads: int) -> None:
+    for bucket in Buckets(runner(kv_heads), 200, (1, 1, 1)).by_size:
+        logits, features = bucket.run()
+        assert logits.shape == (bucket.size, 256) and features.shape == (bucket.size, 4, 64)
+        assert logits.device.type == features.device.type == DEVICE
+
+
+def session(kv_heads: int) -> None:
+    """A lane's own forwards, which hand over what the host knows and read nothing back."""
+    lane = Session(runner(kv_heads), 200, features=True, graphed=True)
+    _, features = lane.prefill([1, 2, 3, 4, 5])
+    logits, seen = lane.forward([6, 7, 8], [5, 6, 6], torch.ones(3, 3, dtype=torch.bool).tril())
+    lane.keep([0, 2])
+    assert lane.rows == 7 and features.shape == (5, 4, 64) and seen.shape == (3, 4, 64) and logits.shape == (3, 256)
+    assert features.device.type == logits.device.type == DEVICE
+
+
+def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
+    """A forward in which `wrong` happens must not get through."""
+    model = runner(2)
+    inner = model.run
+
+    def run(ids, *rest, **named):
+        wrong(ids)
+        return inner(ids, *rest, **named)
+
+    model.run = run
+    try:
+        DeviceRound(model, None, 200, 0, 0, 0, True).run()
+    except Exception as error:
+        print(type(error).__name__)
+        return
+    raise AssertionError("It got through.")
+
+
+CASES = {
+    f"round {drafts} {greedy} {kv_heads}": lambda a=drafts, b=greedy, c=kv_heads: a_round(a, b, c)
+    for drafts in (True, False)
+    for greedy in (True, False)
+    for kv_heads in (1, 2)
+}
+CASES |= {f"buckets {kv_heads}": lambda a=kv_heads: buckets(a) for kv_heads in (1, 2)}
+CASES |= {f"session {kv_heads}": lambda a=kv_heads: session(a) for kv_heads in (1, 2)}
+CASES |= {
+    "reading": lambda: rejected(lambda ids: ids[0].item()),
+    "choosing": lambda: rejected(lambda ids: ids[ids > 0]),
+    "mixing": lambda: rejected(lambda ids: ids + torch.zeros(1)[None].expand(2, -1)),
+}
+
+
+def main() -> None:
+    _setup_privateuseone_for_python_backend(DEVICE)
+    device_round.Marks = NoMarks
+    for name, case in CASES.items():
+        with FakeTensorMode():
+            case()
+        print("passed:", name)
+
+
+if __name__ == "__main__":
+    main()
