@@ -134,6 +134,24 @@ def test_the_served_session_is_the_net_in_eight_bits():
     assert error() < 3e-4
 
 
+def test_served_medusa_heads_are_the_heads_in_eight_bits():
+    net = pair_with("medusa").net("medusa")
+    final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
+
+    def error(k: int) -> float:
+        exact = net(final, k).log_softmax(-1).exp()
+        return ((net.log_q(final, k).exp() - exact).norm() / exact.norm()).item()
+
+    assert error(0) == 0  # nothing is packed yet
+    net.pack()
+    assert all(1e-3 < error(k) < 0.1 for k in range(3))
+    for matrix in (*(block.weight for block in net.blocks), *net.unembeds):
+        step = matrix.abs().amax(1, keepdim=True) / 127
+        matrix.copy_((matrix / step).round() * step)
+    net.pack()
+    assert all(error(k) < 3e-4 for k in range(3))
+
+
 def test_siblings_do_not_see_each_other():
     """EAGLE's rows behind a node in a wide tree are those of the node's own path drafted alone."""
     pair = pair_with("eagle")

@@ -1,5 +1,6 @@
 """The parallel-tree drafter: its mask, its segments' gradients, and that serving computes what training computed."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -126,6 +127,41 @@ def test_serving_computes_what_training_computed(target, net, length):
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
     assert drafter.forwards == 4
+
+
+def test_the_served_net_is_the_net_in_eight_bits(target, net):
+    """Round after round, from a first entry without a token before it on; where the matrices are on their grid, next to nothing is
+    left. The features' two matrices are served as one, so one of them is the identity here."""
+    hidden = net.config.hidden
+    served, feat_proj = copy.deepcopy(net), torch.zeros(hidden, 3 * hidden)
+    feat_proj[:, hidden : 2 * hidden] = torch.eye(hidden)
+    served.feat_proj.weight.copy_(feat_proj)
+
+    def error() -> float:
+        """The largest of all rounds, over the exact answers."""
+        answers = []
+        for packed in (False, True):
+            served.served = None
+            if packed:
+                served.pack()
+            pair, found = replace(tiny_pair(), learned={"parallel": served}), []
+            drafter = ParallelDrafter(pair, 120)
+            for number, (_, tree) in enumerate(rounds(pair, drafter, [40])):
+                if number != 2:
+                    found.append(drafter.log_q(tree, [0, 1, 2, 3]).exp())
+            answers.append(torch.cat(found))
+        return ((answers[0] - answers[1]).norm() / answers[0].norm()).item()
+
+    assert 1e-3 < error() < 0.1
+    ones = torch.ones(())
+    matrices = [(served.in_proj.weight[:, hidden:], ones), (served.head, served.final_norm)]
+    for layer, norm in zip(served.layers, served.norms, strict=True):
+        matrices += [(layer.qkv.weight, norm.weight), (layer.out.weight, ones), (layer.down.weight, ones)]
+        matrices.append((layer.gate_up.weight, layer.norm.weight))
+    for matrix, norm in matrices:
+        step = (matrix * norm).abs().amax(1, keepdim=True) / 127
+        matrix.copy_((matrix * norm / step).round() * step / norm)
+    assert error() < 1e-3
 
 
 def test_no_guess_below_the_trained_depth(net):

@@ -28,7 +28,7 @@ class MedusaDrafter:
         if max(tree.depth[node] for node in nodes) >= self.net.config.depth:
             return None
         while len(self.levels) <= max(tree.depth[node] for node in nodes):
-            self.levels.append(self.net(self.final, len(self.levels)).log_softmax(-1))
+            self.levels.append(self.net.log_q(self.final, len(self.levels)))
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:

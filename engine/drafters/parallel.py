@@ -33,9 +33,12 @@ class ParallelDrafter:
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor:
-        """States `[1 + slots, H]` of the last of these stream entries, whose rows are kept, and of its first slots."""
+    def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor | None:
+        """Log-probabilities `[1 + slots, V]` behind the last of these stream entries, whose rows are kept, and at its slots; without
+        slots only the rows are written."""
         net, rows, count = self.net, self.cache.rows, len(tokens) + slots
+        if net.served:
+            return net.served(self.cache, tokens, features, self.first + rows, slots)
         self.cache.room_for(count)
         device = features.device
         x = net.stream(torch.tensor(tokens, device=device), features)
@@ -46,7 +49,7 @@ class ParallelDrafter:
         positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
         x = net(x[None], positions, mask, self.cache.kv, rows)[0]
         self.cache.keep(list(range(len(tokens))))
-        return x[len(tokens) - 1 :]
+        return net.logits(x[len(tokens) - 1 :]).log_softmax(-1) if slots else None
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """None where a node stands deeper than the net was trained for."""
@@ -54,8 +57,7 @@ class ParallelDrafter:
         if max(depths) >= self.net.config.depth:
             return None
         if self.levels is None:
-            states = self.forward(self.pending, self.features, self.net.config.depth - 1)
-            self.levels = self.net.logits(states).log_softmax(-1)
+            self.levels = self.forward(self.pending, self.features, self.net.config.depth - 1)
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
         return self.levels[depths]
 

@@ -4,11 +4,32 @@ Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts
 LM head, so an untrained head says what the target says about the token before.
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from engine.bundle import bundled, rounded, vector
+from engine.kernels import Rounded, compiled, exp, log_softmax, product
 from engine.nets.layer import Net, NetConfig
+
+ARRAYS = 5  # of a head in the bundle
+
+
+@compiled
+def guess(numbers, codes, layout, final, k, vocab):
+    """Log-probabilities `[n, V]` of head k from `final [n, H]`, in eight-bit weights."""
+    at, x = ARRAYS * k, np.empty_like(final)
+    product(final, rounded(numbers, codes, layout, at), x)
+    bias = vector(numbers, layout, at + 2)
+    for row in range(len(x)):
+        for j in range(x.shape[1]):
+            inner = x[row, j] + bias[j]
+            x[row, j] = final[row, j] + inner / (np.float32(1) + exp(-inner))
+    log_q = np.empty((len(x), vocab), np.float32)
+    product(x, rounded(numbers, codes, layout, at + 3), log_q)
+    log_softmax(log_q)
+    return log_q
 
 
 class Medusa(Net):
@@ -19,6 +40,22 @@ class Medusa(Net):
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
+        self.served: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def pack(self) -> "Medusa":
+        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
+        if self.embedding.device.type == "cpu":
+            heads = zip(self.blocks, self.unembeds, strict=True)
+            parts = [(Rounded.of(a.weight), a.bias.detach().numpy(), Rounded.of(b)) for a, b in heads]
+            self.served = bundled(*parts)
+            guess(*self.served, np.zeros((1, self.config.hidden), np.float32), 0, 1)  # compiling belongs to loading
+        return self
+
+    def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
+        """Log-probabilities `[n, V]` of head k, as drafters take them, from `final [n, H]`."""
+        if self.served is None:
+            return self(final, k).log_softmax(-1)
+        return torch.from_numpy(guess(*self.served, final.numpy(), k, self.config.vocab))
 
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """Logits `[..., V]` of head k (0 guesses the token after the root) from `final [..., H]`, the final norm's output behind the

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.served_parallel import ServedParallel
 
 EPS = 1e-6
 
@@ -28,6 +29,12 @@ class Parallel(Net):
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
+        self.served: ServedParallel | None = None
+
+    def pack(self) -> "Parallel":
+        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
+        self.served = ServedParallel(self, EPS) if self.embedding.device.type == "cpu" else None
+        return self
 
     def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
@@ -55,4 +62,4 @@ class Parallel(Net):
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., V]` from states `[..., H]`, through the target's own final norm and head."""
-        return product(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head, self.packed_head)
+        return F.linear(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head)
