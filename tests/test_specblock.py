@@ -1,5 +1,6 @@
 """SpecBlock: what a position may see and learn from, that serving computes what training computed, and the tree of its rank head."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -149,6 +150,42 @@ def in_training(net, target, text: list[int], drafted: list[int], cuts: list[int
     for cut in cuts:
         drafting.go_on(torch.tensor([cut]), torch.ones(1, 1, K, dtype=torch.bool))
     return net.logits(drafting.block.states[0, 0]).log_softmax(-1)
+
+
+def test_the_served_net_is_the_net_in_eight_bits(net):
+    """Blocks from the text, blocks that go on and branches; where the matrices are on their grid, next to nothing is left."""
+    served, hidden = copy.deepcopy(net), net.config.hidden
+
+    def error() -> float:
+        answers = []
+        for packed in (False, True):
+            served.served = None
+            if packed:
+                served.pack()
+            pair, found = replace(tiny_pair(), learned={"specblock": served}), []
+            drafter = SpecBlockDrafter(pair, 140)
+            for number, (_, tree) in enumerate(rounds(pair, drafter, [40])):
+                if number != 1:
+                    found += [
+                        drafter.log_q(tree, nodes).exp() for nodes in ([0], [1, 2], [3, 4], [5], [6], [7], [8, 9])
+                    ]
+            answers.append(torch.cat(found))
+        return ((answers[0] - answers[1]).norm() / answers[0].norm()).item()
+
+    assert 1e-3 < error() < 0.1
+    ones, same = torch.ones(()), torch.eye(hidden, 2 * hidden)
+    condition = served.fuse.weight[:, :hidden]
+    matrices = [(served.cond_proj.weight, ones), (condition, served.norm_condition.weight)]
+    matrices.append((served.unembed, served.norm_out.weight))
+    for shift, layer, norm in zip(served.shifts, served.layers, served.norms, strict=True):
+        matrices += [(shift.weight.sub_(same), ones), (layer.qkv.weight, norm.weight), (layer.out.weight, ones)]
+        matrices += [(layer.gate_up.weight, layer.norm.weight), (layer.down.weight, ones)]
+    for matrix, norm in matrices:
+        step = (matrix * norm).abs().amax(1, keepdim=True) / 127
+        matrix.copy_((matrix * norm / step).round() * step / norm)
+    for shift in served.shifts:
+        shift.weight.add_(same)
+    assert error() < 1e-3
 
 
 @pytest.mark.parametrize("length", [2, 9])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.cache import KVCache
+from engine.cache import KVCache, additive
 from engine.drafters.rows import stream_start
 from engine.models import LoadedPair
 from engine.nets.specblock import SpecBlock
@@ -57,9 +57,12 @@ class SpecBlockDrafter:
         self.places: dict[int, tuple[Block, int]] = {}  # by node key: the block and the position that answer it
 
     @torch.inference_mode()
-    def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> torch.Tensor:
-        """States `[K, H]` of the block at the last of these stream entries (`[1, H]` without a block); the entries' rows are kept."""
+    def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """States and log-probabilities, each `[K, ...]`, of the block at the last of these stream entries (`[1, ...]` without a block);
+        the entries' rows are kept."""
         net, rows, device = self.net, self.cache.rows, features.device
+        if net.served:
+            return net.served.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
         condition, ids = net.condition(features), torch.tensor(tokens, device=device)
         x = net.entering(condition, ids, slice(0, 1))[:, 0]
         if block:
@@ -73,47 +76,58 @@ class SpecBlockDrafter:
         positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
         states = net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0]
         self.cache.rows += count
-        return states[len(tokens) - 1 :]
+        states = states[len(tokens) - 1 :]
+        return states, net.logits(states).log_softmax(-1)
 
     @torch.inference_mode()
     def open_first(self) -> None:
         """The root's block, after the entries that were committed since the last round."""
-        states = self.read(self.pending, self.features, block=True)
+        states, log_q = self.read(self.pending, self.features, block=True)
         self.stream = self.cache.rows - (self.depth - 1)
         own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
-        self.places[0] = Block(states, self.net.logits(states).log_softmax(-1), [], own), 0
+        self.places[0] = Block(states, log_q, [], own), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
 
     @torch.inference_mode()
     def restart(self, tree: DraftTree, nodes: list[int]) -> None:
         """Start new blocks at these nodes, in one forward; from now on they are answered by their own block. Not for the root."""
-        net, count, rows, device = self.net, self.depth, self.cache.rows, self.net.embedding.device
-        self.cache.room_for(len(nodes) * count)
-        mask = torch.full((len(nodes) * count, rows + len(nodes) * count), -torch.inf)
-        mask[:, : self.stream] = 0
-        triangle = torch.full((count, count), -torch.inf).triu_(1)
+        count, rows = self.depth, self.cache.rows
+        visible = torch.zeros(len(nodes) * count, rows - self.stream + len(nodes) * count, dtype=torch.bool)
+        triangle = torch.ones(count, count, dtype=torch.bool).tril_()
         conditions, starts = [], []
         for number, node in enumerate(nodes):
             block, offset = self.place(tree, node)
             seen = block.columns + [column for column in block.own[:offset] if column is not None]
-            at = slice(number * count, (number + 1) * count)
-            mask[at, seen] = 0
-            mask[at, rows + at.start : rows + at.stop] = triangle
+            at, first = slice(number * count, (number + 1) * count), rows + number * count
+            visible[at, [column - self.stream for column in seen]] = True
+            visible[at, first - self.stream : first - self.stream + count] = triangle
             conditions.append(block.states[offset - 1])
-            starts.append((seen, list(range(rows + at.start, rows + at.stop))))
-        tokens = torch.tensor([tree.tokens[node] for node in nodes], device=device)
-        x = net.entering(torch.stack(conditions), tokens).flatten(0, 1)
-        index = torch.arange(len(x), device=device)
-        before = torch.where(index % count == 0, index, index - 1)
-        root = self.first + self.stream - 1
-        positions = torch.tensor([root + tree.depth[node] + k for node in nodes for k in range(count)], device=device)
-        states = net(x[None], before, positions, mask.to(device), kv=self.cache.kv, rows=rows)[0]
-        log_q = net.logits(states).log_softmax(-1)
-        self.cache.rows += len(x)
+            starts.append((seen, list(range(first, first + count))))
+        root, tokens = self.first + self.stream - 1, [tree.tokens[node] for node in nodes]
+        positions = [root + tree.depth[node] + k for node in nodes for k in range(count)]
+        states, log_q = self.go_on(torch.stack(conditions), tokens, positions, visible)
         self.forwards += 1
         parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
         for node, (seen, own), own_states, own_log_q in parts:
             self.places[tree.keys[node]] = Block(own_states, own_log_q, seen, own), 0
+
+    def go_on(
+        self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """States and log-probabilities, each `[n K, ...]`, of n blocks from `conditions [n, H]`; `visible` bool `[n K, M]` says which
+        of the last M rows each position may see."""
+        net, rows, device = self.net, self.cache.rows, self.net.embedding.device
+        if net.served:
+            return net.served.go_on(self.cache, conditions, tokens, positions, visible)
+        self.cache.room_for(len(positions))
+        mask = additive(visible, rows + len(positions)).to(device)
+        x = net.entering(conditions, torch.tensor(tokens, device=device)).flatten(0, 1)
+        index = torch.arange(len(x), device=device)
+        before = torch.where(index % self.depth == 0, index, index - 1)
+        places = torch.tensor(positions, device=device)
+        states = net(x[None], before, places, mask, kv=self.cache.kv, rows=rows)[0]
+        self.cache.rows += len(x)
+        return states, net.logits(states).log_softmax(-1)
 
     def place(self, tree: DraftTree, node: int) -> tuple[Block, int]:
         """The block that the node belongs to and its offset there, 0 for a block's own token, up to K."""

@@ -25,7 +25,6 @@ class Eagle(Net):
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
         self.unembed = nn.Parameter(self.head[:size].clone())
         self.register_buffer("offsets", torch.zeros(size, dtype=torch.long))
-        self.served: ServedEagle | None = None
 
     def choose_vocabulary(self, ids: torch.Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
@@ -62,10 +61,8 @@ class Eagle(Net):
         )
         return out[0]
 
-    def pack(self) -> "Eagle":
-        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
-        self.served = ServedEagle(self) if self.embedding.device.type == "cpu" else None
-        return self
+    def for_serving(self) -> ServedEagle:
+        return ServedEagle(self)
 
     def open(self, capacity: int) -> "EagleSession | ServedSession":
         """A session with room for so many rows."""

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.products import Int8
-
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
 
 
@@ -31,29 +29,11 @@ class NetConfig:
     own_vocab: int = 0
 
 
-def served(weight: torch.Tensor) -> Int8 | None:
-    """The matrix as drafters on a CPU multiply by it: in eight bits where this torch can. A draft's precision costs no exactness."""
-    try:
-        return Int8(weight) if weight.device.type == "cpu" else None
-    except RuntimeError:
-        return None
-
-
-def product(x: torch.Tensor, weight: torch.Tensor, packed: Int8 | None) -> torch.Tensor:
-    """`x [..., in]` times the transposed `weight [out, in]`, `[..., out]`; through its served copy when no gradient is wanted."""
-    return F.linear(x, weight) if packed is None or torch.is_grad_enabled() else packed(x)
-
-
 class Linear(nn.Linear):
-    """A matrix without bias that `Net.pack` can lay out for serving."""
-
-    packed: Int8 | None = None
+    """A matrix without bias."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return product(x, self.weight, self.packed)
 
 
 def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
@@ -154,14 +134,15 @@ class Net(nn.Module):
         self.register_buffer("embedding", embedding.detach().float(), persistent=False)
         self.register_buffer("head", head.detach().float(), persistent=False)
 
-    packed_head: Int8 | None = None
+    served: object | None = None  # what `for_serving` made
+
+    def for_serving(self) -> object:
+        """The weights as a CPU drafts with them: in eight bits and compiled loops. A draft's precision costs no exactness."""
+        raise NotImplementedError
 
     def pack(self) -> "Net":
-        """Copy the matrices into what a CPU multiplies fastest. To be called again after the weights have changed."""
-        for module in self.modules():
-            if isinstance(module, Linear):
-                module.packed = served(module.weight)
-        self.packed_head = served(getattr(self, "unembed", self.head))
+        """Copy the weights into what serves them. To be called again after they have changed."""
+        self.served = self.for_serving() if self.embedding.device.type == "cpu" else None
         return self
 
     def save(self, folder: Path) -> None:

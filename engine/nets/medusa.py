@@ -40,16 +40,12 @@ class Medusa(Net):
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
-        self.served: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
-    def pack(self) -> "Medusa":
-        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
-        if self.embedding.device.type == "cpu":
-            heads = zip(self.blocks, self.unembeds, strict=True)
-            parts = [(Rounded.of(a.weight), a.bias.detach().numpy(), Rounded.of(b)) for a, b in heads]
-            self.served = bundled(*parts)
-            guess(*self.served, np.zeros((1, self.config.hidden), np.float32), 0, 1)  # compiling belongs to loading
-        return self
+    def for_serving(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        heads = zip(self.blocks, self.unembeds, strict=True)
+        served = bundled(*((Rounded.of(a.weight), a.bias.detach().numpy(), Rounded.of(b)) for a, b in heads))
+        guess(*served, np.zeros((1, self.config.hidden), np.float32), 0, 1)  # compiling belongs to loading
+        return served
 
     def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """Log-probabilities `[n, V]` of head k, as drafters take them, from `final [n, H]`."""

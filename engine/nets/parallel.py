@@ -29,12 +29,9 @@ class Parallel(Net):
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
-        self.served: ServedParallel | None = None
 
-    def pack(self) -> "Parallel":
-        """Copy the matrices into what a CPU drafts with. To be called again after the weights have changed."""
-        self.served = ServedParallel(self, EPS) if self.embedding.device.type == "cpu" else None
-        return self
+    def for_serving(self) -> ServedParallel:
+        return ServedParallel(self, EPS)
 
     def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""

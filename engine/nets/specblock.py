@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, product
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.served_specblock import ServedSpecBlock
 
 BUCKETS = (1, 4, 10)  # largest rank of the target's token in the first three buckets; the fourth holds the rest
 SUMMARY = 15
@@ -56,6 +57,9 @@ class SpecBlock(Net):
         self.rank_in = nn.Linear(hidden + SUMMARY, RANK_HIDDEN)
         self.rank_out = nn.Linear(RANK_HIDDEN, len(BUCKETS) + 1)
 
+    def for_serving(self) -> ServedSpecBlock:
+        return ServedSpecBlock(self)
+
     def condition(self, features: torch.Tensor) -> torch.Tensor:
         """`[..., H]` from the target's `features [..., 4, H]`."""
         return self.cond_proj(features[..., :FEATURES, :].flatten(-2))
@@ -97,7 +101,7 @@ class SpecBlock(Net):
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """`[..., V]` from last-layer states `[..., H]`."""
-        return product(self.norm_out(states), self.unembed, self.packed_head)
+        return F.linear(self.norm_out(states), self.unembed)
 
     def ranks(self, states: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
         """Rank-head logits `[..., 4]` over buckets, from states and the distributions behind them; no gradient flows into either."""
