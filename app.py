@@ -554,7 +554,7 @@ def measure(pair: LoadedPair) -> None:
 
 
 def serve(port: int) -> None:
-    print("TreeRace loads its models; a first start compiles their kernels, about 20 seconds.", flush=True)
+    print("TreeRace loads its models; a first start compiles their kernels, up to a minute.", flush=True)
     try:
         pair = load(os.environ.get("TREERACE_PAIR", "embedded"), four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
     except ValueError as error:
