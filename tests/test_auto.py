@@ -120,7 +120,7 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
 
 def test_the_first_trees_are_shallow_and_later_ones_follow_the_paths():
     auto = policy(replace(COSTS, level_ms=0.01))
-    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 3
+    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 4
     rounds(auto, Fixed(0.9), 5, accepts=True)
     assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 8
     rounds(auto, Fixed(0.9), 3, accepts=False)

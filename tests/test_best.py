@@ -110,7 +110,9 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
     for depth in (12, 5):
         drafter = Saying()
         drafter.copier.true[GRAM + 1] = 50
-        tree = grown(drafter, 4, Auto(depth, 4, 24, "ranked", None, COSTS))
+        policy = Auto(depth, 4, 24, "ranked", None, COSTS)
+        policy.reach = 3.0
+        tree = grown(drafter, 4, policy)
         assert drafter.forwards == 3 and tree.tokens == [4, 7, 1, 2, *[3, 8, 8, 5, 1, 2, 3, 4, 7][: depth - 3]]
         assert tree.parents == [*range(-1, len(tree) - 1)]
 
