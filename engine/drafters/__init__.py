@@ -22,6 +22,8 @@ class Drafter(Protocol):
 
     The calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked before, then one `commit`.
     `reads_features` says whether it wants the target's hidden states; others get None for them. `forwards` counts its own forwards.
+    One that is compiled may also grow a round's whole tree of favourites by itself: `expands` is True then, and `expand(expansion,
+    levels, noise, temperature, terms)` does what `engine.policies.expanding.ask` does with `log_q`, for a target of `vocab` tokens.
     """
 
     reads_features: bool
