@@ -34,9 +34,9 @@ from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
-CAUTION = 1.15  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
-FIRST_REACH = 4.0  # levels at first
-BEYOND, SLOWLY = 3.5, 0.35  # levels tried beyond what came true, and how fast to follow that
+CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
+FIRST_REACH = 5.0  # levels at first
+BEYOND, SLOWLY = 4.0, 0.35  # levels tried beyond what came true, and how fast to follow that
 FADE = 0.9  # weight of the past in running figures, a round
 LONGEST_REST = 32  # rounds without a draft between two tries
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
