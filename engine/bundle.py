@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.kernels import Rounded, compiled
+from engine.kernels import LayerWeights, Rounded, compiled
 
 FIELDS = 5  # of a layout: where an array begins, and its shape
 
@@ -50,3 +50,13 @@ def rounded(numbers, codes, layout, index):
     start, blocks, pairs, outputs, two = layout[index]
     weight = codes[start : start + blocks * pairs * outputs * two].reshape(blocks, pairs, outputs, two)
     return Rounded(weight, vector(numbers, layout, index + 1))
+
+
+@compiled
+def layer_weights(numbers, codes, layout, index):
+    """The `LayerWeights` whose six arrays are those from `index` on."""
+    return LayerWeights(
+        rounded(numbers, codes, layout, index),
+        rounded(numbers, codes, layout, index + 2),
+        rounded(numbers, codes, layout, index + 4),
+    )

@@ -20,6 +20,7 @@ BINS = 10  # of scores, for each kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
 TRUST = 6.0  # guesses that the first estimate of a bin counts for
 NO_TABLE = np.zeros((2, 0))
+MOST_LEVELS = 99
 
 
 class Terms:
@@ -34,7 +35,7 @@ class Terms:
     def __init__(
         self, width: int, beams: int, only_best: bool = False, least: float = -1.0, table: np.ndarray = NO_TABLE
     ):
-        promise, reach = -1.0, 99
+        promise, reach = -1.0, MOST_LEVELS
         self.numbers, self.table = (
             np.array([width, beams, only_best, least, promise, promise, reach], np.float64),
             table,
@@ -174,11 +175,12 @@ def below(net, ids, above, positions, visible, rows, asked):
 
 
 @compiled
-def grow(net, log_q, nodes, worth, counts, root, base, rows, capacity, noise, temperature, levels, terms, table):
+def grow(begun, net, log_q, nodes, worth, counts, root, base, rows, capacity, noise, temperature, levels, terms, table):
     """Grow a tree from `log_q [1, V]` behind its root, which stands at `base` and whose row is the last of the first `rows`.
-    `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. Ends where the `capacity` for rows does."""
-    begun, asked = ticks(), 1
+    `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. Ends where the `capacity` for rows does.
+    The root's forward began at tick `begun`."""
     plant(nodes, worth, counts, root)
+    asked, counts[IN_FORWARDS] = 1, ticks() - begun
     most = 1 + (levels - 1) * min(int(terms[BEAMS]), nodes.shape[1])
     lineage = np.zeros((most, most), np.bool_)
     counts[ASKED] += 1
@@ -206,4 +208,4 @@ def grow(net, log_q, nodes, worth, counts, root, base, rows, capacity, noise, te
         counts[ASKED] += 1
         rows, asked = rows + count, asked + count
     harvest(nodes, worth, counts)
-    counts[IN_ALL] += ticks() - begun
+    counts[IN_ALL] = ticks() - begun

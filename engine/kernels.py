@@ -408,6 +408,27 @@ def features_of(tapped, last):
 
 
 @compiled
+def side_by_side(features, chosen):
+    """`[n, taps * H]`: all but the last of each chosen row of `features [N, taps + 1, H]`, one behind the other."""
+    taps, hidden = features.shape[1] - 1, features.shape[2]
+    out = np.empty((len(chosen), taps * hidden), np.float32)
+    for row in range(len(chosen)):
+        for tap in range(taps):
+            put(features[chosen[row], tap], out[row, tap * hidden : (tap + 1) * hidden])
+    return out
+
+
+@compiled
+def causal(count):
+    """bool `[count, count]`: each sees itself and those before."""
+    seen = np.empty((count, count), np.bool_)
+    for row in range(count):
+        for other in range(count):
+            seen[row, other] = other <= row
+    return seen
+
+
+@compiled
 def move_rows(kv, base, moves):
     """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, pair by pair of `moves [n, 2]`: to, from, both counted from `base`."""
     for layer in range(kv.shape[0]):

@@ -10,13 +10,14 @@ import torch
 from numba.extending import overload
 from transformers import PreTrainedModel
 
-from engine.bundle import bundled, cube, matrix, rounded, vector
+from engine.bundle import bundled, cube, layer_weights, matrix, rounded, vector
 from engine.cache import KVCache
-from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
+from engine.expansion import Expansion, Terms, below, grow
 from engine.kernels import (
     LayerWeights,
     Rounded,
     add,
+    causal,
     compiled,
     layer,
     log_softmax,
@@ -49,13 +50,8 @@ FIRST = 5  # array of the blocks there, behind embedding, head, rotations and th
 @compiled
 def block_of(numbers, codes, layout, number):
     at = FIRST + ARRAYS * number
-    rest = LayerWeights(
-        rounded(numbers, codes, layout, at + 4),
-        rounded(numbers, codes, layout, at + 6),
-        rounded(numbers, codes, layout, at + 8),
-    )
     bias, scales = vector(numbers, layout, at + 2), matrix(numbers, layout, at + 3)
-    return Block(rounded(numbers, codes, layout, at), bias, scales, rest)
+    return Block(rounded(numbers, codes, layout, at), bias, scales, layer_weights(numbers, codes, layout, at + 4))
 
 
 @compiled
@@ -114,18 +110,28 @@ def below_small(net, ids, above, positions, visible, rows, asked):
 def expanded(numbers, codes, layout, tokens, kv, rows, nodes, worth, counts, noise, temperature, levels, terms, table):
     """Grow a tree behind the last of `tokens [N]`, of which the first stands behind the `rows` of the context."""
     begun, count = ticks(), len(tokens)
-    causal = np.empty((count, count), np.bool_)
-    for row in range(count):
-        for other in range(count):
-            causal[row, other] = other <= row
     positions = np.arange(rows, rows + count)
-    log_q = logits_of(numbers, codes, layout, tokens, positions, causal, kv, rows, np.bool_(True))
+    log_q = logits_of(numbers, codes, layout, tokens, positions, causal(count), kv, rows, np.bool_(True))
     log_softmax(log_q)
-    spent, net, root = ticks() - begun, Drafting(numbers, codes, layout, kv), tokens[count - 1]
+    net, root = Drafting(numbers, codes, layout, kv), tokens[count - 1]
     rows, capacity = rows + count, kv.shape[3]
-    grow(net, log_q, nodes, worth, counts, root, rows - 1, rows, capacity, noise, temperature, levels, terms, table)
-    counts[IN_FORWARDS] += spent
-    counts[IN_ALL] += spent
+    grow(
+        begun,
+        net,
+        log_q,
+        nodes,
+        worth,
+        counts,
+        root,
+        rows - 1,
+        rows,
+        capacity,
+        noise,
+        temperature,
+        levels,
+        terms,
+        table,
+    )
 
 
 def is_small(model: PreTrainedModel) -> bool:

@@ -5,10 +5,13 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
+
+from engine.kernels import LayerWeights, Rounded, turns_of
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
 
@@ -63,6 +66,13 @@ class Rotary(nn.Module):
         self.register_buffer("inverse", torch.cat([inverse, inverse]), persistent=False)
         sign = torch.cat([-torch.ones(head_dim // 2), torch.ones(head_dim // 2)])
         self.register_buffer("sign", sign, persistent=False)
+        self.known = np.zeros((0, 2, head_dim // 2), np.float32)
+
+    def turns(self, capacity: int) -> np.ndarray:
+        """Cosines and sines `[>= capacity + 1, 2, head_dim / 2]`, for a stream of so many rows begins at position 0 or 1."""
+        if capacity >= len(self.known):
+            self.known = turns_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]]).numpy()
+        return self.known
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         angles = positions[..., None, None].float() * self.inverse
@@ -96,6 +106,15 @@ class Layer(nn.Module):
         rotated = rotated * rotary[0] + rotated.roll(qkv.shape[-1] // 2, -1) * rotary[1]
         queries, keys = rotated.transpose(1, 2).chunk(2, dim=1)
         return queries, keys, qkv[:, :, 2 * self.heads :].transpose(1, 2)
+
+    def rounded(self) -> LayerWeights:
+        """What is behind the query/key/value product, as compiled loops serve it."""
+        root = len(self.norm.weight) ** 0.5
+        return LayerWeights(
+            Rounded.of(self.out.weight),
+            Rounded.of(self.gate_up.weight * self.norm.weight * root),
+            Rounded.of(self.down.weight),
+        )
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The residual stream behind this layer, from `x [B, N, H]` and attention's `[B, heads, N, head_dim]`."""

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numba.extending import overload
 
-from engine.bundle import bundled, matrix, rounded, vector
+from engine.bundle import bundled, layer_weights, matrix, rounded, vector
 from engine.cache import KVCache
-from engine.expansion import IN_ALL, IN_FORWARDS, Expansion, Terms, below, grow
+from engine.expansion import Expansion, Terms, below, grow
 from engine.kernels import (
     LayerWeights,
     Rounded,
@@ -19,8 +19,8 @@ from engine.kernels import (
     log_softmax,
     product,
     put,
+    side_by_side,
     turn,
-    turns_of,
     unit_rows,
 )
 from engine.nets.layer import FEATURES, Net, unit
@@ -67,14 +67,11 @@ def answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
 @compiled
 def weights_of(numbers, codes, layout, vocabulary):
     """The weights in the bundle that `ServedEagle` makes."""
-    inner = LayerWeights(
-        rounded(numbers, codes, layout, 5), rounded(numbers, codes, layout, 7), rounded(numbers, codes, layout, 9)
-    )
     return Weights(
         matrix(numbers, layout, 0),
         rounded(numbers, codes, layout, 1),
         rounded(numbers, codes, layout, 3),
-        inner,
+        layer_weights(numbers, codes, layout, 5),
         rounded(numbers, codes, layout, 11),
         vocabulary,
         vector(numbers, layout, 13)[0],
@@ -86,12 +83,9 @@ def behind_root(numbers, codes, layout, vocabulary, turns, kv, outs, tokens, fea
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`, from the `chosen [N]` of the
     target's `features [M, 4, H]`; its output is the first of `outs [capacity, H]`."""
     weights = weights_of(numbers, codes, layout, vocabulary)
-    count, hidden = len(tokens), features.shape[2]
-    three, feature = np.empty((count, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
-    for row in range(count):
-        for tap in range(FEATURES):
-            put(features[chosen[row], tap], three[row, tap * hidden : (tap + 1) * hidden])
-    product(three, weights.fuse, feature)
+    count = len(tokens)
+    feature = np.empty((count, features.shape[2]), np.float32)
+    product(side_by_side(features, chosen), weights.fuse, feature)
     positions, visible = np.arange(position, position + count), np.ones((1, 1), np.bool_)
     out, log_q = answer(weights, tokens, feature, positions, visible, kv, start, rows, turns)
     put(out[0], outs[0])
@@ -147,12 +141,9 @@ def expanded(
     begun = ticks()
     parts = numbers, codes, layout, vocabulary, turns, kv, outs
     log_q = behind_root(*parts, tokens, features, chosen, position, start, rows)
-    spent = ticks() - begun
     net, root, base = Drafting(*parts, start), tokens[len(tokens) - 1], position + len(tokens) - 1
     rows += len(tokens)
-    grow(net, log_q, nodes, worth, counts, root, base, rows, len(outs), noise, temperature, levels, terms, table)
-    counts[IN_FORWARDS] += spent
-    counts[IN_ALL] += spent
+    grow(begun, net, log_q, nodes, worth, counts, root, base, rows, len(outs), noise, temperature, levels, terms, table)
 
 
 class ServedEagle:
@@ -168,15 +159,12 @@ class ServedEagle:
             (token @ for_token.T).numpy(),
             Rounded.of(for_feature * net.norm_feature.weight * root),
             Rounded.of(net.fuse.weight),
-            Rounded.of(layer_of.out.weight),
-            Rounded.of(layer_of.gate_up.weight * layer_of.norm.weight * root),
-            Rounded.of(layer_of.down.weight),
+            layer_of.rounded(),
             Rounded.of(net.unembed * net.norm_out.weight * root),
             np.array([least], np.float32),
         )
         self.vocabulary = net.vocabulary.numpy()
-        inverse = net.rotary.inverse[: self.head_dim // 2]
-        self.inverse, self.turns = inverse, np.zeros((0, 2, len(inverse)), np.float32)
+        self.rotary = net.rotary
 
         # Compiling, or reading what was compiled before, belongs to loading.
         session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.hidden)
@@ -186,8 +174,6 @@ class ServedEagle:
         self.open(1).expand([0], feature, [0], 0, 0, Expansion(1, 1, 1), noise, np.float32(1), 1, Terms(1, 1))
 
     def open(self, capacity: int) -> "ServedSession":
-        if capacity > len(self.turns):
-            self.turns = turns_of(torch.arange(capacity), self.inverse).numpy()
         return ServedSession(self, capacity)
 
 
@@ -197,7 +183,7 @@ class ServedSession:
     def __init__(self, served: ServedEagle, capacity: int):
         self.cache = KVCache(1, served.heads, served.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, served.heads * served.head_dim), np.float32)
-        self.parts = (*served.bundle, served.vocabulary, served.turns, self.cache.numbers[0], outs)
+        self.parts = (*served.bundle, served.vocabulary, served.rotary.turns(capacity), self.cache.numbers[0], outs)
         self.count = 0  # of this round's outputs
 
     def root(

@@ -5,27 +5,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from engine.bundle import bundled, matrix, rounded, vector
+from engine.bundle import bundled, layer_weights, matrix, rounded, vector
 from engine.cache import KVCache
 from engine.kernels import (
-    LayerWeights,
     Rounded,
     add,
+    causal,
     compiled,
     layer,
     log_softmax,
     product,
     put,
+    side_by_side,
     turn,
-    turns_of,
     unit_rows,
 )
 from engine.nets.layer import FEATURES, Net
 
-FIRST, ARRAYS = (
-    7,
-    8,
-)  # array of the first layer in the bundle, behind what comes before and after the layers; arrays of a layer
+FIRST = 7  # array of the first layer in the bundle, behind what comes before and after the layers
+ARRAYS = 8  # of a layer
 
 
 @compiled
@@ -36,31 +34,21 @@ def answers(numbers, codes, layout, turns, kv, tokens, features, position, rows,
     least, last_least = vector(numbers, layout, 2)
     hidden, entries, asking = features.shape[2], len(tokens), 1 + slots
     count = entries + slots
-    three, x = np.empty((entries, FEATURES * hidden), np.float32), np.empty((count, hidden), np.float32)
-    for row in range(entries):
-        for tap in range(FEATURES):
-            put(features[row, tap], three[row, tap * hidden : (tap + 1) * hidden])
-    product(three, rounded(numbers, codes, layout, 3), x[:entries])
+    x = np.empty((count, hidden), np.float32)
+    product(side_by_side(features, np.arange(entries)), rounded(numbers, codes, layout, 3), x[:entries])
     for row in range(entries):
         add(said[tokens[row]], x[row])
     for row in range(entries, count):
         put(slot, x[row])
-    positions, causal = np.arange(position, position + count), np.empty((count, count), np.bool_)
-    for row in range(count):
-        for other in range(count):
-            causal[row, other] = other <= row
+    positions, visible = np.arange(position, position + count), causal(count)
     for number in range(len(kv)):
         at = FIRST + ARRAYS * number
-        weights = LayerWeights(
-            rounded(numbers, codes, layout, at + 2),
-            rounded(numbers, codes, layout, at + 4),
-            rounded(numbers, codes, layout, at + 6),
-        )
+        weights = layer_weights(numbers, codes, layout, at + 2)
         normed, qkv = np.empty_like(x), np.empty((count, 3 * hidden), np.float32)
         unit_rows(x, least, normed)
         product(normed, rounded(numbers, codes, layout, at), qkv)
         turn(qkv, 2 * kv.shape[2], turns, positions)
-        seeing = causal[count - asking :] if number == len(kv) - 1 else causal
+        seeing = visible[count - asking :] if number == len(kv) - 1 else visible
         x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, weights, least)
     log_q = np.empty((asking if slots else 0, len(said)), np.float32)
     if slots:
@@ -80,9 +68,7 @@ class ServedParallel:
         layers = [
             (
                 Rounded.of(each.qkv.weight * norm.weight * root),
-                Rounded.of(each.out.weight),
-                Rounded.of(each.gate_up.weight * each.norm.weight * root),
-                Rounded.of(each.down.weight),
+                each.rounded(),
             )
             for each, norm in zip(net.layers, net.norms, strict=True)
         ]
@@ -95,8 +81,7 @@ class ServedParallel:
             Rounded.of(net.head * net.final_norm * root),
             *layers,
         )
-        self.inverse = net.rotary.inverse[: config.hidden // config.heads // 2]
-        self.turns = np.zeros((0, 2, len(self.inverse)), np.float32)
+        self.rotary = net.rotary
 
         # Compiling, or reading what was compiled before, belongs to loading.
         width = config.hidden // config.heads
@@ -107,11 +92,9 @@ class ServedParallel:
         self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
     ) -> torch.Tensor:
         """As `answers`; the entries' rows are committed in `cache`."""
-        if position + cache.capacity > len(self.turns):
-            self.turns = turns_of(torch.arange(position + cache.capacity), self.inverse).numpy()
         rows = cache.rows
         cache.room_for(len(tokens) + slots)
         entering = np.array(tokens), features.contiguous().numpy(), position, rows, slots
-        log_q = answers(*self.bundle, self.turns, cache.numbers, *entering)
+        log_q = answers(*self.bundle, self.rotary.turns(cache.capacity), cache.numbers, *entering)
         cache.rows = rows + len(tokens)
         return torch.from_numpy(log_q)

@@ -4,27 +4,25 @@ matrix behind it."""
 import numpy as np
 import torch
 
-from engine.bundle import bundled, matrix, rounded, vector
+from engine.bundle import bundled, layer_weights, matrix, rounded, vector
 from engine.cache import KVCache
 from engine.kernels import (
-    LayerWeights,
     Rounded,
     add,
+    causal,
     compiled,
     layer,
     log_softmax,
     product,
     put,
+    side_by_side,
     turn,
-    turns_of,
     unit_rows,
 )
 from engine.nets.layer import FEATURES, Net, unit
 
-FIRST, ARRAYS = (
-    9,
-    10,
-)  # array of the first layer in the bundle, behind what comes before and after the layers; arrays of a layer
+FIRST = 9  # array of the first layer in the bundle, behind what comes before and after the layers
+ARRAYS = 10  # of a layer
 
 
 @compiled
@@ -50,11 +48,7 @@ def behind_blocks(numbers, codes, layout, turns, kv, x, before, positions, visib
     least = vector(numbers, layout, 2)[0]
     for number in range(len(kv)):
         at = FIRST + ARRAYS * number
-        weights = LayerWeights(
-            rounded(numbers, codes, layout, at + 4),
-            rounded(numbers, codes, layout, at + 6),
-            rounded(numbers, codes, layout, at + 8),
-        )
+        weights = layer_weights(numbers, codes, layout, at + 4)
         both, shifted = np.empty((count, 2 * hidden), np.float32), np.empty((count, hidden), np.float32)
         for row in range(count):
             put(x[row], both[row, :hidden])
@@ -67,10 +61,8 @@ def behind_blocks(numbers, codes, layout, turns, kv, x, before, positions, visib
         product(normed, rounded(numbers, codes, layout, at + 2), qkv)
         turn(qkv, 2 * kv.shape[2], turns, positions)
         x = layer(shifted, qkv, kv[number], visible, np.int64(0), rows, weights, least)
-    log_q, normed = (
-        np.empty((answers, len(matrix(numbers, layout, 0))), np.float32),
-        np.empty((answers, hidden), np.float32),
-    )
+    vocab = layout[0, 1]
+    log_q, normed = np.empty((answers, vocab), np.float32), np.empty((answers, hidden), np.float32)
     unit_rows(x[count - answers :], least, normed)
     product(normed, rounded(numbers, codes, layout, 7), log_q)
     log_softmax(log_q)
@@ -82,22 +74,18 @@ def read(numbers, codes, layout, turns, kv, tokens, features, position, rows, sl
     """States and log-probabilities, each `[1 + slots, ...]`, of the block at the last of these stream entries: `tokens [N]` with the
     target's `features [N, 4, H]`, the first at `position`."""
     entries, hidden = len(tokens), features.shape[2]
-    three, conditions = np.empty((entries, FEATURES * hidden), np.float32), np.empty((entries, hidden), np.float32)
-    for row in range(entries):
-        for tap in range(FEATURES):
-            put(features[row, tap], three[row, tap * hidden : (tap + 1) * hidden])
-    product(three, rounded(numbers, codes, layout, 3), conditions)
+    conditions = np.empty((entries, hidden), np.float32)
+    product(side_by_side(features, np.arange(entries)), rounded(numbers, codes, layout, 3), conditions)
     count, starts = entries + slots, np.arange(entries + 1)
     starts[entries] = count  # the last entry has the whole block
     x = np.empty((count, hidden), np.float32)
     entering(numbers, codes, layout, conditions, tokens, starts, x)
-    before, visible = np.arange(count), np.empty((count, count), np.bool_)
-    for row in range(count):
-        before[row] -= row >= entries
-        for other in range(count):
-            visible[row, other] = other <= row
-    positions = np.arange(position, position + count)
-    states, log_q = behind_blocks(numbers, codes, layout, turns, kv, x, before, positions, visible, rows, 1 + slots)
+    before, positions = np.arange(count), np.arange(position, position + count)
+    for row in range(entries, count):
+        before[row] -= 1
+    states, log_q = behind_blocks(
+        numbers, codes, layout, turns, kv, x, before, positions, causal(count), rows, 1 + slots
+    )
     return states[entries - 1 :], log_q
 
 
@@ -125,9 +113,7 @@ class ServedSpecBlock:
             (
                 Rounded.of(shift.weight - torch.eye(*shift.weight.shape)),
                 Rounded.of(each.qkv.weight * norm.weight * root),
-                Rounded.of(each.out.weight),
-                Rounded.of(each.gate_up.weight * each.norm.weight * root),
-                Rounded.of(each.down.weight),
+                each.rounded(),
             )
             for shift, norm, each in zip(net.shifts, net.norms, net.layers, strict=True)
         ]
@@ -140,8 +126,7 @@ class ServedSpecBlock:
             Rounded.of(net.unembed * net.norm_out.weight * root),
             *layers,
         )
-        self.inverse = net.rotary.inverse[: config.hidden // config.heads // 2]
-        self.turns = np.zeros((0, 2, len(self.inverse)), np.float32)
+        self.rotary = net.rotary
 
         # Compiling, or reading what was compiled before, belongs to loading.
         width = config.hidden // config.heads
@@ -151,10 +136,8 @@ class ServedSpecBlock:
         self.go_on(cache, states, [0], list(range(config.depth)), visible)
 
     def parts(self, cache: KVCache) -> tuple:
-        """What every call hands over; positions stay below the capacity."""
-        if cache.capacity > len(self.turns):
-            self.turns = turns_of(torch.arange(cache.capacity), self.inverse).numpy()
-        return *self.bundle, self.turns, cache.numbers
+        """What every call hands over."""
+        return *self.bundle, self.rotary.turns(cache.capacity), cache.numbers
 
     def read(
         self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int

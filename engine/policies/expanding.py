@@ -3,12 +3,25 @@
 import numpy as np
 
 from engine.drafters import Drafter
-from engine.expansion import ASKED, ASKING, CELL, FRONTIER, NODES, REACH, Expansion, Terms, admit, harvest, plant
+from engine.expansion import (
+    ASKED,
+    ASKING,
+    CELL,
+    FRONTIER,
+    MOST_LEVELS,
+    NODES,
+    REACH,
+    Expansion,
+    Terms,
+    admit,
+    harvest,
+    plant,
+)
 from engine.ranking import shortlist
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-SILENCE = np.zeros((99, 0), np.float32)  # noise of so many levels when greedy
+SILENCE = np.zeros((MOST_LEVELS, 0), np.float32)  # noise when greedy
 
 
 def expand(
