@@ -14,21 +14,22 @@ import gradio as gr
 from engine.about import ABOUT
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.distance import measure as distance
 from engine.drafters import DRAFTERS
-from engine.lab import Plan, Sweep
-from engine.link import HOTTEST
-from engine.link import read as read_link
-from engine.models import LoadedPair, load
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
-from engine.production import configurations
-from engine.prompts import ALLOWED
-from engine.prompts import read as prompts_of
-from engine.prompts import results as results_of
 from engine.race import BASELINE, FIELD, LIMITS, SHAPE, Race, Settings, field
-from engine.record import Record, side_by_side
+from engine.record.race_file import Record, side_by_side
+from engine.rounds.timing import costs_of
+from engine.screens.break_distance import measure as distance
+from engine.screens.link import HOTTEST
+from engine.screens.link import read as read_link
+from engine.screens.own_prompts import ALLOWED
+from engine.screens.own_prompts import read as prompts_of
+from engine.screens.own_prompts import results as results_of
+from engine.screens.serving import configurations
+from engine.screens.sweep import Plan, Sweep
 from engine.systems import SYSTEMS, System, find
-from engine.timing import costs_of
 from engine.views import standalone
 from engine.views.standalone import PAGE, PARTS, PLOTLY, PLOTS
 from engine.views.standalone import read as read_page

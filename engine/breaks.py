@@ -2,7 +2,7 @@
 thing would have been; knows no loop and no page.
 
 A broken system is a system: "tree!mask" is the system tree with the break `mask` (`engine.systems.find`), and races like every other.
-How far it is from the target's own distribution is measured by `engine.distance.measure`.
+How far it is from the target's own distribution is measured by `engine.screens.break_distance.measure`.
 """
 
 from dataclasses import asdict, dataclass, field

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.decode import Round, decode
-from engine.device_round import on_device
-from engine.models import LoadedPair
-from engine.record import LaneRecord, Record, compare
+from engine.models.pairs import LoadedPair
+from engine.models.text import TextStream, label
+from engine.record.race_file import LaneRecord, Record, compare
+from engine.record.trace import Step, Trace
+from engine.rounds.round_gpu import on_device
+from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.systems import System, find
-from engine.text import TextStream, label
-from engine.timing import costs_of
-from engine.trace import Step, Trace
 from engine.tree import LARGEST_TREE
 
 LIMITS = {
@@ -220,7 +220,8 @@ class Race:
                     yield
 
     def record(self) -> Record:
-        """The race as a record that grows with it; measures what forwards cost here (`engine.timing`) where that is not known yet."""
+        """The race as a record that grows with it; measures what forwards cost here (`engine.rounds.timing`) where that
+        is not known yet."""
         return Record(
             [
                 LaneRecord(
@@ -235,5 +236,5 @@ class Race:
         )
 
     def result(self) -> dict:
-        """Figures by lane and the comparison of every lane with the first (`engine.record.compare`)."""
+        """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare`)."""
         return compare([(lane.trace, lane.system.guarantee) for lane in self.lanes])

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from engine.kernels import exactly_compiled
-from engine.vectors import larger
+from engine.kernels.compiling import exactly_compiled
+from engine.kernels.intrinsics import larger
 
 MAX_TEMPERATURE = 5.0
 DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from engine.acceptance import ACCEPTANCES, Acceptance
 from engine.breaks import BREAKS
 from engine.drafters import DRAFTERS, Drafter
-from engine.models import LoadedPair
+from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES, PROPOSALS, Policy
+from engine.rounds.timing import costs_of
 from engine.target import Target
-from engine.timing import costs_of
 
 
 @dataclass(frozen=True)

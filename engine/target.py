@@ -5,7 +5,7 @@ Invariant: after `prefill` and after every `commit` the cache holds one row less
 
 import torch
 
-from engine.runner import Runner
+from engine.forward.runner import Runner
 from engine.tree import DraftTree
 
 

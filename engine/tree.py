@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from engine.kernels import compiled
+from engine.kernels.compiling import compiled
 
 LARGEST_TREE = 400  # nodes, the root included; caches keep room for one such tree behind the context
 

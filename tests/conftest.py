@@ -18,10 +18,11 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.bigram import BigramTable
-from engine.calibration import Calibration
-from engine.models import LoadedPair, Pair, load
-from engine.runner import Runner
+from engine.forward.runner import Runner
+from engine.models.bigram import BigramTable
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair, Pair
+from engine.record.calibration import Calibration
 from engine.train.learned import RECIPES, config_for
 
 ROOT = Path(__file__).parents[1]

@@ -11,10 +11,11 @@ from conftest import tiny_llama
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from engine import device_round
-from engine.device_round import DeviceRound
-from engine.graphs import Buckets
-from engine.runner import Runner, Session
+from engine.forward.runner import Runner
+from engine.forward.session import Session
+from engine.forward.session_gpu import Buckets
+from engine.rounds import round_gpu
+from engine.rounds.round_gpu import DeviceRound
 from engine.sampling import Sampling
 
 DEVICE = "npy"
@@ -103,7 +104,7 @@ CASES |= {
 
 def main() -> None:
     _setup_privateuseone_for_python_backend(DEVICE)
-    device_round.Marks = NoMarks
+    round_gpu.Marks = NoMarks
     for name, case in CASES.items():
         with FakeTensorMode():
             case()

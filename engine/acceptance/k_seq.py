@@ -6,7 +6,7 @@ Along a path it goes on with the chains that share the accepted token: those are
 import torch
 
 from engine.acceptance.walk import Walk
-from engine.kernels import compiled
+from engine.kernels.compiling import compiled
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
+from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
 from engine.tree import DraftTree
 
 

@@ -4,8 +4,7 @@ from typing import Protocol
 
 import torch
 
-from engine.drafters.adapt import AdaptiveSpecBlockDrafter
-from engine.drafters.best import BestDrafter
+from engine.drafters.best_with_copies import BestDrafter
 from engine.drafters.bigram import BigramDrafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
@@ -14,6 +13,7 @@ from engine.drafters.model import ModelDrafter
 from engine.drafters.none import NoDrafter
 from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.specblock import SpecBlockDrafter
+from engine.drafters.specblock_adapt import AdaptiveSpecBlockDrafter
 from engine.tree import DraftTree
 
 
@@ -23,7 +23,7 @@ class Drafter(Protocol):
     The calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked before, then one `commit`.
     `reads_features` says whether it wants the target's hidden states; others get None for them. `forwards` counts its own forwards.
     One that is compiled may also grow a round's whole tree of favourites by itself: `expands` is True then, and `expand(expansion,
-    levels, noise, temperature, terms)` does what `engine.policies.expanding.ask` does with `log_q`, for a target of `vocab` tokens.
+    levels, noise, temperature, terms)` does what `engine.policies.growing.ask` does with `log_q`, for a target of `vocab` tokens.
     """
 
     reads_features: bool

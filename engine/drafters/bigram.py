@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.models import LoadedPair
+from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 

@@ -7,10 +7,10 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
-from engine.drafters.rows import DraftedRows, stream_start
-from engine.expansion import ASKED, Expansion, Terms
-from engine.models import LoadedPair
-from engine.nets.served_eagle import ServedSession
+from engine.drafters.drafted_rows import DraftedRows, stream_start
+from engine.kernels.expansion import ASKED, Expansion, Terms
+from engine.models.pairs import LoadedPair
+from engine.nets.eagle_compiled import ServedSession
 from engine.tree import DraftTree
 
 WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows

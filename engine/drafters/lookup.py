@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import torch
 
-from engine.models import LoadedPair
+from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 LONGEST = 3  # n-gram length tried first

@@ -3,7 +3,7 @@ node of a level gets the same guess."""
 
 import torch
 
-from engine.models import LoadedPair
+from engine.models.pairs import LoadedPair
 from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
 

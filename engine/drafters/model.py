@@ -6,10 +6,10 @@ Invariant: between rounds the cache holds the rows of the committed context up t
 import numpy as np
 import torch
 
-from engine.drafters.rows import DraftedRows
-from engine.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
-from engine.models import LoadedPair
-from engine.small import SmallLlama
+from engine.drafters.drafted_rows import DraftedRows
+from engine.forward.llama_compiled import SmallLlama
+from engine.kernels.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
+from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 

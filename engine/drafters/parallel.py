@@ -6,9 +6,9 @@ Invariant: between rounds the cache holds the rows of stream entries made of the
 
 import torch
 
-from engine.cache import KVCache
-from engine.drafters.rows import stream_start
-from engine.models import LoadedPair
+from engine.drafters.drafted_rows import stream_start
+from engine.forward.cache import KVCache
+from engine.models.pairs import LoadedPair
 from engine.nets.parallel import Parallel
 from engine.tree import DraftTree
 

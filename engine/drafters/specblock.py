@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.cache import KVCache, additive
-from engine.drafters.rows import stream_start
-from engine.models import LoadedPair
+from engine.drafters.drafted_rows import stream_start
+from engine.forward.cache import KVCache, additive
+from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
 from engine.tree import LARGEST_TREE, DraftTree
 

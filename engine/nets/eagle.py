@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.cache import KVCache, additive
+from engine.forward.cache import KVCache, additive
+from engine.nets.eagle_compiled import ServedEagle, ServedSession
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
-from engine.nets.served_eagle import ServedEagle, ServedSession
 
 
 class Eagle(Net):

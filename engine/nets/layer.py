@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.kernels import LayerWeights, Rounded, turns_of
+from engine.kernels.attention import turns_of
+from engine.kernels.eight_bit import Rounded
+from engine.kernels.layer import LayerWeights
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
 

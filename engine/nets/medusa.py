@@ -9,27 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.bundle import bundled, rounded, vector
-from engine.kernels import Rounded, compiled, exp, log_softmax, product
+from engine.kernels.eight_bit import Rounded
+from engine.kernels.packed_weights import bundled
 from engine.nets.layer import Net, NetConfig
-
-ARRAYS = 5  # of a head in the bundle
-
-
-@compiled
-def guess(numbers, codes, layout, final, k, vocab):
-    """Log-probabilities `[n, V]` of head k from `final [n, H]`, in eight-bit weights."""
-    at, x = ARRAYS * k, np.empty_like(final)
-    product(final, rounded(numbers, codes, layout, at), x)
-    bias = vector(numbers, layout, at + 2)
-    for row in range(len(x)):
-        for j in range(x.shape[1]):
-            inner = x[row, j] + bias[j]
-            x[row, j] = final[row, j] + inner / (np.float32(1) + exp(-inner))
-    log_q = np.empty((len(x), vocab), np.float32)
-    product(x, rounded(numbers, codes, layout, at + 3), log_q)
-    log_softmax(log_q)
-    return log_q
+from engine.nets.medusa_compiled import guess
 
 
 class Medusa(Net):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
-from engine.nets.served_parallel import ServedParallel
+from engine.nets.parallel_compiled import ServedParallel
 
 EPS = 1e-6
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
-from engine.nets.served_specblock import ServedSpecBlock
+from engine.nets.specblock_compiled import ServedSpecBlock
 
 BUCKETS = (1, 4, 10)  # largest rank of the target's token in the first three buckets; the fourth holds the rest
 SUMMARY = 15

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.calibration import Calibration
-from engine.costs import Costs
 from engine.drafters import Drafter
-from engine.expansion import (
+from engine.kernels.expansion import (
     ASKED,
     BEST,
     BINS,
@@ -28,8 +26,10 @@ from engine.expansion import (
     Expansion,
     Terms,
     chance,
-)  # fmt: skip
-from engine.policies.expanding import expand
+)
+from engine.policies.growing import expand
+from engine.record.calibration import Calibration
+from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -7,10 +7,10 @@ guesses all depths at once answers from one forward.
 
 import heapq
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
+from engine.policies.ranking import favourites
 from engine.policies.steady import Steady
-from engine.ranking import favourites
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

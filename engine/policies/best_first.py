@@ -4,11 +4,11 @@ A path's score is the product of its nodes' scores, so it never grows with depth
 parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
 """
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
-from engine.expansion import Expansion, Terms
-from engine.policies.expanding import expand
+from engine.kernels.expansion import Expansion, Terms
+from engine.policies.growing import expand
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -1,9 +1,9 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
+from engine.policies.ranking import favourites
 from engine.policies.steady import Steady
-from engine.ranking import favourites
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

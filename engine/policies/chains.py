@@ -5,10 +5,10 @@ Chains that pass through the same tokens share nodes, and the tree remembers how
 
 from collections import Counter
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

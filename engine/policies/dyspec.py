@@ -7,10 +7,10 @@ gets children.
 
 import heapq
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

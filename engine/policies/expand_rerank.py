@@ -5,11 +5,11 @@ is the ancestor. Differs from best_first in that a level expands k nodes even wh
 per level.
 """
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
-from engine.expansion import Expansion, Terms
-from engine.policies.expanding import expand
+from engine.kernels.expansion import Expansion, Terms
+from engine.policies.growing import expand
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -1,9 +1,9 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
+from engine.policies.ranking import favourites, most_probable
 from engine.policies.steady import Steady
-from engine.ranking import favourites, most_probable
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 

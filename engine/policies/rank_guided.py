@@ -6,10 +6,10 @@ does not trust the favourite. A start that the node budget would cut off anyway 
 2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
 """
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
+from engine.policies.ranking import favourites
 from engine.policies.steady import Steady
-from engine.ranking import favourites
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

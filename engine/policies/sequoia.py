@@ -7,11 +7,11 @@ of depth and width, that promise the most tokens a second by the pair's measured
 
 from functools import cache
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
-from engine.policies.static import BestTrees
+from engine.policies.static_trees import BestTrees
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -6,10 +6,10 @@ budget is used. One question to the drafter per level, which heads answer from o
 
 import heapq
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
+from engine.policies.ranking import favourites
 from engine.policies.steady import Steady
-from engine.ranking import favourites
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

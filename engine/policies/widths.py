@@ -5,10 +5,10 @@ Draws of the same token share a node, and the tree remembers how often it was dr
 
 from math import prod
 
-from engine.calibration import Calibration
 from engine.drafters import Drafter
 from engine.policies.drawing import ask
 from engine.policies.steady import Steady
+from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from engine.bigram import BigramTable
-from engine.models import PAIRS
+from engine.models.bigram import BigramTable
+from engine.models.pairs import PAIRS
 from engine.train.data import DOMAINS, Corpus, documents
 from engine.train.distill import agreement, distill
 from engine.train.learned import RECIPES, train_learned

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from engine.between import normalised
-from engine.runner import tapped_layers
+from engine.forward.layer_ops import normalised
+from engine.forward.session import tapped_layers
 
 ROW, SHARD, LISTED = 256, 64, 32  # tokens a row, rows a shard, tokens of the target's distribution kept at every place
 

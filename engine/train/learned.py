@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.models import PAIRS, Checkpoint, checked_device, load_model, load_tokenizer_and_config
+from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
+from engine.models.pairs import PAIRS, Checkpoint
 from engine.nets import NetConfig
 from engine.train import eagle, medusa, parallel, specblock
 from engine.train.data import DOMAINS, Corpus, documents

@@ -1,1 +1,1 @@
-"""Views: a race as something to look at. They read `engine.record` and `engine.trace`; never torch, never gradio."""
+"""Views: a race as something to look at. They read `engine.record.race_file` and `engine.record.trace`; never torch, never gradio."""

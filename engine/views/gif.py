@@ -10,8 +10,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from engine.record import LaneRecord, Record, side_by_side
-from engine.trace import ACCEPTED, ROOT, UNREACHED, Step
+from engine.record.race_file import LaneRecord, Record, side_by_side
+from engine.record.trace import ACCEPTED, ROOT, UNREACHED, Step
 from engine.views.layout import layout
 from engine.views.sentence import VISIBLE
 

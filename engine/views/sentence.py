@@ -1,6 +1,6 @@
 """A step in plain words: what was guessed, what was kept, why it ended there. Knows no page and no model."""
 
-from engine.trace import ACCEPTED, REJECTED, Step
+from engine.record.trace import ACCEPTED, REJECTED, Step
 
 ENDINGS = {
     "": "",

@@ -9,7 +9,7 @@ import importlib.util
 from html import escape
 from pathlib import Path
 
-from engine.record import Record, side_by_side
+from engine.record.race_file import Record, side_by_side
 from engine.views.wire import replay
 
 PAGE = Path(__file__).resolve().parents[2] / "assets" / "page"

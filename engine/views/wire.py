@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from engine.record import LaneRecord, Record
-from engine.trace import Step, Trace
+from engine.record.race_file import LaneRecord, Record
+from engine.record.trace import Step, Trace
 from engine.views.layout import layout
 from engine.views.sentence import estimate, sentence
 from engine.views.stream import numbered

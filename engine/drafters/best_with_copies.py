@@ -1,0 +1,107 @@
+"""Best drafter: the strongest that the pair has, and what stood in the text so far as a guess for nothing. Ours.
+
+EAGLE where one was trained, else the draft model, else lookup alone. When the last tokens stood in the text before, what followed them
+there is a free chain of guesses; the policy says whether it stands in for drafting or goes on where drafting stops.
+"""
+
+from collections import defaultdict
+
+import torch
+
+from engine.drafters.eagle import EagleDrafter
+from engine.drafters.lookup import LookupDrafter
+from engine.drafters.model import ModelDrafter
+from engine.models.pairs import LoadedPair
+from engine.tree import DraftTree
+
+GRAM = 3  # tokens that must have stood in the text before
+LONGEST_MATCH = 8  # tokens that two places are compared over
+CHAIN = 12  # tokens copied at most
+RECENT = 8  # earlier places that are looked at
+TRUST = 3.0  # copied tokens that a first estimate counts for
+
+
+class Copier:
+    """What followed the longest earlier occurrence of the last tokens, and how often such copies came true, by length of the match."""
+
+    def __init__(self):
+        self.context: list[int] = []
+        self.places: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        self.true, self.wrong = defaultdict(int), defaultdict(int)
+
+    def extend(self, tokens: list[int]) -> None:
+        for token in tokens:
+            if len(self.context) >= GRAM:
+                self.places[tuple(self.context[-GRAM:])].append(len(self.context))
+            self.context.append(token)
+
+    def suggestion(self, drafted: list[int]) -> tuple[int, list[int]]:
+        """Behind the text and the `drafted` tokens after it: the length of the longest match, 0 without one, and `CHAIN` tokens that
+        followed it; where the text ends before that, it goes round."""
+        tail = (self.context[-LONGEST_MATCH:] + drafted)[-LONGEST_MATCH:]
+        context, found = self.context, (0, 0)
+        for place in self.places.get(tuple(tail[-GRAM:]), ())[-RECENT:]:
+            length = GRAM
+            while length < min(len(tail), place) and context[place - length - 1] == tail[-length - 1]:
+                length += 1
+            found = max(found, (length, place))
+        length, place = found
+        if not length:
+            return 0, []
+        rest = context[place : place + CHAIN] + drafted
+        return length, (rest * CHAIN)[:CHAIN]
+
+    def chance(self, length: int) -> float:
+        """That the next copied token comes true behind a match of this length, if those before it did."""
+        return (self.true[length] + TRUST * (length - GRAM + 1) / (length + 1)) / (
+            self.true[length] + self.wrong[length] + TRUST
+        )
+
+    def learn(self, length: int, chain: list[int], written: list[int]) -> None:
+        """What was written where `chain` was suggested."""
+        for ours, theirs in zip(chain, written, strict=False):
+            if ours != theirs:
+                self.wrong[length] += 1
+                return
+            self.true[length] += 1
+
+
+class BestDrafter:
+    def __init__(self, pair: LoadedPair, capacity: int):
+        if "eagle" in pair.learned:
+            self.inner = EagleDrafter(pair, capacity)
+        else:
+            self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
+        self.reads_features = self.inner.reads_features
+        self.expands = getattr(self.inner, "expands", False)
+        if self.expands:
+            self.vocab, self.expand = self.inner.vocab, self.inner.expand
+
+    @property
+    def forwards(self) -> int:
+        return self.inner.forwards
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.inner.begin(prompt, features)
+        self.copier = Copier()
+        self.copier.extend(prompt)
+        self.behind_root = self.copier.suggestion([])
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        return self.inner.log_q(tree, nodes)
+
+    def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+        """Tokens that may follow the node, one after another, and the chance of each if those before it come true."""
+        length, chain = self.behind_root
+        if node:
+            length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])
+        return chain, self.copier.chance(length) if chain else 0.0
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        burst = [tree.tokens[node] for node in path] + [bonus]
+        length, chain = self.behind_root
+        if chain:
+            self.copier.learn(length, chain, burst)
+        self.inner.commit(tree, path, bonus, features)
+        self.copier.extend(burst)
+        self.behind_root = self.copier.suggestion([])

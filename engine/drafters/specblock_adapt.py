@@ -1,0 +1,186 @@
+"""SpecBlock drafter that learns while it serves (seed 003): a cost-aware bandit decides when, and how much of the net, to update.
+
+The verifier's feedback is free: behind the accepted path stands the target's own token, and where guesses for it were rejected,
+-log q of that token says how far off the drafter was. Every `WINDOW` rounds the bandit picks an arm: skip, update the heads (LM head
+and rank head), or update the full net, on the rounds with a rejection since the last choice.
+
+The seed's reward is not public; this one is ours. With tau and the seconds of a round measured over the window, an arm's rate is
+`HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second. Its gain in tau is a running mean of what followed its earlier
+updates, starting from a guess in proportion to the window's surprise beyond the usual; its cost is the seconds its updates took. The
+best rate wins, so an update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide, so two runs may
+decide differently; the text cannot differ, because a drafter never changes what token match emits.
+
+Weights are this drafter's own copy: nothing reaches other lanes. Rows in the cache stay as an earlier net wrote them.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+
+from engine.drafters.specblock import SpecBlockDrafter
+from engine.models.pairs import LoadedPair
+from engine.nets.specblock import SpecBlock, bucket
+from engine.tree import DraftTree
+
+SKIP, HEADS, FULL = "skip", "heads", "full"
+WINDOW, HORIZON = 24, 400  # rounds between choices; rounds in which an update has to pay for itself
+USUAL = 3.0  # nats of surprise a round that a drafter at home meets; on the embedded target 1 to 3, after a change of subject 7 to 9
+FIRST_GAIN = {HEADS: 0.01, FULL: 0.02}  # guessed gain in tau for each nat of surprise a round beyond the usual
+FIRST_COST = {HEADS: 1.0, FULL: 3.0}  # guessed cost in rounds, until one was measured
+TRUST = 200  # a guessed gain weighs as much as this many measured ones
+RATE = {HEADS: 5e-4, FULL: 5e-4}  # AdamW
+DECAY = 0.8  # weight of a position relative to the one before it, as in training
+MOST_EXAMPLES = 24
+
+
+@dataclass(frozen=True)
+class Example:
+    """A round whose first block went wrong: the root's `token`, its `features [4, H]`, the `rows` of the stream before it, the block's
+    `states [K, H]`, and the target's own tokens as far as the path and its end tell."""
+
+    token: int
+    features: torch.Tensor
+    rows: int
+    states: torch.Tensor
+    wanted: list[int]
+
+
+@dataclass
+class Bandit:
+    """What is known about the arms. Knows numbers only."""
+
+    updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
+    seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
+    per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
+    choices: int = 0
+
+    def cost(self, arm: str, round_seconds: float) -> float:
+        """Seconds of one update: the mean so far, or the guess."""
+        return self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
+
+    def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
+        """Expected tokens a second over the horizon. `surprise` is in nats a round."""
+        if arm == SKIP:
+            return tau / round_seconds
+        spent = HORIZON * round_seconds + self.cost(arm, round_seconds)
+        return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
+
+    def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
+        """The arm with the best rate."""
+        self.choices += 1
+        return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
+
+    def learn(self, arm: str, gained: float, surprise: float) -> None:
+        """`gained` tau followed on an update made at this surprise."""
+        weight = 1 / (TRUST + self.updates[arm])
+        self.per_nat[arm] += weight * (gained / max(surprise - USUAL, 0.1) - self.per_nat[arm])
+
+
+class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
+        with torch.inference_mode(False):
+            super().__init__(pair, capacity)
+            shared: SpecBlock = self.net
+            self.net = SpecBlock(shared.config, shared.embedding, shared.head).to(shared.embedding.device)
+            self.net.load_state_dict({name: each.clone() for name, each in shared.state_dict().items()})
+            self.net.pack()
+            heads = [self.net.unembed, *self.net.rank_in.parameters(), *self.net.rank_out.parameters()]
+            self.optimizers = {
+                HEADS: torch.optim.AdamW(heads, lr=RATE[HEADS], weight_decay=0.0),
+                FULL: torch.optim.AdamW(self.net.parameters(), lr=RATE[FULL], weight_decay=0.0),
+            }
+        self.bandit, self.last = Bandit(), None  # `last`: the arm, tau and surprise of the previous window
+        self.open_window()
+
+    def open_window(self) -> None:
+        self.examples: list[Example] = []
+        self.rounds, self.tokens, self.surprise, self.since = 0, 0, 0.0, None
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        super().begin(prompt, features)
+        self.examples = []  # they point into the cache of the prompt before
+        self.since = None
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        now = time.perf_counter()
+        if self.since is not None:  # the first round's time is not known
+            self.rounds, self.tokens = self.rounds + 1, self.tokens + len(path) + 1
+            self.spent += now - self.since
+        elif not self.rounds:
+            self.spent = 0.0
+        self.note(tree, path, bonus)
+        super().commit(tree, path, bonus, features)
+        if self.rounds >= WINDOW:
+            self.decide()
+        self.since = time.perf_counter()
+
+    def note(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+        """Keep what this round teaches, if guesses for the token behind the path were rejected."""
+        end = path[-1] if path else 0
+        answer = self.places.get(tree.keys[end])
+        if answer is None or not tree.children(end) or 0 not in self.places:
+            return
+        first, (block, offset) = self.places[0][0], answer
+        if offset < self.depth:
+            self.surprise -= float(block.log_q[offset, bonus])
+        wanted = [tree.tokens[node] for node in path] + [bonus]
+        self.examples.append(Example(tree.tokens[0], self.root_features, self.stream - 1, first.states, wanted))
+
+    def open_first(self) -> None:
+        self.root_features = self.features[-1]
+        super().open_first()
+
+    def decide(self) -> None:
+        """Choose an arm for the window that ends here and carry it out. Its seconds are part of the round."""
+        tau, seconds, surprise = self.tokens / self.rounds, self.spent / self.rounds, self.surprise / self.rounds
+        if self.last is not None and self.last[0] != SKIP:
+            arm, before, surprised = self.last
+            self.bandit.learn(arm, tau - before, surprised)
+        arm = self.bandit.choose(tau, seconds, surprise) if self.examples else SKIP
+        if arm != SKIP:
+            start = time.perf_counter()
+            with torch.inference_mode(False), torch.enable_grad():
+                self.update(arm, self.examples[-MOST_EXAMPLES:])
+            self.bandit.updates[arm] += 1
+            self.bandit.seconds[arm] += time.perf_counter() - start
+        self.last = arm, tau, surprise
+        self.open_window()
+
+    def update(self, arm: str, examples: list[Example]) -> None:
+        """One step on these rounds: the target's tokens up to the first rejected one, position by position."""
+        net, count, device = self.net, self.depth, self.net.embedding.device
+        states = torch.stack([each.states.clone() for each in examples]) if arm == HEADS else self.again(examples)
+        rows = torch.tensor([e for e, each in enumerate(examples) for _ in each.wanted[:count]], device=device)
+        positions = torch.tensor([k for each in examples for k in range(len(each.wanted[:count]))], device=device)
+        wanted = torch.tensor([token for each in examples for token in each.wanted[:count]], device=device)
+        used = states[rows, positions]
+        logits = net.logits(used)
+        plain = logits.detach()
+        weights = DECAY ** positions.float()
+        loss = (F.cross_entropy(logits, wanted, reduction="none") * weights).sum() / weights.sum()
+        loss = loss + F.cross_entropy(net.ranks(used, plain.log_softmax(-1)), bucket(plain, wanted))
+        self.optimizers[arm].zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        self.optimizers[arm].step()
+        net.zero_grad(set_to_none=True)
+        net.pack()
+
+    def again(self, examples: list[Example]) -> torch.Tensor:
+        """States `[n, K, H]` of the examples' first blocks, recomputed with gradients, in one forward over the stream's cached rows."""
+        net, count, device = self.net, self.depth, self.net.embedding.device
+        rows, total = self.stream, len(examples) * self.depth
+        past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]
+        condition = net.condition(torch.stack([each.features.clone() for each in examples]))
+        x = net.entering(condition, torch.tensor([each.token for each in examples], device=device)).flatten(0, 1)
+        number = torch.arange(total, device=device)
+        own = (number // count == (number // count)[:, None]) & (number <= number[:, None])
+        behind = torch.tensor([each.rows for each in examples], device=device).repeat_interleave(count)
+        stream = torch.arange(rows, device=device) < behind[:, None]
+        before = torch.where(number % count == 0, number, number - 1)
+        positions = self.first + behind + number % count
+        states = net(x[None], before, positions, torch.cat([stream, own], 1), past)
+        return states[0].unflatten(0, (len(examples), count))

@@ -1,0 +1,92 @@
+"""KVCache: keys and values of all layers in one tensor, so that a commit is one gather. Knows rows; knows no tokens.
+
+Invariant: rows `0 .. rows-1` are committed. A forward writes its rows behind them; `keep` says which of those survive.
+"""
+
+import numpy as np
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from engine.kernels.attention import move_rows
+
+
+class KVCache:
+    """`kv` is `[layers, 2, heads, capacity, head_dim]`; `layers` looks into it by layer, as keys and values, each
+    `[1, heads, capacity, head_dim]`, and `numbers`, where it is float32 on a CPU, as numpy does."""
+
+    def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
+        self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
+        self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
+        self.numbers = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
+        self.rows = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.kv.shape[3]
+
+    def room_for(self, count: int) -> None:
+        """Raises `ValueError` when `count` more rows do not fit."""
+        if self.rows + count > self.capacity:
+            raise ValueError(
+                f"The KV cache holds {self.capacity} rows; {self.rows} are committed and {count} more do not fit. "
+                "Ask for fewer new tokens, a shorter prompt or a smaller tree."
+            )
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Forget every row, and what lies behind them too: forwards that read the whole capacity meet zeros there."""
+        self.kv.zero_()
+        self.rows = 0
+
+    def keep(self, written: list[int]) -> None:
+        """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
+        base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
+        if moved and self.numbers is not None:
+            move_rows(self.numbers, base, np.array(moved))
+        else:
+            for row, offset in moved:  # a row lies at or behind its place, so none is overwritten before it has moved
+                self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
+        self.rows = base + len(written)
+
+
+class TransformersLayer(CacheLayerMixin):
+    """One layer of a `KVCache` in the form that transformers' attention expects."""
+
+    is_sliding = False
+
+    def __init__(self, cache: KVCache, layer: int):
+        super().__init__()
+        self.cache, self.layer, self.is_initialized = cache, layer, True
+
+    def lazy_initialization(self, key_states, value_states):
+        pass
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        start = self.cache.rows
+        end = start + key_states.shape[2]
+        keys, values = self.cache.layers[self.layer]
+        keys[:, :, start:end] = key_states
+        values[:, :, start:end] = value_states
+        return keys[:, :, :end], values[:, :, :end]
+
+    def get_mask_sizes(self, query_length):
+        return self.cache.rows + query_length, 0
+
+    def get_seq_length(self):
+        return self.cache.rows
+
+    def get_max_length(self):
+        return self.cache.capacity
+
+    get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
+
+
+def transformers_cache(cache: KVCache) -> Cache:
+    return Cache(layers=[TransformersLayer(cache, layer) for layer in range(cache.kv.shape[0])])
+
+
+def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """`visible` bool `[N, M]` over the last M of so many columns, additive: `[N, columns]`. Earlier columns are seen by all."""
+    mask = torch.zeros(len(visible), columns, dtype=dtype)
+    mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
+    return mask

@@ -1,0 +1,74 @@
+"""CUDA graphs: forwards whose hundreds of kernel launches become one, by size, with the sentence that says why when they cannot.
+
+A graph replays fixed addresses, so each belongs to one KV cache; what was captured outlives its session and serves the next one.
+Nothing here decides what is computed: `StaticForward` does, and runs eagerly too.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+import torch
+
+WARM_UPS = 3  # runs before a capture: kernels are chosen and workspaces taken there
+CAPTURING = threading.Lock()
+
+
+def why_eager(device: torch.device) -> str:
+    """A sentence that says why no graph is captured on this device, or "" where graphs can be tried."""
+    if device.type != "cuda":
+        return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
+    if os.environ.get("SPACES_ZERO_GPU"):
+        return "Forwards run eagerly: ZeroGPU lends the GPU for one call at a time, and a CUDA graph does not outlive the loan."
+    return ""
+
+
+class Captured:
+    """A function over tensors that stay in place, as a CUDA graph where the runner's device allows it, else the function itself.
+
+    `runner.eager` holds the sentence why when it does not; a capture that fails puts it there, so that none is tried again.
+    """
+
+    def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
+        """`pool` is the memory that the graph's temporaries share with other graphs, from `memory_pool`."""
+        self.function, self.graph, self.outputs = function, None, None
+        if runner.eager:
+            return
+        current = torch.cuda.current_stream(runner.device)
+        try:
+            self.capture(runner.device, pool)
+            self.function = None  # it holds its owner, which holds this
+        except Exception as error:  # whatever a model or a driver does not allow in a capture
+            self.graph = self.outputs = None
+            torch.cuda.set_stream(current)  # a capture that breaks off may leave its own one in place
+            torch.cuda.synchronize(runner.device)
+            said = " ".join(str(error).split())[:200]
+            runner.eager = (
+                f"Forwards run eagerly: {type(runner.model).__name__} could not be captured as a CUDA graph ({said})."
+            )
+
+    @torch.inference_mode()
+    def capture(self, device: torch.device, pool: tuple[int, int] | None) -> None:
+        with CAPTURING, torch.cuda.device(device):
+            side = torch.cuda.Stream(device)
+            side.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    self.function()
+            torch.cuda.current_stream(device).wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):  # other lanes may go on
+                self.outputs = self.function()
+            self.graph = graph
+
+    def __call__(self) -> object:
+        """What the function returns. A graph's outputs are overwritten by its next run, and by other graphs of its pool."""
+        if self.graph is None:
+            return self.function()
+        self.graph.replay()
+        return self.outputs
+
+
+def memory_pool(runner) -> tuple[int, int] | None:
+    """Memory for the temporaries of graphs that never run at the same time; None where none is captured."""
+    return None if runner.eager else torch.cuda.graph_pool_handle()

@@ -1,0 +1,29 @@
+"""Lender: keeps what is dear to make, a cache with its graphs, for the next one who asks. Knows no tensor."""
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+
+KEPT = 6  # idle caches with their graphs that stay in memory
+
+
+class Lender:
+    """Keeps what is dear to make, a cache with its graphs, for the next one who asks."""
+
+    def __init__(self):
+        self.idle: deque[tuple[Hashable, object]] = deque(maxlen=KEPT)
+
+    def lend(self, key: Hashable, make: Callable[[], object], borrower: object) -> object:
+        """What was made for `key`, an idle one or a new one. It comes back when the borrower is gone. Safe from any thread."""
+        found = None
+        for entry in list(self.idle):
+            if entry[0] == key:
+                try:
+                    self.idle.remove(entry)
+                except ValueError:  # another thread was faster
+                    continue
+                found = entry[1]
+                break
+        found = make() if found is None else found
+        weakref.finalize(borrower, self.idle.append, (key, found)).atexit = False
+        return found

@@ -1,0 +1,203 @@
+"""The CPU's forward: Llama and its kin without transformers' modules, and lighter modules for every other model.
+
+On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products; without them an 8-node
+verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it). Tested equal
+to the transformers path.
+"""
+
+import statistics
+import time
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
+
+from engine.forward.cache import KVCache
+from engine.forward.layer_ops import Between, Sizes
+from engine.forward.layer_ops_compiled import CompiledBetween
+from engine.forward.lighten import on_cpu
+from engine.forward.products import Int8, pack, packed_product
+from engine.kernels.attention import turns_of
+
+FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
+ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
+PATIENCE = 1.0  # seconds of timing at one number of rows; a large model's second repeat is its last
+# Elements of a draft's largest matrix, half the embedded draft's: a smaller one is not worth the guesses that rounding costs.
+EIGHT_BIT_FROM = 2**18
+FEW_ROWS = 64  # are compiled between the products; from about a hundred on two threads win
+# A prompt's rows share one scale, and its first token is so large that it would round the others away.
+EIGHT_BIT_ROWS = 16
+
+
+def serves(model: PreTrainedModel) -> bool:
+    """Whether the lean forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
+    config = model.config
+    window = getattr(config, "sliding_window", None)
+    return (
+        type(model) in FAMILIES
+        and on_cpu(model)
+        and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        and (window is None or window >= config.max_position_embeddings)
+        and config.hidden_act == "silu"
+        and model.model.rotary_emb.rope_type in STEADY_ROPE
+    )
+
+
+def eight_bits_pay(draft: PreTrainedModel) -> bool:
+    """Whether to compute a draft in eight bits. Decided by size and not by a timing: systems that draw from q would write another text
+    for the same seed when a draft's numbers changed from one load to the next."""
+    if not serves(draft) or max(parameter.numel() for parameter in draft.parameters()) < EIGHT_BIT_FROM:
+        return False
+    try:
+        Int8(torch.eye(64))
+    except RuntimeError:
+        return False
+    return True
+
+
+def rotations(model: PreTrainedModel, head_dim: int) -> torch.Tensor:
+    """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
+    rotary = model.model.rotary_emb
+    places = torch.arange(model.config.max_position_embeddings)
+    return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
+
+
+def head_dim_of(config: PreTrainedConfig) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor | None:
+    """The weights of normed queries and keys times sqrt(head_dim), `[heads + kv_heads, head_dim]`; None where they are not normed."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    counts = ((attention.q_norm, config.num_attention_heads), (attention.k_norm, config.num_key_value_heads))
+    return (
+        torch.stack([norm.weight for norm, count in counts for _ in range(count)]).detach() * head_dim_of(config) ** 0.5
+    )
+
+
+class Weight:
+    """The matrices of linear layers that read the same input, stacked `[out, in]`: as they are, and packed or in eight bits."""
+
+    def __init__(self, *linears: nn.Linear, eight_bit: bool = False):
+        weights, biases = [each.weight.detach() for each in linears], [each.bias for each in linears]
+        self.plain = torch.cat(weights) if len(weights) > 1 else weights[0].contiguous()
+        for linear, part in zip(linears, self.plain.split([len(weight) for weight in weights]), strict=True):
+            linear.weight.data = part  # the module looks into the stack: nothing is kept twice
+        self.bias = None if biases[0] is None else torch.cat(biases).detach()
+        if eight_bit:
+            self.fast = Int8(self.plain, None if self.bias is None else self.bias.float())
+        else:
+            self.fast = pack(self.plain)
+
+    def __call__(self, x: torch.Tensor, fast: bool) -> torch.Tensor:
+        """`x [N, in]` times the transposed matrix, plus the bias, `[N, out]`."""
+        if not fast:
+            return F.linear(x, self.plain, self.bias)
+        if isinstance(self.fast, Int8):
+            return self.fast(x.float()).to(x.dtype)
+        return packed_product(x, self.fast, self.bias)
+
+
+class LeanLlama:
+    """The weights of a model of `FAMILIES`, query/key/value and gate/up stacked, and one function over them.
+
+    `packed_from` is the number of rows from which packed weights win; `calibrate` measures it, for every lane alike. `eight_bit` rounds
+    the matrices to eight bits, for drafts only: it changes what is guessed, and of a target it would change the text.
+    """
+
+    def __init__(self, model: PreTrainedModel, packed_from: int | None = None, eight_bit: bool = False):
+        """Raises `RuntimeError` when `eight_bit` is asked of a torch or a processor that multiplies no eight-bit matrices."""
+        config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
+        heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
+        head_dim = head_dim_of(config)
+        self.embedding = model.model.embed_tokens.weight.detach()
+        self.layers, norms, head_norms = [], [], []
+        for layer in model.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            norms += [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
+            head_norms.append(head_norm_of(attention, config))
+            self.layers.append(
+                (
+                    Weight(attention.q_proj, attention.k_proj, attention.v_proj, eight_bit=eight_bit),
+                    Weight(attention.o_proj, eight_bit=eight_bit),
+                    Weight(mlp.gate_proj, mlp.up_proj, eight_bit=eight_bit),
+                    Weight(mlp.down_proj, eight_bit=eight_bit),
+                )
+            )
+        norms.append(model.model.norm.weight)
+        self.head = Weight(model.lm_head, eight_bit=eight_bit)
+        self.cache_of = partial(KVCache, len(self.layers), kv_heads, head_dim, dtype=self.dtype, device=model.device)
+        sizes = Sizes(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            norms=[each.detach() * hidden**0.5 for each in norms],
+            head_norms=head_norms,
+            turns=rotations(model, head_dim),
+            least=(hidden * config.rms_norm_eps) ** 0.5,
+            head_least=(head_dim * config.rms_norm_eps) ** 0.5,
+        )
+        self.few = self.many = Between(sizes, self.dtype)
+        if self.dtype == torch.float32:
+            self.few = CompiledBetween(sizes, self.dtype)
+        self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
+
+    @torch.inference_mode()
+    def calibrate(self) -> int:
+        """The smallest of `ROWS` from which on packed weights are the faster ones here, by interleaved medians."""
+        cache = self.cache_of(max(ROWS))
+        winner_from = max(ROWS) + 1
+        for rows in reversed(ROWS):
+            ids, began = torch.zeros(rows, dtype=torch.long), time.perf_counter()
+            seen = torch.ones(rows, rows, dtype=torch.bool)
+            seconds: dict[int, list[float]] = {1: [], max(ROWS) + 1: []}
+            for repeat in range(REPEATS):
+                if repeat > 1 and time.perf_counter() - began > PATIENCE:
+                    break
+                for self.packed_from, times in seconds.items():
+                    start = time.perf_counter()
+                    self(cache, ids, ids, seen, last_only=False)
+                    times.append(time.perf_counter() - start)
+            packed, plain = (statistics.median(times[1:]) for times in seconds.values())
+            if packed >= plain:
+                break
+            winner_from = rows
+        return winner_from
+
+    def __call__(
+        self,
+        cache: KVCache,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        visible: torch.Tensor | None,
+        last_only: bool,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones; and, with `taps`,
+        the features that `Session` describes.
+
+        `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
+        """
+        count = len(ids)
+        between = self.few if count <= FEW_ROWS else self.many
+        fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
+        where = between.where(cache, positions, visible)
+        x, tapped = self.embedding.index_select(0, ids), []
+        normed = between.first(x)
+        for number, (qkv, out, gate_up, down) in enumerate(self.layers):
+            x, normed = between.added(x, out(between.attended(qkv(normed, fast), number, where), fast), 2 * number + 1)
+            x, normed = between.added(x, down(between.gated(gate_up(normed, fast)), fast), 2 * number + 2)
+            tapped += [x] * taps.count(number + 1)
+        logits = self.head(normed[-1:] if last_only else normed, fast)
+        return logits, between.features(tapped, normed) if taps else None

@@ -1,0 +1,70 @@
+"""Runner: one causal language model, ready for forwards under explicit masks and positions. Knows no tree and no drafter.
+
+A `Runner` is shared by every lane; `open` gives a lane a session of its own.
+"""
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from engine.forward.cache import KVCache
+from engine.forward.cuda_graphs import why_eager
+from engine.forward.layer_ops import normalised
+from engine.forward.lender import Lender
+from engine.forward.lighten import lighten
+from engine.forward.llama import LeanLlama, head_dim_of, serves
+from engine.forward.llama_compiled import SmallLlama, is_small
+from engine.forward.session import Session
+
+
+class Runner:
+    """A causal language model ready for forwards with explicit masks and positions."""
+
+    def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
+        """`lean` forces the choice of forward; None takes the lean one where it serves. `eight_bit` rounds a draft's matrices there;
+        a target's must stay exact."""
+        self.model = model.eval().requires_grad_(False)
+        self.config = model.config
+        self.vocab: int = model.config.vocab_size
+        self.context: int = model.config.max_position_embeddings
+        self.device, self.dtype = model.device, model.dtype
+        self.lean: LeanLlama | SmallLlama | None = None
+        if serves(model) if lean is None else lean:
+            small = eight_bit and is_small(model)
+            self.lean = SmallLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
+        else:
+            lighten(model)
+        self.eager = why_eager(self.device)  # a sentence why forwards are no CUDA graphs; "" where they are
+        self.lender = Lender()
+
+    def open(self, capacity: int, features: bool = False) -> "Session":
+        return Session(self, capacity, features, graphed=self.device.type == "cuda")
+
+    def new_cache(self, capacity: int) -> KVCache:
+        heads = self.config.num_key_value_heads
+        width = head_dim_of(self.config)
+        return KVCache(self.config.num_hidden_layers, heads, width, capacity, self.dtype, self.device)
+
+    def run(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        past: Cache,
+        last_only: bool = False,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]` over the cache `past`, under
+        an additive mask `[1, 1, rows, M]`."""
+        output = self.model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=mask,
+            past_key_values=past,
+            use_cache=True,
+            logits_to_keep=1 if last_only else 0,
+            output_hidden_states=bool(taps),
+        )
+        if not taps:
+            return output.logits[0], None
+        return output.logits[0], normalised(torch.stack([output.hidden_states[at][0] for at in (*taps, -1)], 1))

@@ -1,0 +1,93 @@
+"""Session: forwards over one KV cache, a lane's own. Knows rows and masks; knows no tree and no drafter.
+
+Llama and its kin take the lean forward on a CPU, every other model the transformers one; both give the same logits.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine.forward.cache import additive, transformers_cache
+from engine.forward.runner_gpu import rounded
+from engine.forward.session_gpu import Buckets
+
+if TYPE_CHECKING:
+    from engine.forward.runner import Runner
+
+PREFILL_CHUNK = 512
+
+
+def tapped_layers(layers: int) -> tuple[int, int, int]:
+    """An early, a middle and a late layer of a model with this many (counted from 1), whose outputs learned drafters read."""
+    return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
+
+
+class Session:
+    """One KV cache over a runner's model.
+
+    A forward writes rows behind `rows` and leaves it to `keep` to say which of them stay. With `features`, forwards also hand out
+    what the model thought on the way: `[N, 4, H]` float32, the hidden states behind `tapped_layers`, each divided by its root mean
+    square (a few massive activations would drown the rest), and the final norm's output, which the LM head reads.
+    """
+
+    def __init__(self, runner: "Runner", capacity: int, features: bool = False, graphed: bool = False):
+        """`graphed` takes forwards of few tokens from `engine.forward.cuda_graphs`, for GPUs."""
+        self.runner = runner
+        self.taps = taps = tapped_layers(runner.config.num_hidden_layers) if features else ()
+        self.buckets = None
+        if graphed:
+            key = ("buckets", rounded(capacity), taps)
+            self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
+        self.cache = self.buckets.cache if graphed else runner.new_cache(capacity)
+        self.cache.clear()
+        self.past = None if runner.lean else transformers_cache(self.cache)
+
+    @property
+    def rows(self) -> int:
+        return self.cache.rows
+
+    @torch.inference_mode()
+    def forward(
+        self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. `visible` None means causal.
+
+        Raises `ValueError` when the cache is full.
+        """
+        count = len(ids)
+        self.cache.room_for(count)
+        if visible is None and count > 1:
+            visible = torch.ones(count, count, dtype=torch.bool).tril_()
+        if self.buckets and (bucket := self.buckets.fitting(count)):
+            return bucket(ids, positions, visible, last_only)
+        tokens, places = torch.from_numpy(np.array([ids, positions])).unbind()
+        if self.runner.lean:
+            return self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
+        if visible is None:
+            visible = torch.ones(1, 1, dtype=torch.bool)
+        mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
+        tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
+        return self.runner.run(tokens, places, mask[None, None], self.past, last_only, self.taps)
+
+    def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one, None when there are no ids, and the
+        features of all."""
+        logits, features = None, []
+        for start in range(0, len(ids), PREFILL_CHUNK):
+            chunk = ids[start : start + PREFILL_CHUNK]
+            logits, seen = self.forward(chunk, list(range(self.rows, self.rows + len(chunk))), last_only=True)
+            self.keep(list(range(len(chunk))))
+            features.append(seen)
+        if not self.taps:
+            return logits, None
+        empty = torch.zeros(0, len(self.taps) + 1, self.runner.config.hidden_size, device=self.runner.device)
+        return logits, torch.cat([empty, *features])
+
+    def keep(self, written: list[int]) -> None:
+        """Commit these of the rows just written (offsets, in path order); the others are dropped."""
+        self.cache.keep(written)
+
+    def rewind(self, rows: int) -> None:
+        """Forget every row behind the first `rows`."""
+        self.cache.rows = rows

@@ -1,0 +1,62 @@
+"""`engine.forward.session.Session.forward` from CUDA graphs, by number of tokens. Knows rows and masks; knows no tree."""
+
+import torch
+
+from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.runner_gpu import StaticForward, rounded
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; fewer are padded
+
+
+class Bucket:
+    """The forward of up to `size` tokens, its inputs at fixed addresses. One copy brings all of them to the device."""
+
+    def __init__(self, forward: StaticForward, size: int, pool: tuple[int, int] | None):
+        self.forward, self.cache, self.size = forward, forward.cache, size
+        self.staged = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8)
+        self.inputs = self.staged.to(forward.runner.device, copy=True)
+        self.captured = Captured(self.run, forward.runner, pool)
+
+    def parts(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`, within the bytes."""
+        numbers, visible = raw[: 24 * self.size].view(torch.int64), raw[24 * self.size :].view(torch.bool)
+        return numbers.view(3, self.size), visible.view(self.size, self.cache.capacity)
+
+    def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        (ids, positions, slots), visible = self.parts(self.inputs)
+        return self.forward(ids, positions, slots, visible)
+
+    @torch.inference_mode()
+    def __call__(
+        self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`Session.forward` of at most `size` tokens; the tensors are the caller's own. The padding writes rows behind the new ones,
+        which nobody may attend to."""
+        visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
+        count, end = len(ids), self.cache.rows + len(ids)
+        (tokens, places, slots), shown = self.parts(self.staged)
+        tokens[:count], places[:count] = torch.tensor(ids), torch.tensor(positions)
+        tokens[count:], places[count:] = ids[0], positions[0]
+        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size)
+        start = end - visible.shape[1]
+        shown.zero_()
+        shown[:count, :start], shown[:count, start:end] = True, visible
+        shown[count:, 0] = True
+        self.inputs.copy_(self.staged)
+        logits, features = self.captured()
+        first = count - 1 if last_only else 0
+        return logits[first:count].clone(), None if features is None else features[:count].clone()
+
+
+class Buckets:
+    """A KV cache and its forwards by size. `Session` takes these on a GPU."""
+
+    def __init__(self, runner, capacity: int, taps: tuple[int, ...], sizes: tuple[int, ...] = SIZES):
+        self.cache = runner.new_cache(rounded(capacity))
+        forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
+        self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]
+
+    def fitting(self, count: int) -> Bucket | None:
+        """The smallest bucket for `count` tokens; None when there is none or its padding would not fit behind the committed rows."""
+        bucket = next((each for each in self.by_size if each.size >= count), None)
+        return bucket if bucket is not None and self.cache.rows + bucket.size <= self.cache.capacity else None

@@ -1,0 +1,212 @@
+"""Attention of a few rows over a KV cache, with rotation and head norms. Knows arrays; knows no model and no tree."""
+
+import numpy as np
+import torch
+
+from engine.kernels.compiling import compiled
+from engine.kernels.elementwise import LOWEST, exp, put
+from engine.kernels.intrinsics import blending, larger
+
+TOGETHER = 8  # queries that meet a key at a time
+one_blend, eight_blends = blending(1), blending(8)
+
+
+def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+    """Cosines and sines `[n, 2, head_dim / 2]` of `places [n]`, for `turn`; `inverse [head_dim / 2]` are the frequencies."""
+    angles = places[:, None].float() * inverse.float()
+    return torch.stack([angles.cos(), angles.sin()], 1)
+
+
+@compiled
+def turn(rows, heads, turns, positions):
+    """Rotate the first `heads` heads of `rows [N, n]` by the angles of their positions: `turns [places, 2, head_dim / 2]`, cosines and
+    sines."""
+    half = turns.shape[2]
+    for row in range(len(rows)):
+        cos, sin = turns[positions[row]]
+        for head in range(heads):
+            first = 2 * half * head
+            for i in range(half):
+                a, b = rows[row, first + i], rows[row, first + half + i]
+                rows[row, first + i] = a * cos[i] - b * sin[i]
+                rows[row, first + half + i] = b * cos[i] + a * sin[i]
+
+
+@compiled
+def attend_singly(queries, kv, visible, start, end, out):
+    """`attend`, query by query."""
+    kv_heads, size = kv.shape[1], kv.shape[3]
+    groups = out.shape[1] // size // kv_heads
+    scores, one, mixed = np.empty(end - start, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+    for head in range(kv_heads * groups):
+        keys, values = kv[0, head // groups, start:end], kv[1, head // groups, start:end]
+        for row in range(len(out)):
+            for i in range(size):
+                one[i] = queries[row, head * size + i] * factor
+                mixed[i] = 0
+            most = LOWEST
+            for j in range(len(keys)):
+                score = np.float32(0)
+                for i in range(size):
+                    score += one[i] * keys[j, i]
+                if j >= seen_by_all and not visible[row, j - seen_by_all]:
+                    score = LOWEST
+                scores[j] = score
+                most = larger(most, score)
+            total = np.float32(0)
+            for j in range(len(keys)):
+                scores[j] = exp(scores[j] - most)
+                total += scores[j]
+            for j in range(len(keys)):
+                weight = scores[j] / total
+                for i in range(size):
+                    mixed[i] += weight * values[j, i]
+            for i in range(size):
+                out[row, head * size + i] = mixed[i]
+
+
+@compiled
+def blend(numbers, across, along, vectors, sums):
+    """Into `sums [rows, TOGETHER]` those of numbers, `across` apart from row to row and `along` from term to term, times the rows of
+    `vectors [terms, TOGETHER]`."""
+    rows, terms = len(sums), len(vectors)
+    for row in range(0, rows - rows % 8, 8):
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
+        eight_blends(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+    for row in range(rows - rows % 8, rows):
+        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
+        one_blend(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+
+
+@compiled
+def column_tops(rows, tops):
+    """Into the first of `tops [at least M / 2, lanes]` the largest number of each column of `rows [M, lanes]`, by halves: whole rows
+    are compared at once."""
+    count, lanes = rows.shape
+    source, target = rows.reshape(-1), tops.reshape(-1)
+    half = (count + 1) // 2
+    for index in range(half * lanes):
+        target[index] = source[index]
+    source = source[half * lanes :]
+    while True:
+        for index in range((count - half) * lanes):
+            target[index] = larger(target[index], source[index])
+        if half == 1:
+            break
+        count, half = half, (half + 1) // 2
+        source = target[half * lanes :]
+
+
+@compiled
+def attend_together(queries, kv, visible, start, end, out):
+    """`attend`, `TOGETHER` queries at a time: every number of a key and of a value meets all of them at once."""
+    kv_heads, size = kv.shape[1], kv.shape[3]
+    groups = out.shape[1] // size // kv_heads
+    count = len(out) * groups  # queries that share a head's keys
+    rows = end - start
+    asking, mixed = np.zeros((size, TOGETHER), np.float32), np.empty((size, TOGETHER), np.float32)
+    scores, tops = np.empty((rows, TOGETHER), np.float32), np.empty((rows // 2 + 1, TOGETHER), np.float32)
+    ones, total = np.empty(rows, np.float32), np.empty((1, TOGETHER), np.float32)
+    for row in range(rows):
+        ones[row] = 1
+    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+    for head in range(kv_heads):
+        keys, values = kv[0, head, start:end], kv[1, head, start:end]
+        for first in range(0, count, TOGETHER):
+            here = min(TOGETHER, count - first)
+            for lane in range(here):
+                row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                one = queries[row, part * size : (part + 1) * size]
+                for i in range(size):
+                    asking[i, lane] = one[i] * factor
+            blend(keys, size, 1, asking, scores)
+            for lane in range(here):
+                seen = visible[(first + lane) // groups]
+                for j in range(len(seen)):
+                    if not seen[j]:
+                        scores[seen_by_all + j, lane] = LOWEST
+            column_tops(scores, tops)
+            for j in range(len(scores)):
+                for lane in range(TOGETHER):
+                    scores[j, lane] -= tops[0, lane]
+            flat = scores.reshape(-1)
+            for index in range(len(flat)):
+                flat[index] = exp(flat[index])
+            blend(ones, 0, 1, scores, total)
+            blend(values, 1, size, scores, mixed)
+            for lane in range(here):
+                row, part = (first + lane) // groups, head * groups + (first + lane) % groups
+                answer = out[row, part * size : (part + 1) * size]
+                for i in range(size):
+                    answer[i] = mixed[i, lane] / total[0, lane]
+
+
+@compiled
+def attend(queries, kv, visible, start, end, out):
+    """Into `out [N, heads * head_dim]` the attention of `queries [N, >= heads * head_dim]` over the rows from `start` to `end` of
+    `kv [2, kv_heads, capacity, head_dim]`. `visible [N, M]` says which of the last M rows a query sees; it sees all before them."""
+    if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # three queries of a head's keys, or fewer
+        attend_singly(queries, kv, visible, start, end, out)
+    else:
+        attend_together(queries, kv, visible, start, end, out)
+
+
+@compiled
+def attended(qkv, kv, visible, start, rows, asking):
+    """Attention `[asking, heads * head_dim]` of the last entries of `qkv [N, (heads + 2 kv_heads) * head_dim]`, its queries and keys
+    rotated already, after the keys and values of all N were written behind the first `rows` rows of `kv`; the rest as in `attend`."""
+    kv_heads, size = kv.shape[1], kv.shape[3]
+    width = qkv.shape[1] - 2 * kv_heads * size
+    for row in range(len(qkv)):
+        for head in range(kv_heads):
+            first = width + head * size
+            put(qkv[row, first : first + size], kv[0, head, rows + row])
+            first += kv_heads * size
+            put(qkv[row, first : first + size], kv[1, head, rows + row])
+    out = np.empty((asking, width), np.float32)
+    attend(qkv[len(qkv) - asking :], kv, visible, start, rows + len(qkv), out)
+    return out
+
+
+@compiled
+def scale_heads(rows, scales, least):
+    """Norm the heads of `rows [N, n]` that `scales [heads, head_dim]` has a row for, in place."""
+    size = scales.shape[1]
+    for row in range(len(rows)):
+        for head in range(len(scales)):
+            part, scale, total = rows[row, head * size : (head + 1) * size], scales[head], least * least
+            for k in range(size):
+                total += part[k] * part[k]
+            factor = np.float32(1) / np.sqrt(total)
+            for k in range(size):
+                part[k] *= factor * scale[k]
+
+
+@compiled
+def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
+    """`attended` by all entries, whose first `turned` heads are still to be normed, where there are `scales`, and rotated."""
+    scale_heads(qkv, scales, least)
+    turn(qkv, turned, turns, positions)
+    return attended(qkv, kv, visible, np.int64(0), rows, len(qkv))
+
+
+@compiled
+def causal(count):
+    """bool `[count, count]`: each sees itself and those before."""
+    seen = np.empty((count, count), np.bool_)
+    for row in range(count):
+        for other in range(count):
+            seen[row, other] = other <= row
+    return seen
+
+
+@compiled
+def move_rows(kv, base, moves):
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, pair by pair of `moves [n, 2]`: to, from, both counted from `base`."""
+    for layer in range(kv.shape[0]):
+        for half in range(2):
+            for head in range(kv.shape[2]):
+                rows = kv[layer, half, head]
+                for index in range(len(moves)):
+                    put(rows[base + moves[index, 1]], rows[base + moves[index, 0]])

@@ -1,0 +1,70 @@
+"""Eight-bit products of a few rows, for drafts: rounding costs acceptance and never losslessness. Knows matrices; knows no model."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from engine.kernels.compiling import compiled
+from engine.kernels.intrinsics import larger, summing
+
+OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
+
+
+class Rounded(NamedTuple):
+    """A matrix `[out, in]` in eight bits, scaled by row: `weight` int8 `[out / 32, in / 2, 32, 2]`, both sizes rounded up, and `scale`
+    `[out]`, rounded up likewise."""
+
+    weight: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: torch.Tensor) -> "Rounded":
+        outputs, inputs = matrix.shape
+        matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
+        scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
+        tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
+        return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy())
+
+
+one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
+
+
+@compiled
+def product(x, matrix, out):
+    """Into `out [N, out]` the product of `x [N, in]` and a transposed `Rounded`."""
+    count, size = x.shape
+    weight, scale = matrix
+    pairs = weight.shape[1]
+    limit = np.float32(min(32766, 2**31 // (254 * pairs) - 1))  # no sum leaves 32 bits
+    # A row more than there are, for three rows take longer than four.
+    inputs, sums = np.zeros((count + 1, 2 * pairs), np.int16), np.empty((count + 1, OUTPUTS), np.int32)
+    steps = np.empty(count, np.float32)
+    for row in range(count):
+        most = np.float32(1e-30)
+        for k in range(size):
+            most = larger(most, abs(x[row, k]))
+        steps[row] = most / limit
+        for k in range(size):
+            inputs[row, k] = np.int16(np.floor(x[row, k] * (limit / most) + np.float32(0.5)))
+    for block in range(len(weight)):
+        weights, row = weight.ctypes.data + block * pairs * 64, 0
+        while row < count:
+            source, stride, target = inputs.ctypes.data + row * 4 * pairs, 4 * pairs, sums.ctypes.data + row * 128
+            if count - row >= 8:
+                eight_rows(weights, source, stride, pairs, target)
+                row += 8
+            elif count - row >= 3:
+                four_rows(weights, source, stride, pairs, target)
+                row += 4
+            elif count - row == 2:
+                two_rows(weights, source, stride, pairs, target)
+                row += 2
+            else:
+                one_row(weights, source, stride, pairs, target)
+                row += 1
+        scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
+        for row in range(count):
+            some = out[row, block * OUTPUTS : (block + 1) * OUTPUTS]
+            for j in range(len(some)):
+                some[j] = np.float32(sums[row, j]) * scales[j] * steps[row]

@@ -1,0 +1,117 @@
+"""Elementwise loops over a few rows: norms, gates, exponentials, features. Knows arrays; knows no model and no tree."""
+
+import numpy as np
+
+from engine.kernels.compiling import compiled
+from engine.kernels.intrinsics import as_float, larger
+
+LOWEST = np.float32(-3e38)
+
+
+@compiled
+def put(row, into):
+    """Copy `row [n]`. Written out, like `add`, for slices and whole arrays take numba many times as long to compile."""
+    for k in range(len(into)):
+        into[k] = row[k]
+
+
+@compiled
+def add(row, into):
+    """Add `row [n]` to another, in place."""
+    for k in range(len(into)):
+        into[k] += row[k]
+
+
+@compiled
+def exp(x):
+    """e^x to float32's digits, between e^-87 and e^88, in operations that compilers put side by side."""
+    x = min(max(x, np.float32(-87)), np.float32(88))
+    whole = np.floor(x * np.float32(1.4426950409) + np.float32(0.5))
+    # ln 2 in two parts, of which the first has few digits.
+    part = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    series = np.float32(1 / 120) + part * np.float32(1 / 720)
+    series = np.float32(1 / 6) + part * (np.float32(1 / 24) + part * series)
+    series = np.float32(1) + part * (np.float32(1) + part * (np.float32(0.5) + part * series))
+    return series * as_float(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+
+
+@compiled
+def unit_rows(x, least, out):
+    """Into `out` the rows of `x [N, n]` over their lengths, which `least` keeps from zero."""
+    for row in range(len(x)):
+        total = least * least
+        for k in range(x.shape[1]):
+            total += x[row, k] * x[row, k]
+        factor = np.float32(1) / np.sqrt(total)
+        for k in range(x.shape[1]):
+            out[row, k] = x[row, k] * factor
+
+
+@compiled
+def gated(gate_up):
+    """silu(gate) * up `[N, n]` of `gate_up [N, 2n]`."""
+    out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
+    for row in range(len(out)):
+        gate, up = gate_up[row, : out.shape[1]], gate_up[row, out.shape[1] :]
+        for k in range(out.shape[1]):
+            out[row, k] = gate[k] / (np.float32(1) + exp(-gate[k])) * up[k]
+    return out
+
+
+@compiled
+def normed_sum(x, more, weight, least):
+    """`x + more` and its RMS norm, each `[N, H]`; `weight` is the norm's times sqrt(H), `least` is sqrt(H eps)."""
+    total, normed = np.empty_like(x), np.empty_like(x)
+    for row in range(len(x)):
+        before, added, sums, out = x[row], more[row], total[row], normed[row]
+        length = least * least
+        for k in range(x.shape[1]):
+            sums[k] = before[k] + added[k]
+            length += sums[k] * sums[k]
+        factor = np.float32(1) / np.sqrt(length)
+        for k in range(x.shape[1]):
+            out[k] = sums[k] * weight[k] * factor
+    return total, normed
+
+
+@compiled
+def features_of(tapped, last):
+    """`[N, taps + 1, H]`: each of the taps' rows over its root mean square, and `last [N, H]` as it is."""
+    count, hidden = last.shape
+    out = np.empty((count, len(tapped) + 1, hidden), np.float32)
+    for tap, states in enumerate(tapped):
+        for row in range(count):
+            before, after, total = states[row], out[row, tap], np.float32(1e-12)
+            for k in range(hidden):
+                total += before[k] * before[k]
+            factor = np.sqrt(np.float32(hidden) / total)
+            for k in range(hidden):
+                after[k] = before[k] * factor
+    for row in range(count):
+        put(last[row], out[row, len(tapped)])
+    return out
+
+
+@compiled
+def side_by_side(features, chosen):
+    """`[n, taps * H]`: all but the last of each chosen row of `features [N, taps + 1, H]`, one behind the other."""
+    taps, hidden = features.shape[1] - 1, features.shape[2]
+    out = np.empty((len(chosen), taps * hidden), np.float32)
+    for row in range(len(chosen)):
+        for tap in range(taps):
+            put(features[chosen[row], tap], out[row, tap * hidden : (tap + 1) * hidden])
+    return out
+
+
+@compiled
+def log_softmax(rows):
+    """In place, row by row of `rows [N, n]`."""
+    for row in range(len(rows)):
+        most, total = LOWEST, np.float32(0)
+        for k in range(rows.shape[1]):
+            most = larger(most, rows[row, k])
+        for k in range(rows.shape[1]):
+            total += exp(rows[row, k] - most)
+        most += np.log(total)
+        for k in range(rows.shape[1]):
+            rows[row, k] -= most

@@ -1,0 +1,155 @@
+"""Intrinsics: the few inner loops that a compiler would not find by itself, written in its own terms.
+
+No instruction of any one processor is named; the compiler chooses them."""
+
+import platform
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+
+
+def vector(kind: ir.Type, lanes: int) -> ir.Type:
+    return ir.VectorType(kind, lanes)
+
+
+def constant(value: int) -> ir.Value:
+    return ir.Constant(LONG, value)
+
+
+def place(code: ir.IRBuilder, address: ir.Value, *terms: ir.Value | tuple[ir.Value, ir.Value | int]) -> ir.Value:
+    """The address with terms added; a pair is a product."""
+    for term in terms:
+        if isinstance(term, tuple):
+            left, right = term
+            term = code.mul(left, right if isinstance(right, ir.Value) else constant(right))
+        address = code.add(address, term)
+    return address
+
+
+def loaded(code: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
+    return code.load(code.inttoptr(address, kind.as_pointer()), align=1)
+
+
+def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """The value in every lane."""
+    empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
+    zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
+    return code.shuffle_vector(code.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
+
+
+def summed(
+    code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable, out: ir.Value, size: int
+) -> None:
+    """Store, one behind the other from `out` on, so many sums of vectors of `size` bytes: `body(index, totals)` gives the next totals,
+    `count` times, at least once, from zero on."""
+    before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
+    code.branch(loop)
+    code.position_at_end(loop)
+    index, totals = code.phi(LONG), [code.phi(kind) for _ in range(sums)]
+    added = body(index, totals)
+    following = code.add(index, constant(1))
+    zero = ir.Constant(kind, [0] * kind.count)
+    for value, first, then in ((index, constant(0), following), *zip(totals, [zero] * sums, added, strict=True)):
+        value.add_incoming(first, before)
+        value.add_incoming(then, loop)
+    code.cbranch(code.icmp_signed("<", following, count), loop, after)
+    code.position_at_end(after)
+    for number, value in enumerate(added):
+        code.store(value, code.inttoptr(place(code, out, constant(number * size)), kind.as_pointer()), align=1)
+
+
+def summing(rows: int) -> Callable:
+    """An intrinsic: int32 sums `[rows, 32]` at address `sums` of products of int16 inputs, `stride` bytes from row to row, and int8
+    weights `[pairs, 32, 2]`. Neighbours are multiplied and added at once: processors have one instruction for that."""
+    words, wide = vector(WORD, 32), vector(WORD, 16)
+    evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
+
+    def build(context, code, signature, arguments):
+        weights, inputs, stride, pairs, sums = arguments
+
+        def body(pair, totals):
+            halves = [
+                code.sext(loaded(code, place(code, weights, (pair, 64), constant(half)), vector(BYTE, 32)), words)
+                for half in (0, 32)
+            ]
+            added = []
+            for row in range(rows):
+                two = loaded(code, place(code, inputs, (stride, row), (pair, 4)), WORD)
+                both = code.sext(code.bitcast(spread(code, two, 16), vector(ir.IntType(16), 32)), words)
+                for half in halves:
+                    products = code.mul(half, both)
+                    left, right = (code.shuffle_vector(products, products, lanes) for lanes in (evens, odds))
+                    added.append(code.add(totals[len(added)], code.add(left, right)))
+            return added
+
+        summed(code, wide, 2 * rows, pairs, body, sums, 64)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def sums_of(typing, weights, inputs, stride, pairs, sums):
+        return types.void(*[types.intp] * 5), build
+
+    return sums_of
+
+
+def blending(rows: int, lanes: int = 8) -> Callable:
+    """An intrinsic: float32 sums `[rows, lanes]` at address `sums`, of so many `terms`: numbers that lie `across` bytes from row to row
+    and `along` bytes from term to term, each times a row of `vectors [terms, lanes]`."""
+    wide, flags = vector(REAL, lanes), ("contract",)
+
+    def build(context, code, signature, arguments):
+        numbers, across, along, vectors, terms, sums = arguments
+
+        def body(term, totals):
+            those = loaded(code, place(code, vectors, (term, 4 * lanes)), wide)
+            each = [loaded(code, place(code, numbers, (across, row), (term, along)), REAL) for row in range(rows)]
+            return [
+                code.fadd(total, code.fmul(spread(code, one, lanes), those, flags=flags), flags=flags)
+                for total, one in zip(totals, each, strict=True)
+            ]
+
+        summed(code, wide, rows, terms, body, sums, 4 * lanes)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def blend_of(typing, numbers, across, along, vectors, terms, sums):
+        return types.void(*[types.intp] * 6), build
+
+    return blend_of
+
+
+@intrinsic
+def larger(typing, a, b):
+    """The larger of two float32, in a form that compilers put side by side; `max` is not."""
+
+    def build(context, code, signature, arguments):
+        flags = ("nnan", "nsz")
+        return code.select(code.fcmp_ordered(">", *arguments, flags=flags), *arguments, flags=flags)
+
+    return types.float32(types.float32, types.float32), build
+
+
+@intrinsic
+def as_float(typing, bits):
+    """The float32 of these 32 bits."""
+
+    def build(context, code, signature, arguments):
+        return code.bitcast(arguments[0], REAL)
+
+    return types.float32(types.int32), build
+
+
+@intrinsic
+def ticks(typing):
+    """The processor's own count of time; 0 where programs may not read one."""
+
+    def build(context, code, signature, arguments):
+        if platform.machine().lower() not in ("x86_64", "amd64"):
+            return constant(0)
+        return code.call(code.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(LONG, ())), ())
+
+    return types.int64(), build

@@ -1,0 +1,36 @@
+"""A Llama layer in one compiled loop, its matrices in eight bits. Knows arrays; knows no model and no tree."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.kernels.attention import attended
+from engine.kernels.compiling import compiled
+from engine.kernels.eight_bit import Rounded, product
+from engine.kernels.elementwise import add, gated, unit_rows
+
+
+class LayerWeights(NamedTuple):
+    """A Llama layer behind its query/key/value product, the second norm's weight folded into `gate_up`."""
+
+    out: Rounded
+    gate_up: Rounded
+    down: Rounded
+
+
+@compiled
+def layer(x, qkv, kv, visible, start, rows, weights, least):
+    """The residual stream `[n, H]` behind a layer, for the last n entries, as many as `visible` has rows: from `x [N, H]` before it and
+    the `qkv` of all N, written and attended to as in `attended`."""
+    count, hidden = len(visible), x.shape[1]
+    stream = np.empty((count, hidden), np.float32)
+    product(attended(qkv, kv, visible, start, rows, count), weights.out, stream)
+    for row in range(count):
+        add(x[len(x) - count + row], stream[row])
+    normed, gate_up = np.empty_like(stream), np.empty((count, 4 * weights.down.weight.shape[1]), np.float32)
+    unit_rows(stream, least, normed)
+    product(normed, weights.gate_up, gate_up)
+    product(gated(gate_up), weights.down, normed)
+    for row in range(count):
+        add(normed[row], stream[row])
+    return stream

@@ -1,0 +1,240 @@
+"""`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
+
+All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
+ratios to the baseline. With `--repeats` every prompt is raced so often, and of each lane the run of the median time counts.
+`speedup` is of seconds a token with prefill included, `decode` without it; `total` is the ratio of the seconds for all prompts
+together, in which long texts weigh more; `least` is the worst prompt's speedup. `of limit` is decode's speedup over
+tau / (t(N)/t(1) + draft share), the most that these forwards allow: what is missing from 100% is lost outside them, in accepting,
+committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup) to the same run.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from tqdm import tqdm
+
+from engine.measure import peers
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair
+from engine.race import SHAPE, Race, Settings
+from engine.record.race_file import worst_of
+from engine.record.trace import Trace
+from engine.systems import SYSTEMS
+
+LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
+HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "auto")  # systems that are compared with the peers
+
+
+def seconds_per_token(trace: Trace) -> float:
+    return trace.seconds / len(trace.tokens)
+
+
+def decode_seconds_per_token(trace: Trace) -> float:
+    """Without prefill."""
+    return trace.seconds * (1 - trace.share("prefill")) / len(trace.tokens)
+
+
+def middle(traces: list[Trace]) -> Trace:
+    """The one of the median time."""
+    return sorted(traces, key=lambda trace: trace.seconds)[len(traces) // 2]
+
+
+def seconds_per_round(trace: Trace, phase: str) -> float:
+    return trace.seconds * trace.share(phase) / trace.forwards
+
+
+def limit(base: Trace, mine: Trace) -> float:
+    """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
+    one = seconds_per_round(base, "verify")
+    return mine.tau / (seconds_per_round(mine, "verify") / one + seconds_per_round(mine, "draft") / one)
+
+
+def of_limit(base: Trace, mine: Trace) -> float:
+    """The measured speedup, prefill excluded, as a share of `limit`."""
+    return decode_seconds_per_token(base) / decode_seconds_per_token(mine) / limit(base, mine)
+
+
+def run(
+    pair: LoadedPair,
+    prompts: list[str],
+    systems: list[str],
+    tokens: int,
+    temperature: float,
+    seed: int,
+    shape: dict[str, int],
+    with_peers: bool = False,
+    repeats: int = 1,
+) -> dict:
+    """Race `vanilla` and the systems over the prompts; the figures as the last line prints them. What `shape` does not set is each
+    system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only. Of `repeats`
+    runs of a prompt the one of the median time counts, for every lane and every way by itself."""
+    names = ["vanilla", *(name for name in systems if name != "vanilla")]
+    traces: dict[str, list[Trace]] = {name: [] for name in names}
+    identical: dict[str, list[bool | str]] = {name: [] for name in names}
+    ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
+    written: dict[str, list[peers.Written]] = {way: [] for way in ways}
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    for way in ways.values():
+        peers.timed(pair, way, first, 8, temperature)  # first calls
+    for index, prompt in enumerate(tqdm(prompts, desc="prompts", unit="prompt")):
+        settings = Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
+        races, calls = [], {way: [] for way in ways}
+        for repeat in range(repeats):
+            race = Race(pair, settings)
+            for _ in race.run():
+                pass
+            races.append(race)
+            turn = (index + repeat) % len(ways)
+            for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
+                ids = race.lanes[0].trace.prompt_tokens
+                calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
+        for way, found in calls.items():
+            written[way].append(sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2])
+        figures = [race.result()["lanes"] for race in races]
+        for number, name in enumerate(names):
+            traces[name].append(middle([race.lanes[number].trace for race in races]))
+            identical[name].append(worst_of([lanes[number]["identical"] for lanes in figures]))
+    base = [seconds_per_token(trace) for trace in traces["vanilla"]]
+    rows = []
+    for name in systems:
+        mine = traces[name]
+        clock, forwards = sum(trace.seconds for trace in mine), sum(trace.forwards for trace in mine)
+        beside = list(zip(traces["vanilla"], mine, strict=True))
+        rows.append(
+            {
+                "name": name,
+                "tau": sum(len(trace.tokens) for trace in mine) / forwards,
+                "speedup": statistics.median(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
+                "least_speedup": min(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
+                "total_speedup": sum(b.seconds for b, _ in beside) / clock,
+                "decode_speedup": statistics.median(
+                    decode_seconds_per_token(b) / decode_seconds_per_token(trace) for b, trace in beside
+                ),
+                "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
+                "identical": worst_of(identical[name]),
+                "nodes": sum(len(step.tokens) for trace in mine for step in trace.steps) / forwards,
+                "draft_forwards": sum(trace.draft_forwards for trace in mine) / forwards,
+                "draft_ms": 1000 * sum(trace.share("draft") * trace.seconds for trace in mine) / forwards,
+                "draft_share": sum(trace.share("draft") * trace.seconds for trace in mine) / clock,
+                "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,
+            }
+        )
+    generated = [each.seconds_per_token for each in written[peers.PLAIN]]
+    figures = {
+        "shape": shape,
+        "machine": pair.hardware,
+        "pair": pair.title,
+        "dtype": pair.dtype,
+        "temperature": temperature,
+        "prompts": len(prompts),
+        "repeats": repeats,
+        "tokens": tokens,
+        "baseline": {
+            "tokens_per_s": 1 / statistics.median(base),
+            "vs_generate": statistics.median(g / b for g, b in zip(generated, base, strict=True)),
+        },
+        "systems": rows,
+    }
+    return figures | (peers.compare(pair, figures, traces, written) if with_peers else {})
+
+
+def table(figures: dict) -> str:
+    """The figures for people. Nodes, draft forwards and draft milliseconds are means a round (one target forward)."""
+    lines = [
+        f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
+        f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"
+        + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else ""),
+        f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
+        f"{figures['baseline']['vs_generate']:.2f}x generate()",
+        "",
+        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
+        f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
+    ]
+    for row in figures["systems"]:
+        lines.append(
+            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
+            f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
+            f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
+        )
+    return "\n".join(lines)
+
+
+def beside_peers(pair: LoadedPair) -> list[str]:
+    """The systems that are compared with the peers: the best known ones, as far as the pair can run them."""
+    able = []
+    for name in BESIDE_PEERS:
+        try:
+            system = SYSTEMS[name]
+            system.build(pair, pair.context, system.depth, system.width, system.nodes)
+            able.append(name)
+        except ValueError:  # the pair lacks a draft model or a trained drafter
+            continue
+    return able
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
+    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+    parser.add_argument(
+        "--systems",
+        help="names or mixes (drafter/policy/rule), comma-separated, or all; "
+        f"tree when left out, with --peers {', '.join(BESIDE_PEERS)} as far as the pair has them",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="measure transformers' assisted generation and prompt lookup in the same run",
+    )
+    parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
+    parser.add_argument("--domain", choices=held_out, default="stories")
+    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
+    parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    for name in SHAPE:
+        parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    options = parser.parse_args()
+    if options.list:
+        print(
+            "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
+        )
+        return
+    prompts = held_out[options.domain][: options.prompts]
+    if not 1 <= options.prompts <= len(held_out[options.domain]):
+        parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
+    if options.repeats < 1 or options.repeats % 2 == 0:
+        parser.error(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
+    try:
+        shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
+        pair = load(options.pair, device=options.device)
+        if options.systems is None:
+            systems = beside_peers(pair) if options.peers else ["tree"]
+        else:
+            systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
+        figures = run(
+            pair,
+            prompts,
+            systems,
+            options.tokens,
+            options.temperature,
+            options.seed,
+            shape,
+            options.peers,
+            options.repeats,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    print(table(figures))
+    if options.peers:
+        print("\n" + peers.table(figures))
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

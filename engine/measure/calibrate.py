@@ -1,0 +1,179 @@
+"""`python -m engine.calibrate`: measure a pair once and write its calibration, which static trees are laid out by.
+
+Texts are the gallery's prompts, or a file's lines, continued by the target itself; never the bench's held-out prompts.
+"""
+
+import argparse
+import json
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from engine.acceptance.walk import residual
+from engine.acceptance.without_replacement import WithoutReplacement
+from engine.decode import Stopwatch, decode
+from engine.drafters import DRAFTERS
+from engine.models.loading import load
+from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.record.calibration import Calibration
+from engine.rounds.timing import CONTEXT, verify_ms
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS
+from engine.target import Target
+from engine.tree import LARGEST_TREE, DraftTree
+
+PROMPTS = EMBEDDED.parent / "prompts.json"
+CHILDREN = 16  # length of the acceptance vector
+RANKS = 16  # favourites told apart at each depth
+LEVEL = 4  # nodes of a timed draft level
+
+Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
+
+
+def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, seed: int = 0) -> list[Text]:
+    """The prompts with the target's own continuations, up to `tokens` tokens each."""
+    sampling, texts, capacity = Sampling(temperature=temperature, seed=seed), [], pair.context + LARGEST_TREE
+    for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
+        ids = pair.tokenizer(prompt)["input_ids"][: pair.context // 2]
+        parts = SYSTEMS["vanilla"].build(pair, capacity, 1, 1, 2)
+        rounds = decode(Target(pair.target, capacity), *parts, ids, sampling, tokens, pair.stop_ids, pair.context)
+        texts.append((ids, [token for each in rounds for token in each.burst]))
+    return texts
+
+
+@torch.inference_mode()
+def acceptance(pair: LoadedPair, texts: list[Text], temperature: float, seed: int = 0) -> list[float]:
+    """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft model is the first accepted one.
+
+    At every position of the continuations one row of children is drawn, and each one's chance is added up in place of drawing on.
+    """
+    sampling, rule = Sampling(temperature=temperature, seed=seed), WithoutReplacement()
+    chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
+    for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
+        ids = prompt + written
+        logits = [
+            each.open(len(ids)).forward(ids, list(range(len(ids))))[0].cpu() for each in (pair.target, pair.draft)
+        ]
+        start, vocab = len(prompt) - 1, min(each.shape[-1] for each in logits)
+        p, q = (
+            sampling.probabilities(logits[0][start:, :vocab]),
+            sampling.draft_probabilities(logits[1][start:, :vocab]),
+        )
+        for at, drawn in enumerate(sampling.distinct(q, CHILDREN, "calibrate", number)):
+            r, d, reached = p[at], q[at], 1.0
+            for child, (token, _) in enumerate(drawn):
+                accepted = min(1.0, float(r[token] / d[token]))
+                chances[child] += reached * accepted
+                reached *= 1 - accepted
+                r, d = residual(r, d, p[at]), rule.next_law(d, token)
+                if d is None or reached == 0:
+                    break
+        positions += len(q)
+    return (chances / positions).tolist()
+
+
+@torch.inference_mode()
+def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2) -> list[list[float]]:
+    """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
+
+    The tree is the chain of the next tokens that the target wrote, so every guess is made behind a right path. Rounds start `stride`
+    tokens apart (at most depth + 1). Depths at which the drafter never guessed are left out at the end.
+    """
+    stride = min(stride, depth + 1)
+    counts, asked = torch.zeros(depth, RANKS, dtype=torch.float64), torch.zeros(depth, dtype=torch.float64)
+    guessed = 0  # the deepest level with a guess
+    for prompt, written in tqdm(texts, desc=f"ranks of {drafter_name}"):
+        capacity = len(prompt) + len(written) + LARGEST_TREE
+        drafter = DRAFTERS[drafter_name](pair, capacity)
+        target = Target(pair.target, capacity, drafter.reads_features)
+        drafter.begin(prompt, target.prefill(prompt[:-1]))
+        root = prompt[-1]
+        for start in range(0, len(written) - depth, stride):
+            tree = DraftTree.rooted(root)
+            for level, token in enumerate(written[start : start + depth]):
+                log_q = drafter.log_q(tree, [level])
+                asked[level] += 1
+                if log_q is not None:
+                    guessed = max(guessed, level + 1)
+                    rank = int((log_q[0] > log_q[0, token]).sum())
+                    if rank < RANKS:
+                        counts[level, rank] += 1
+                tree.add(level, token, 1.0, 1.0)
+            path, root = list(range(1, stride)), written[start + stride - 1]
+            _, features = target.verify(tree)
+            target.commit(path)
+            drafter.commit(tree, path, root, features)
+    return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
+
+
+def draft_ms(pair: LoadedPair, repeats: int) -> float:
+    """Median ms of the draft model's forward for a tree level of four nodes, what policies do with it included."""
+    drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
+
+    def level() -> None:
+        tree = DraftTree.rooted(0)
+        drafter.begin([1, 2])
+        drafter.log_q(tree, [0])
+        nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
+        watch.start()
+        sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")
+        times.append(1000 * watch.lap("level"))
+
+    watch, times = Stopwatch(pair.draft.device), []
+    for _ in range(repeats + 2):
+        level()
+    return statistics.median(times[2:])
+
+
+def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
+    """Everything that can be measured about the pair: nothing of a draft model or of heads that it does not have."""
+    has_draft, has_heads = pair.draft is not None, "medusa" in pair.learned and "medusa" in DRAFTERS
+    drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
+    return Calibration(
+        acceptance=rounded(acceptance(pair, drawn, temperature)) if has_draft else [],
+        ranks=[rounded(row) for row in ranks(pair, "medusa", continued(pair, prompts, tokens, 0.0))]
+        if has_heads
+        else [],
+        verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
+        draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
+        source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
+        f"T = {temperature:g}, ranks at T = 0; python -m engine.calibrate",
+    )
+
+
+def rounded(values: list[float]) -> list[float]:
+    return [round(value, 5) for value in values]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine.calibrate", description=__doc__)
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument(
+        "--data", type=Path, default=None, help="a text file, one prompt a line; the gallery's when left out"
+    )
+    parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
+    parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
+    parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
+    parser.add_argument("--out", type=Path, default=EMBEDDED / "calibration.json")
+    options = parser.parse_args()
+    if options.data is None:
+        gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
+        prompts = [each["prompt"] for domain in gallery.values() for each in domain]
+    else:
+        prompts = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        measured = calibrate(
+            load(options.pair, device=options.device), prompts, options.tokens, options.temperature, options.repeats
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    options.out.write_text(json.dumps(asdict(measured), indent=1) + "\n", encoding="utf-8")
+    print(f"{options.out}: {measured}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`python -m engine.drift`: one SpecBlock drafter over a stream of prompts whose subject changes, frozen against adapting.
+
+Both drafters live through the whole stream, first stories, then code. Prompts alternate between the two, so that both see the machine
+in the same state; the texts are the target's own and equal in both.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.acceptance import Acceptance
+from engine.decode import decode
+from engine.drafters import Drafter
+from engine.measure.bench import HELD_OUT
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair
+from engine.nets.specblock import SpecBlock
+from engine.policies import Policy
+from engine.sampling import Sampling
+from engine.systems import find
+from engine.target import Target
+from engine.tree import LARGEST_TREE
+
+LANES = {"frozen": "specblock", "adapting": "specblock-adapt"}
+
+
+@dataclass
+class Count:
+    """What a lane did: tokens, target forwards, seconds after prefill, and the tokens themselves."""
+
+    tokens: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    text: tuple[int, ...] = ()
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.tokens + other.tokens, self.rounds + other.rounds, self.seconds + other.seconds)
+
+    @property
+    def tau(self) -> float:
+        return self.tokens / self.rounds
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / self.seconds
+
+
+def run(
+    pair: LoadedPair, parts: tuple[Drafter, Policy, Acceptance], prompt: list[int], sampling: Sampling, tokens: int
+) -> Count:
+    """One prompt through a drafter that stays."""
+    target, count, text = Target(pair.target, len(prompt) + tokens + LARGEST_TREE, True), Count(), []
+    for each in decode(target, *parts, prompt, sampling, tokens, pair.stop_ids, pair.context):
+        text += each.burst
+        spent = sum(seconds for phase, seconds in each.seconds.items() if phase != "prefill")
+        count += Count(len(each.burst), 1, spent)
+    return replace(count, text=tuple(text))
+
+
+def total(counts: list[Count]) -> Count:
+    return sum(counts, Count())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine.drift", description=__doc__.split("\n")[0])
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument(
+        "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
+    )
+    parser.add_argument("--stories", type=int, default=10, help="prompts before the subject changes")
+    parser.add_argument("--code", type=int, default=20, help="prompts after it; the held-out ones, again and again")
+    parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
+    parser.add_argument("--policy", default="rank_guided")
+    parser.add_argument("--shape", type=int, nargs=3, default=(4, 4, 12), metavar=("DEPTH", "WIDTH", "NODES"))
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
+    options = parser.parse_args()
+    pair = load(options.pair)
+    if options.net:
+        model = pair.target.model
+        net = SpecBlock.load(options.net, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+        pair = replace(pair, learned={**pair.learned, "specblock": net})
+    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+    stream = [
+        (domain, pair.tokenizer(texts[index % len(texts)])["input_ids"])
+        for domain, count in (("stories", options.stories), ("code", options.code))
+        for texts in [held_out[domain]]
+        for index in range(count)
+    ]
+    capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
+    lanes = {
+        lane: find(f"{drafter}/{options.policy}/token_match").build(pair, capacity, *options.shape)
+        for lane, drafter in LANES.items()
+    }
+    found: dict[str, list[Count]] = {lane: [] for lane in lanes}
+    print(f"{'prompts':>9} {'subject':>8}   tau frozen  adapting   tokens/s adapting / frozen")
+    for index, (domain, prompt) in enumerate(stream):
+        order = list(lanes) if index % 2 else list(lanes)[::-1]
+        for lane in order:
+            sampling = Sampling(options.temperature, seed=index)
+            found[lane].append(run(pair, lanes[lane], prompt, sampling, options.tokens))
+        if found["frozen"][-1].text != found["adapting"][-1].text:
+            raise RuntimeError(f"The texts of prompt {index} differ, which no drafter can cause under token match.")
+        first = index - index % options.window
+        if index % options.window == options.window - 1 or index == len(stream) - 1:
+            frozen, adapting = (total(found[lane][first:]) for lane in LANES)
+            name, ratio = f"{first + 1}-{index + 1}", adapting.speed / frozen.speed
+            print(f"{name:>9} {domain:>8} {frozen.tau:12.2f} {adapting.tau:10.2f} {ratio:12.2f}", flush=True)
+    bandit, figures = lanes["adapting"][0].bandit, {}
+    for domain in dict.fromkeys(domain for domain, _ in stream):
+        at = [index for index, (each, _) in enumerate(stream) if each == domain]
+        frozen, adapting = (total([found[lane][index] for index in at]) for lane in LANES)
+        figures[domain] = {
+            "tau frozen": frozen.tau, "tau adapting": adapting.tau, "speed ratio": adapting.speed / frozen.speed,
+        }  # fmt: skip
+        print(f"{domain}: tau {frozen.tau:.2f} -> {adapting.tau:.2f}, tokens/s x {adapting.speed / frozen.speed:.2f}")
+    for arm, made in bandit.updates.items():
+        cost = 1e3 * bandit.seconds[arm] / made if made else 0.0
+        print(f"{arm}: {made} updates of {bandit.choices} choices, {cost:.1f} ms each")
+    updates = {"choices": bandit.choices, "updates": bandit.updates, "seconds": bandit.seconds}
+    print(json.dumps({"pair": options.pair, "hardware": pair.hardware, "domains": figures, **updates}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Shapes of large targets with random weights, made on the device: what a forward of theirs costs, and how much memory they take.
+
+A forward's time depends on shapes and precision, not on what the weights say, so nothing is downloaded.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from engine.forward.runner import Runner
+from engine.forward.session import Session
+from engine.forward.session_gpu import Buckets
+from engine.rounds.timing import binary, interleaved
+from engine.tree import DraftTree
+
+ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
+CONTEXT = 512  # committed rows behind which a forward is timed
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama-shaped model's sizes."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp: int
+    vocab: int
+    tied: bool = False  # whether embedding and head are one matrix
+
+    @property
+    def parameters(self) -> int:
+        """Weights in all, the norms left out."""
+        width = self.hidden // self.heads
+        attention = self.hidden * (2 * self.hidden + 2 * self.kv_heads * width)
+        return (2 - self.tied) * self.vocab * self.hidden + self.layers * (attention + 3 * self.hidden * self.mlp)
+
+    def config(self) -> LlamaConfig:
+        return LlamaConfig(
+            vocab_size=self.vocab,
+            hidden_size=self.hidden,
+            intermediate_size=self.mlp,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            max_position_embeddings=8192,
+            tie_word_embeddings=self.tied,
+            pad_token_id=None,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+
+
+SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
+    "1B": Shape(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
+    "8B": Shape(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
+    "14B": Shape(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
+}
+
+
+def random_model(shape: Shape, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """Random weights, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
+    needed = shape.parameters * dtype.itemsize
+    if device.type == "cuda" and needed + 2 * GIB > torch.cuda.mem_get_info(device)[0]:
+        free = torch.cuda.mem_get_info(device)[0] / GIB
+        raise MemoryError(f"It needs {needed / GIB:.0f} GiB and 2 GiB to work in; {free:.0f} GiB of the GPU are free.")
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(shape.config(), dtype=dtype, attn_implementation="sdpa").eval()
+
+
+def to_four_bit(model: PreTrainedModel) -> None:
+    """Turn the linear layers of a model on its device into NF4, the LM head left as it is, like `engine.models.loading` loads one.
+
+    Raises `ImportError` without bitsandbytes.
+    """
+    from bitsandbytes import nn as four_bit  # imported here, for nothing else of the script needs it
+
+    for module in list(model.model.layers.modules()):
+        for name, linear in list(module.named_children()):
+            if type(linear) is not nn.Linear:
+                continue
+            four = four_bit.Linear4bit(
+                linear.in_features,
+                linear.out_features,
+                bias=linear.bias is not None,
+                compute_dtype=linear.weight.dtype,
+                compress_statistics=False,
+                quant_type="nf4",
+                device="meta",
+            )
+            plain = four_bit.Params4bit(
+                linear.weight.data, requires_grad=False, compress_statistics=False, quant_type="nf4", module=four
+            )
+            four.weight, four.bias = plain.to(linear.weight.device), linear.bias
+            setattr(module, name, four)
+
+
+def session_behind(runner: Runner, rows: tuple[int, ...], context: int, graphed: bool) -> Session:
+    """A session with `context` rows committed (zeros: no timing depends on them), by graphs for exactly these sizes or without."""
+    session = Session(runner, context + max(rows))
+    if graphed:
+        session.buckets = Buckets(runner, context + max(rows), (), rows)
+        session.cache = session.buckets.cache
+    session.cache.rows = context
+    return session
+
+
+def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, repeats: int = 15) -> dict:
+    """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved; with the sentence
+    why there are no graphs, if so."""
+    sessions = {
+        name: session_behind(runner, rows, context, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
+    }
+
+    def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
+        return lambda: session.forward(tree.tokens, tree.positions(context), tree.ancestor_mask())
+
+    tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
+    ms = interleaved(runner.device, tasks, repeats)
+    medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
+    return {"context": context, "why_eager": runner.eager, **medians}
+
+
+def memory(runner: Runner) -> dict[str, float]:
+    """MiB of the model's weights and of 1,024 rows of its KV cache; on a GPU also the most that was allocated and reserved so far."""
+    held = sum(each.numel() * each.element_size() for each in [*runner.model.parameters(), *runner.model.buffers()])
+    kept = runner.new_cache(1024).kv
+    figures = {"weights_mib": held / 2**20, "kv_1024_rows_mib": kept.numel() * kept.element_size() / 2**20}
+    if runner.device.type == "cuda":
+        figures["most_allocated_mib"] = torch.cuda.max_memory_allocated(runner.device) / 2**20
+        figures["reserved_mib"] = torch.cuda.memory_reserved(runner.device) / 2**20
+    return figures

@@ -1,0 +1,313 @@
+"""`python -m engine.growth`: how cost grows with the tokens written, the tree, the context, the model and the number of races.
+
+Within a part everything that is compared runs interleaved in one process; figures are medians. Parts:
+  memory   MiB of this process after each of many short races; the first to run, for memory given back by others would hide growth
+  tokens   seconds a token up to 128 ... 900 written tokens, prefill included, of the baseline and of systems
+  tree     ms of a verification by its number of nodes, behind a context of 128 tokens
+  context  ms a round and a token behind a prompt of 64 ... 900 tokens, prefill excluded
+  size     ms of a forward over 1, 8 and 16 tokens of random Llama models of three sizes
+Lengths and contexts go as far as the pair's window. Except in memory, stop tokens are ignored, so that every text has the length it is
+asked for. Tables for people as parts finish, one JSON object on the last line; Ctrl-C ends the run there, with the parts that are done.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tqdm import tqdm
+
+from engine.forward.runner import Runner
+from engine.measure.bench import HELD_OUT
+from engine.measure.footprint import resident_mib
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair
+from engine.race import Lane, Race, Settings
+from engine.rounds.timing import binary, interleaved
+from engine.sampling import Sampling
+from engine.systems import find
+from engine.target import Target
+from engine.train.pretrain import llama
+from engine.tree import LARGEST_TREE
+
+LENGTHS = (128, 256, 512, 900)
+CONTEXTS = (64, 128, 256, 512, 900)
+NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+FORWARDS = (1, 8, 16)  # tokens of a timed forward
+SIZES = {"10M": (320, 7, 5, 896), "29M": (512, 8, 8, 1536), "63M": (768, 8, 12, 2240)}  # hidden, layers, heads, MLP
+VOCAB = 4096
+BEHIND = 128  # tokens of context before a timed forward
+SPAN = 32  # tokens written at each context
+RACE_TOKENS = 16
+FEWEST_RACES = 30  # the first ten warm up, the second ten are compared with the last ten
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every part may need. `systems` come without the baseline."""
+
+    pair: LoadedPair
+    prompts: list[str]
+    systems: list[str]
+    repeats: int
+    races: int
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return ("vanilla", *self.systems)
+
+    @cached_property
+    def endless(self) -> LoadedPair:
+        """The pair without stop tokens; one object, for what was measured about a pair is kept by pair."""
+        return replace(self.pair, stop_ids=frozenset())
+
+    def race(self, prompt: list[int], tokens: int) -> list[Lane]:
+        """The lanes after writing exactly `tokens` tokens behind the prompt, greedily, the one whose clock is behind always next.
+
+        Raises `ValueError` when prompt and tokens do not fit the context window.
+        """
+        if len(prompt) + tokens > self.pair.context:
+            raise ValueError(
+                f"{len(prompt)} tokens of prompt and {tokens} new ones do not fit the context window of {self.pair.context}. "
+                "Ask for less of either."
+            )
+        settings = Settings("forced", self.lanes, max_new_tokens=tokens)
+        lanes = [Lane(self.endless, find(name), settings, Sampling(), prompt) for name in self.lanes]
+        try:
+            while running := [lane for lane in lanes if not lane.finished]:
+                min(running, key=lambda lane: lane.clock).step()
+        finally:
+            for lane in lanes:
+                lane.close()
+        return lanes
+
+    def long_prompt(self, first: int, length: int) -> list[int]:
+        """The held-out texts one after another from number `first` on, around and around, cut to `length` tokens."""
+        ids: list[int] = []
+        while len(ids) < length:
+            ids += self.pair.tokenizer(self.prompts[first % len(self.prompts)] + "\n\n")["input_ids"]
+            first += 1
+        return ids[:length]
+
+
+def by_tokens(run: Run) -> list[dict]:
+    """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's. One long race a prompt
+    gives all lengths."""
+    prompts = [run.pair.tokenizer(prompt)["input_ids"] for prompt in run.prompts]
+    room = run.pair.context - max(map(len, prompts))
+    lengths = [length for length in LENGTHS if length <= room] or [room]
+    run.race(prompts[0], min(lengths[0], SPAN))  # first calls
+    seconds: dict[tuple[int, str], list[float]] = {(length, name): [] for length in lengths for name in run.lanes}
+    for prompt in tqdm(prompts, desc="tokens", unit="prompt"):
+        for lane in run.race(prompt, lengths[-1]):
+            written = clock = 0
+            waiting = list(lengths)
+            for step in lane.trace.steps:
+                written, clock = written + len(step.burst), clock + step.total_seconds
+                while waiting and written >= waiting[0]:
+                    seconds[waiting.pop(0), lane.system.name].append(clock / written)
+    return [
+        {
+            "tokens": length,
+            "system": name,
+            "s_per_token": statistics.median(seconds[length, name]),
+            "vs_baseline": ratio(seconds[length, "vanilla"], seconds[length, name]),
+        }
+        for length in lengths
+        for name in run.lanes
+    ]
+
+
+def ratio(base: list[float], mine: list[float]) -> float:
+    """The median over prompts of how many times faster `mine` is."""
+    return statistics.median(b / m for b, m in zip(base, mine, strict=True))
+
+
+def verification(target: Target, nodes: int) -> Callable[[], object]:
+    """A verification of a tree of so many nodes, ready to be timed."""
+    tree = binary(nodes)
+    return lambda: target.verify(tree)
+
+
+def by_tree(run: Run) -> list[dict]:
+    """Rows by number of nodes: ms of a verification, and how many times one node's that is."""
+    target = Target(run.pair.target, BEHIND + LARGEST_TREE)
+    target.prefill(list(range(BEHIND)))
+    tasks = {nodes: verification(target, nodes) for nodes in NODES}
+    ms = interleaved(run.pair.target.device, tasks, run.repeats)
+    return [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]
+
+
+def by_context(run: Run) -> list[dict]:
+    """Rows by context and system: ms a round and a token there, tau, and how much they grew since the smallest context."""
+    contexts = [context for context in CONTEXTS if context + SPAN <= run.pair.context]
+    if not contexts:
+        raise ValueError(
+            f"The smallest context, {CONTEXTS[0]} tokens and {SPAN} new ones, does not fit the window of {run.pair.context}. "
+            "Leave the part context out."
+        )
+    run.race(run.long_prompt(0, contexts[0]), SPAN)  # first calls
+    rounds: dict[tuple[int, str], list[float]] = {(context, name): [] for context in contexts for name in run.lanes}
+    tokens: dict[tuple[int, str], list[float]] = {key: [] for key in rounds}
+    taus: dict[tuple[int, str], list[float]] = {key: [] for key in rounds}
+    for first in tqdm(range(len(run.prompts)), desc="context", unit="prompt"):
+        for context in contexts:
+            for lane in run.race(run.long_prompt(first, context), SPAN):
+                trace, key = lane.trace, (context, lane.system.name)
+                decoding = 1000 * trace.seconds * (1 - trace.share("prefill"))
+                rounds[key].append(decoding / trace.forwards)
+                tokens[key].append(decoding / len(trace.tokens))
+                taus[key].append(trace.tau)
+    smallest = contexts[0]
+    return [
+        {
+            "context": context,
+            "system": name,
+            "round_ms": statistics.median(rounds[context, name]),
+            "token_ms": statistics.median(tokens[context, name]),
+            "tau": statistics.median(taus[context, name]),
+            "round_growth": 1 / ratio(rounds[smallest, name], rounds[context, name]),
+            "token_growth": 1 / ratio(tokens[smallest, name], tokens[context, name]),
+        }
+        for context in contexts
+        for name in run.lanes
+    ]
+
+
+def by_size(run: Run) -> list[dict]:
+    """Rows by model: parameters, ms of a forward over 1, 8 and 16 tokens, and what those cost in forwards over one."""
+    tasks, parameters = {}, {}
+    for name, shape in SIZES.items():
+        model = llama(*shape, VOCAB).to(run.pair.target.device, run.pair.target.dtype)
+        parameters[name] = sum(each.numel() for each in model.parameters())
+        target = Target(Runner(model), BEHIND + LARGEST_TREE)
+        target.prefill(list(range(BEHIND)))
+        tasks |= {(name, nodes): verification(target, nodes) for nodes in FORWARDS}
+    ms = interleaved(run.pair.target.device, tasks, run.repeats)
+    return [
+        {
+            "model": name,
+            "parameters": parameters[name],
+            "ms": {nodes: ms[name, nodes] for nodes in FORWARDS},
+            "vs_one": {nodes: ms[name, nodes] / ms[name, 1] for nodes in FORWARDS},
+        }
+        for name in SIZES
+    ]
+
+
+def by_races(run: Run) -> list[dict]:
+    """One row: resident MiB after each short race, and how much the last ten are above the second ten."""
+    if run.races < FEWEST_RACES:
+        raise ValueError(
+            f"--races must be at least {FEWEST_RACES}, got {run.races}: the second ten are compared with the last ten."
+        )
+    mib = []
+    for index in tqdm(range(run.races), desc="memory", unit="race"):
+        settings = Settings(run.prompts[index % len(run.prompts)], run.lanes, max_new_tokens=RACE_TOKENS, seed=index)
+        for _ in Race(run.pair, settings).run():
+            pass
+        mib.append(resident_mib())
+    second, last = statistics.median(mib[10:20]), statistics.median(mib[-10:])
+    return [
+        {
+            "races": run.races,
+            "first": mib[0],
+            "second_ten": second,
+            "last_ten": last,
+            "growth": last - second,
+            "mib": mib,
+        }
+    ]
+
+
+PARTS: dict[str, Callable[[Run], list[dict]]] = {
+    "memory": by_races,
+    "tokens": by_tokens,
+    "tree": by_tree,
+    "context": by_context,
+    "size": by_size,
+}
+
+
+def table(part: str, rows: list[dict]) -> str:
+    """A part's rows for people."""
+    if part == "tokens":
+        head = f"{'tokens':>8}  {'system':<18}{'ms a token':>12}{'vs baseline':>13}"
+        lines = [
+            f"{row['tokens']:>8}  {row['system']:<18}{1000 * row['s_per_token']:>12.2f}{row['vs_baseline']:>12.2f}x"
+            for row in rows
+        ]
+    elif part == "tree":
+        head = f"{'nodes':>8}{'verify ms':>12}{'t(N)/t(1)':>12}"
+        lines = [f"{row['nodes']:>8}{row['verify_ms']:>12.2f}{row['vs_one']:>12.2f}" for row in rows]
+    elif part == "context":
+        head = f"{'context':>8}  {'system':<18}{'ms a round':>12}{'grew':>8}{'ms a token':>12}{'grew':>8}{'tau':>7}"
+        lines = [
+            f"{row['context']:>8}  {row['system']:<18}{row['round_ms']:>12.2f}{row['round_growth']:>7.2f}x"
+            f"{row['token_ms']:>12.2f}{row['token_growth']:>7.2f}x{row['tau']:>7.2f}"
+            for row in rows
+        ]
+    elif part == "size":
+        head = f"{'model':>8}{'parameters':>13}" + "".join(f"{f't({n}) ms':>11}" for n in FORWARDS)
+        head += "".join(f"{f't({n})/t(1)':>13}" for n in FORWARDS[1:])
+        lines = [
+            f"{row['model']:>8}{row['parameters'] / 1e6:>12.1f}M"
+            + "".join(f"{row['ms'][n]:>11.2f}" for n in FORWARDS)
+            + "".join(f"{row['vs_one'][n]:>13.2f}" for n in FORWARDS[1:])
+            for row in rows
+        ]
+    else:
+        [row] = rows
+        head = f"{'races':>8}{'first MiB':>12}{'second ten':>12}{'last ten':>12}{'growth MiB':>12}"
+        lines = [
+            f"{row['races']:>8}{row['first']:>12.1f}{row['second_ten']:>12.1f}{row['last_ten']:>12.1f}{row['growth']:>+12.1f}"
+        ]
+    return "\n".join([part, head, *lines])
+
+
+def main() -> None:
+    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--systems", default="tree,auto", help="beside the baseline, comma-separated; tree,auto if left out"
+    )
+    parser.add_argument("--domain", choices=held_out, default="stories", help="of the parts tokens, context and memory")
+    parser.add_argument("--prompts", type=int, default=5, help="held-out prompts of the parts tokens and context")
+    parser.add_argument("--repeats", type=int, default=25, help="timings of the parts tree and size; the median counts")
+    parser.add_argument("--races", type=int, default=100, help="of the part memory")
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    options = parser.parse_args()
+    texts = held_out[options.domain]
+    if not 1 <= options.prompts <= len(texts):
+        parser.error(f"--prompts must be between 1 and {len(texts)}, got {options.prompts}.")
+    if options.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {options.repeats}.")
+    figures: dict[str, object] = {}
+    interrupted = False
+    try:
+        pair = load(options.pair, device=options.device)
+        beside = [find(name).name for name in options.systems.split(",") if name != "vanilla"]
+        run = Run(pair, texts[: options.prompts], beside, options.repeats, options.races)
+        figures |= {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "parts": {}}
+        for part in filter(options.parts.__contains__, PARTS):
+            rows = PARTS[part](run)
+            figures["parts"][part] = rows
+            print(table(part, rows), end="\n\n", flush=True)
+    except ValueError as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        interrupted = True
+    print(json.dumps(figures | {"interrupted": interrupted}))
+    if interrupted:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""`python -m engine.shape_bench`: what a tree's node order and skipping empty tiles save. A table for people, one JSON object last.
+
+Attention alone, one layer, random queries and keys: no model and no decoding. Trees grow as DySpec's do, from random draft
+distributions. Medians of interleaved calls; every output is compared with plain attention's before it is timed.
+"""
+
+import argparse
+import heapq
+import json
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from engine.forward.cache import additive
+from engine.measure.node_order import ORDERS, mask_blocks
+from engine.measure.sparse_attention import FLEX_BLOCKS, flex_attention_path, flex_block_mask, sparse_attention
+from engine.models.loading import checked_device, hardware_name
+from engine.sampling import seeded
+from engine.tree import LARGEST_TREE, DraftTree
+
+SIZES, PREFIXES, BLOCKS = (256, 512, 768, 1024, 1536, 2048), (0, 128, 512), (16, 32, 64)
+TREES = 5  # block counts are means over so many trees; the first one is timed
+FAVOURITES = 32  # tokens that a synthetic draft distribution covers
+SHARPNESS = (2.0, 8.0)  # range of the logits' standard deviation: unsure nodes beside nearly certain ones
+SHAPES = {"cpu": (8, 64, torch.float32), "cuda": (32, 128, torch.bfloat16)}  # heads, head_dim, dtype
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
+STEADY = "dfs"  # the order that is judged, DySpec's own: the best of three would take noise for gain
+PAYS = 1.1  # from this ratio on, skipping counts as faster
+
+
+def grown_tree(nodes: int, seed: int) -> DraftTree:
+    """A tree as DySpec grows it (Algorithm 1): a heap on the estimated acceptance of the next draw, without replacement.
+
+    `v * r` for the drawn child and `v * (1 - r)` for its next sibling, where r is the token's share of what is left of q.
+    """
+    source = seeded("tree shape", seed, nodes)
+    sharpness = torch.empty(nodes, 1).uniform_(*SHARPNESS, generator=source)
+    log_q = (torch.empty(nodes, FAVOURITES).normal_(generator=source) * sharpness).log_softmax(-1)
+    gumbel = -torch.empty(nodes, FAVOURITES).exponential_(generator=source).log()
+    drawn = (log_q + gumbel).argsort(-1, descending=True)  # [nodes, FAVOURITES] tokens in the order of the draws
+    q = log_q.exp().gather(-1, drawn)
+    left = (1 - q.cumsum(-1) + q).clamp(min=1e-6)
+    share = (q / left).clamp(max=1).tolist()
+    tokens, q = drawn.tolist(), q.tolist()
+    tree, heap = DraftTree.rooted(0), [(-1.0, 0, 0)]  # (-estimate, parent, which of its draws)
+    while len(tree) < nodes:
+        estimate, parent, draw = heapq.heappop(heap)
+        taken = -estimate * share[parent][draw]
+        child = tree.add(parent, tokens[parent][draw], taken, q[parent][draw])
+        heapq.heappush(heap, (-taken, child, 0))
+        if draw + 1 < FAVOURITES:
+            heapq.heappush(heap, (estimate + taken, parent, draw + 1))
+    return tree
+
+
+def counted(nodes: int, prefix: int) -> dict[str, dict[int, float]]:
+    """Tiles with an allowed entry, by order and block; means over `TREES` trees."""
+    trees = [grown_tree(nodes, seed) for seed in range(TREES)]
+    return {
+        name: {
+            block: statistics.mean(mask_blocks(tree.kept(order(tree)), block, prefix) for tree in trees)
+            for block in BLOCKS
+        }
+        for name, order in ORDERS.items()
+    }
+
+
+def timed(nodes: int, prefix: int, block: int, device: torch.device, repeats: int) -> dict:
+    """Milliseconds of plain attention and of skipping attention by order, and on CUDA of building a `BlockMask`.
+
+    Plain attention takes a ready additive mask, as the engine's forwards do. Raises `RuntimeError` when a path is wrong.
+    """
+    heads, width, dtype = SHAPES[device.type]
+    source = seeded("attention input", nodes, prefix)
+    q, k, v = (
+        torch.empty(heads, rows, width).normal_(generator=source).to(device, dtype)
+        for rows in (nodes, prefix + nodes, prefix + nodes)
+    )
+    tree = grown_tree(nodes, 0)
+    visible = tree.ancestor_mask()
+    calls: dict[str, Callable[[], torch.Tensor]] = {}
+    plain: dict[str, Callable[[], torch.Tensor]] = {}
+    if device.type == "cuda":
+        torch.compiler.reset()  # one shape's kernels must not make the next shape's dynamic
+    for name, order in ORDERS.items():
+        nodes_at = torch.tensor(order(tree))
+        seen = visible[nodes_at][:, nodes_at]
+        mask, bias = seen.to(device), additive(seen, prefix + nodes, dtype).to(device)
+        plain[name] = lambda bias=bias: F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=bias)[0]
+        if device.type == "cuda":
+            tiles = flex_block_mask(mask, prefix + nodes, block)
+            calls[name] = lambda tiles=tiles: flex_attention_path(q, k, v, tiles)
+        else:
+            calls[name] = lambda mask=mask: sparse_attention(q, k, v, mask, block)
+        error = float((calls[name]() - plain[name]()).abs().max())
+        if not error <= TOLERANCE[dtype]:
+            raise RuntimeError(f"{nodes} nodes, prefix {prefix}, {name}: skipping tiles is off by {error:.2g}.")
+    calls["plain"] = plain["insertion"]
+    if device.type == "cuda":
+        calls["build"] = lambda: flex_block_mask(mask, prefix + nodes, block)
+    return medians(calls, device, repeats)
+
+
+def medians(calls: dict[str, Callable], device: torch.device, repeats: int) -> dict[str, float]:
+    """Milliseconds of each call: medians over rounds in which every call runs once."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(each[1:]) for name, each in times.items()}
+
+
+def run(sizes: list[int], prefixes: list[int], block: int, device: torch.device, repeats: int) -> dict:
+    """The figures as the last line prints them."""
+    heads, width, dtype = SHAPES[device.type]
+    rows = []
+    for nodes in sizes:
+        for prefix in prefixes:
+            ms = timed(nodes, prefix, block, device, repeats)
+            rows.append({"nodes": nodes, "prefix": prefix, "blocks": counted(nodes, prefix), "ms": ms})
+    return {
+        "machine": hardware_name(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "command": shlex.join(["python", "-m", "engine.measure.mask_blocks", *sys.argv[1:]]),
+        "path": "FlexAttention" if device.type == "cuda" else "gathered tiles in plain torch",
+        "heads": heads,
+        "head_dim": width,
+        "dtype": str(dtype).removeprefix("torch."),
+        "block": block,
+        "rows": rows,
+    }
+
+
+def table(figures: dict) -> str:
+    names = list(ORDERS)
+    lines = [
+        figures["command"],
+        f"{figures['machine']}, torch threads: {figures['threads']}, torch {figures['torch']}, {figures['heads']} heads of "
+        f"{figures['head_dim']}, {figures['dtype']}",
+        "",
+        f"Tiles of the mask with an allowed entry, prefix included, means over {TREES} trees: {' / '.join(names)}",
+        f"{'nodes':>6}{'prefix':>8}" + "".join(f"{f'block {block}':>24}" for block in BLOCKS),
+    ]
+    for row in figures["rows"]:
+        counts = (" / ".join(f"{row['blocks'][name][block]:.0f}" for name in names) for block in BLOCKS)
+        lines.append(f"{row['nodes']:>6}{row['prefix']:>8}" + "".join(f"{each:>24}" for each in counts))
+    lines += [
+        "",
+        f"Milliseconds of one layer's attention: plain, then {figures['path']} at block {figures['block']} by order; "
+        f"gain is plain over {STEADY}",
+        f"{'nodes':>6}{'prefix':>8}{'plain':>10}" + "".join(f"{name:>12}" for name in names) + f"{'gain':>8}",
+    ]
+    verdicts: dict[bool, list[str]] = {True: [], False: []}
+    for row in figures["rows"]:
+        ms = row["ms"]
+        gain = ms["plain"] / ms[STEADY]
+        verdicts[gain >= PAYS].append(f"{row['nodes']}+{row['prefix']}")
+        lines.append(
+            f"{row['nodes']:>6}{row['prefix']:>8}{ms['plain']:>10.2f}"
+            + "".join(f"{ms[name]:>12.2f}" for name in names)
+            + f"{gain:>7.2f}x"
+            + (f"   building the mask {ms['build']:.2f}" if "build" in ms else "")
+        )
+    lines += [
+        "",
+        f"Skipping in {STEADY} order is at least {PAYS:g}x as fast as plain attention at (nodes+prefix): "
+        f"{', '.join(verdicts[True]) or 'none'}.",
+        f"It is not at: {', '.join(verdicts[False]) or 'none'}.",
+        f"The race decodes trees of at most {LARGEST_TREE} nodes, and attention is one part of a forward.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine.shape_bench", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="nodes")
+    parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
+    parser.add_argument("--block", type=int, choices=FLEX_BLOCKS, default=32, help="tile of the timed paths")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument("--out", type=Path, default=None, help="also write the output to this file")
+    options = parser.parse_args()
+    if min(*options.sizes, options.repeats) < 1 or min(options.prefixes) < 0:
+        parser.error("--sizes and --repeats must be at least 1, --prefixes at least 0.")
+    try:
+        device = checked_device(options.device)
+    except ValueError as error:
+        parser.error(str(error))
+    if device.type == "cpu":
+        print("No CUDA GPU is used: FlexAttention is not measured, the plain torch reference is.", file=sys.stderr)
+    figures = run(options.sizes, options.prefixes, options.block, device, options.repeats)
+    text = f"{table(figures)}\n{json.dumps(figures)}\n"
+    print(text, end="")
+    if options.out:
+        options.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
+
+Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all of them sample from the same
+distribution as the lanes, and they stop where the lanes stop. Above temperature 0 they draw from torch's global generator: no two runs
+write the same text.
+"""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from engine.measure.footprint import peak_mib
+from engine.models.pairs import LoadedPair
+from engine.race import Lane, Settings
+from engine.record.trace import Trace
+from engine.sampling import Sampling
+from engine.systems import find
+
+Way = Callable[[LoadedPair, list[int], int, float], list[int]]
+
+PLAIN, ASSISTED, LOOKUP = "generate()", "generate() assisted", "generate() lookup"
+ASSISTANT_TOKENS = (3, 5, 8)  # a round; by default it is 20, or as long as the assistant is confident
+LOOKUP_TOKENS = 10
+SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
+
+
+def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+    """The tokens that `generate()` writes after the prompt: at most `tokens`, and never beyond the context window."""
+    model = pair.target.model
+    ids = torch.tensor([prompt], device=model.device)
+    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
+    stop = {"eos_token_id": sorted(pair.stop_ids)} if pair.stop_ids else {}
+    room = min(tokens, pair.context - len(prompt))
+    with torch.inference_mode():
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=room, **stop, **sampling, **how)
+    return out[0, len(prompt) :].tolist()
+
+
+def plain(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
+    """`generate()` token by token."""
+    return generated(pair, prompt, tokens, temperature)
+
+
+def assisted(
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, draft_tokens: int | None = None
+) -> list[int]:
+    """`generate(assistant_model=...)` with the pair's draft model: `draft_tokens` a round by a constant schedule, or all of its
+    defaults when None. Either way the assistant stops drafting below its default confidence."""
+    settings = {}
+    if draft_tokens is not None:
+        settings = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
+    draft = pair.draft.model
+    with generation_settings(draft, **settings):
+        return generated(pair, prompt, tokens, temperature, assistant_model=draft)
+
+
+def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
+    """`generate(prompt_lookup_num_tokens=...)`: guesses are what followed the same n-gram earlier in the text."""
+    return generated(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
+
+
+@contextmanager
+def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[None]:
+    """The model under a copy of its generation config with these settings; its own comes back, whatever `generate()` wrote into it."""
+    own = model.generation_config
+    model.generation_config = deepcopy(own)
+    model.generation_config.update(**settings)
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def ways(pair: LoadedPair) -> dict[str, Way]:
+    """All ways that the pair allows, by name; the settings of `assisted` are named by `setting_name`.
+
+    Without a draft model there is nothing to assist. With vocabularies of other sizes `transformers` takes the tokenizers to be
+    different, translates between them and prunes the draft's head for it; that is another method, and is left out.
+    """
+    found: dict[str, Way] = {PLAIN: plain}
+    if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
+        found[ASSISTED] = assisted
+        found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
+    return found | {LOOKUP: lookup}
+
+
+def setting_name(draft_tokens: int) -> str:
+    return f"{ASSISTED}, {draft_tokens} tokens"
+
+
+def linear_layers(model: PreTrainedModel) -> str:
+    """What most of the model's linear layers are, for example "Linear" or "Linear4bit"; "patched" when their forward was replaced."""
+    kinds = Counter(
+        f"patched {type(module).__name__}" if "forward" in vars(module) else type(module).__name__
+        for module in model.modules()
+        if isinstance(module, torch.nn.Linear) or "linear" in type(module).__name__.lower()
+    )
+    return kinds.most_common(1)[0][0] if kinds else "no linear"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one call wrote, and the seconds it took, prefill included."""
+
+    tokens: list[int]
+    seconds: float
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / len(self.tokens)
+
+
+def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
+    start = time.perf_counter()
+    written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
+    return Written(written, time.perf_counter() - start)
+
+
+def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
+    """Tokens per target forward over the prompts, counted by a hook: never time this pass. The forward that reads the prompt counts,
+    for it also emits a burst. None when the draft is the target itself, whose forwards no hook tells apart."""
+    model = pair.target.model
+    if pair.draft is not None and pair.draft.model is model:
+        return None
+    forwards: list[None] = []
+    hook = model.register_forward_hook(lambda *_: forwards.append(None))
+    try:
+        written = sum(len(way(pair, prompt, tokens, temperature)) for prompt in prompts)
+    finally:
+        hook.remove()
+    return written / len(forwards)
+
+
+def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]]) -> dict:
+    """The rows of systems and peers, after passes of their own for what must not be timed: tau of the peers, and peak memory on the
+    first prompt. `figures` and `traces` are the bench's, `written` is by way. The assistant's best setting by median gets a row."""
+    calls, base = ways(pair), traces["vanilla"]
+    tokens, temperature = figures["tokens"], figures["temperature"]
+    prompts = [trace.prompt_tokens for trace in base]
+    per_token = {name: [each.seconds / len(each.tokens) for each in mine] for name, mine in (traces | written).items()}
+
+    def versus(name: str, other: str) -> float:
+        return statistics.median(o / mine for o, mine in zip(per_token[other], per_token[name], strict=True))
+
+    settings = {count: versus(setting_name(count), "vanilla") for count in ASSISTANT_TOKENS if ASSISTED in calls}
+    best = setting_name(max(settings, key=settings.get)) if settings else None
+    others = {setting_name(count) for count in settings} - {best}
+    layers, rows = linear_layers(pair.target.model), []
+    for name in tqdm([*traces, *(name for name in calls if name not in others)], desc="tau and memory"):
+        if name in traces:
+            passed = sum(len(trace.tokens) for trace in traces[name]) / sum(trace.forwards for trace in traces[name])
+            peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
+            same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
+        else:
+            passed = tau(pair, calls[name], prompts, tokens, temperature)
+            peak = peak_mib(pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature))
+            texts = zip(base, written[name], strict=True)
+            same = None if temperature else all(trace.tokens == each.tokens for trace, each in texts)
+        shown = f"{ASSISTED}, best of {len(settings)}" if name == best else name
+        rows.append(
+            {
+                "name": shown if name in traces or layers == "Linear" else f"{shown} on {layers}",
+                "tokens_per_s": 1 / statistics.median(per_token[name]),
+                "vs_baseline": versus(name, "vanilla"),
+                "vs_generate": versus(name, PLAIN),
+                "tau": passed,
+                "peak_mib": peak,
+                "identical": same,
+            }
+        )
+    return {
+        "peers": rows,
+        "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
+        "assisted_settings": settings,
+    }
+
+
+def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, int]) -> None:
+    """A system's decode loop on the trace's prompt, without the record that a lane makes of it."""
+    settings = Settings(
+        like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed
+    )
+    sampling = Sampling(temperature=like.temperature, seed=like.seed)
+    for _ in Lane(pair, find(name), settings, sampling, like.prompt_tokens).rounds:
+        pass
+
+
+def table(figures: dict) -> str:
+    """The comparison for people."""
+    wide = max(len(row["name"]) for row in figures["peers"]) + 1
+    lines = [
+        f"{'':<{wide}}{'tokens/s':>9}{'vs baseline':>13}{'vs generate()':>15}{'tau':>7}{'peak MiB':>10}{'identical':>11}"
+    ]
+    for row in figures["peers"]:
+        tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
+        lines.append(
+            f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
+            f"{row['peak_mib']:>10.1f}{SAME[row['identical']]:>11}"
+        )
+    lines.append(
+        f"generate() ran on {figures['peers_on']}. Peak MiB: live tensors above the loaded weights, "
+        "in a pass of its own on the first prompt."
+    )
+    if figures["assisted_settings"]:
+        settings = figures["assisted_settings"]
+        shown = ", ".join(f"{count}: {ratio:.2f}x" for count, ratio in settings.items())
+        lines.append(
+            f"Best setting: {max(settings, key=settings.get)} assistant tokens a round (vs baseline, {shown})."
+        )
+    return "\n".join(lines)

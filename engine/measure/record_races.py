@@ -1,0 +1,106 @@
+"""Command line that records races: race files for the page, for replays and for films. Knows races and files; knows no page.
+
+python -m engine.recording                          the races of assets/races, anew
+python -m engine.recording --prompt "Story: ..." --system eagle --out race.json
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from engine.models.loading import load
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Race, Settings
+from engine.record.race_file import Record
+from engine.views.stream import to_json
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+RACES = ASSETS / "races"
+RECORDED = {  # by file: a prompt of the page's gallery and settings. The page opens with the first one, whose settings its form has
+    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
+    "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
+    "4-story-sampled-eagle": (
+        "stories",
+        "Two friends and a box",
+        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7},
+    ),
+}
+
+
+def settings_of(domain: str, title: str, settings: dict) -> Settings:
+    gallery = json.loads((ASSETS / "prompts.json").read_text("utf-8"))
+    [prompt] = [each["prompt"] for each in gallery[domain] if each["title"] == title]
+    return Settings(prompt, **settings)
+
+
+def record(pair: LoadedPair, settings: Settings) -> Record:
+    """Races to the end. The record carries today's date and, on a CPU, the processor's name."""
+    race = Race(pair, settings)
+    made = race.record()
+    for _ in race.run():
+        pass
+    made.recorded = date.today().isoformat()
+    if pair.target.device.type == "cpu" and (name := processor()):
+        for lane in made.lanes:
+            lane.trace.hardware = f"{lane.trace.hardware}, {name}"
+    return made
+
+
+def processor() -> str:
+    """The processor's name where Linux tells it, else ""."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def write(path: Path, made: Record) -> str:
+    """Writes the race file, its floats to six digits, and returns what it holds in a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_json(asdict(made)), encoding="utf-8")
+    result, last = made.result(), made.lanes[-1]
+    same = {True: "identical", False: "NOT identical", "law": "same distribution", "lossy": "lossy"}[
+        result["identical"]
+    ]
+    figures = result["lanes"][-1]
+    return (
+        f"{path.name}: {last.title}, {figures['tokens']} tokens, tau {figures['tau']:.2f}, {result['speedup']:.2f}x, {same}, "
+        f"{path.stat().st_size / 1000:.0f} kB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompt", help="record this prompt instead of the races of assets/races")
+    parser.add_argument("--system", default="tree", help="of the right lane; plain decoding is on the left")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pair", default="embedded")
+    parser.add_argument("--out", type=Path, help="a file with --prompt (race.json), else a folder (assets/races)")
+    given = parser.parse_args()
+    try:
+        if given.prompt is None:
+            files = {(given.out or RACES) / f"{name}.json": settings_of(*each) for name, each in RECORDED.items()}
+        else:
+            settings = Settings(
+                given.prompt,
+                (BASELINE, given.system),
+                temperature=given.temperature,
+                max_new_tokens=given.tokens,
+                seed=given.seed,
+            )
+            files = {given.out or Path("race.json"): settings}
+        pair = load(given.pair)
+        for path, settings in files.items():
+            print(write(path, record(pair, settings)), flush=True)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

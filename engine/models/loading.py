@@ -1,0 +1,193 @@
+"""Model pairs: which draft guesses for which target, and how both come into memory. Knows files; knows no tree.
+
+Invariant: what comes out of here can verify a tree exactly: full attention under the caller's mask, explicit positions,
+one token -> id map for target and draft. Anything else is refused with a sentence, if possible before weights are read.
+"""
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from engine.forward.llama import eight_bits_pay
+from engine.forward.runner import Runner
+from engine.models.bigram import BigramTable
+from engine.models.pairs import PAIRS, Checkpoint, LoadedPair, Pair
+from engine.models.refusals import (
+    in_plain_words,
+    obstacle,
+    refuse_missing_weights,
+    refuse_other_vocabulary,
+    refuse_sizes_beyond_four_bit,
+)
+from engine.nets import load_nets
+from engine.record.calibration import Calibration
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+_lock = threading.Lock()
+_loaded: dict[tuple, LoadedPair] = {}
+
+
+def load(
+    name: str = "embedded", device: str | None = None, dtype: str | None = None, four_bit: bool = False
+) -> LoadedPair:
+    """The named pair, loaded once: the same arguments give the same object, from any thread.
+
+    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU.
+    Raises `ValueError` with a sentence for whatever cannot be loaded.
+    """
+    if name not in PAIRS:
+        raise ValueError(f"Unknown pair {name!r}. Available: {', '.join(PAIRS)}.")
+    place = checked_device(device)
+    precision = checked_dtype(dtype, place)
+    key = (name, place, precision, four_bit)
+    if key not in _loaded:  # asked twice, so that nobody waits for another pair's download
+        with _lock:
+            if key not in _loaded:
+                _loaded[key] = load_pair(PAIRS[name], str(place), precision, four_bit)
+    return _loaded[key]
+
+
+def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, four_bit: bool = False) -> LoadedPair:
+    """Load a pair anew. `four_bit` keeps the target's weights as NF4 and computes in `dtype`; the draft stays plain.
+
+    Raises `ValueError` with a sentence for whatever cannot be loaded.
+    """
+    place = checked_device(device)
+    precision = checked_dtype(dtype, place)
+    target, draft = pair.target_checkpoint, pair.draft_checkpoint
+    tokenizer, config = load_tokenizer_and_config(target)
+    if draft is not None:
+        draft_tokenizer, _ = load_tokenizer_and_config(draft)
+        refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
+    if four_bit:
+        refuse_sizes_beyond_four_bit(target, config)
+    bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
+    if bigram is not None and bigram.vocab != config.vocab_size:
+        raise ValueError(
+            f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {target.path} has {config.vocab_size}. "
+            "Make them together with `python -m engine.train pair`."
+        )
+    model = load_model(target, place, DTYPES[precision], four_bit)
+    drafting = None
+    if draft is not None:
+        guessing = load_model(draft, place, DTYPES[precision])
+        drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
+    verifying = Runner(model)
+    return LoadedPair(
+        pair=pair,
+        tokenizer=tokenizer,
+        target=verifying,
+        draft=drafting,
+        bigram=bigram,
+        hardware=hardware_name(place),
+        dtype="nf4" if four_bit else precision,
+        context=verifying.context if drafting is None else min(verifying.context, drafting.context),
+        stop_ids=stop_ids(model, tokenizer),
+        learned={} if pair.drafters is None else load_nets(Path(pair.drafters), model),
+        calibration=Calibration.load(pair.calibration)
+        if pair.calibration and Path(pair.calibration).exists()
+        else None,
+    )
+
+
+def checked_device(device: str | None) -> torch.device:
+    """The device to load on. Raises `ValueError` for one that is not there."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
+        raise ValueError(f"The device must be cpu, cuda or cuda:N, got {str(device)!r}.")
+    place = torch.device(device)
+    if place.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"There is no CUDA GPU here, got device={str(device)!r}. Use device='cpu'.")
+        place = torch.device("cuda", place.index or 0)
+        if place.index >= torch.cuda.device_count():
+            raise ValueError(f"There are {torch.cuda.device_count()} CUDA GPUs here, counted from 0; got {device!r}.")
+    return place
+
+
+def checked_dtype(dtype: str | None, device: torch.device) -> str:
+    """A name in `DTYPES`. Raises `ValueError` for an unknown one."""
+    if dtype is None:
+        return "fp32" if device.type == "cpu" else "bf16"
+    if dtype not in DTYPES:
+        raise ValueError(f"Unknown dtype {dtype!r}. Available: {', '.join(DTYPES)}; nf4 is four_bit=True.")
+    return dtype
+
+
+def hardware_name(device: torch.device) -> str:
+    """What a person calls the machine: "2 CPU cores", or the GPU's name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} CPU core{'' if cores == 1 else 's'}"
+
+
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id that ends a text, by the generation config, the tokenizer or the model config."""
+    found: set[int] = set()
+    for ends in (model.generation_config.eos_token_id, tokenizer.eos_token_id, model.config.eos_token_id):
+        found.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
+    return frozenset(found)
+
+
+def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
+    """The cheap files of a checkpoint, with every refusal that they allow."""
+    if checkpoint.revision is None:
+        refuse_missing_weights(checkpoint)
+    with in_plain_words(checkpoint):
+        config = AutoConfig.from_pretrained(**checkpoint.source)
+    problem = obstacle(config)
+    if problem:
+        raise ValueError(
+            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. "
+            "Llama, Qwen2, Qwen3 and Mistral models without a sliding window work."
+        )
+    with in_plain_words(checkpoint):
+        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= config.vocab_size:
+        raise ValueError(
+            f"The tokenizer of {checkpoint.path} has ids up to {highest}, its model only {config.vocab_size} logits. "
+            "Use the tokenizer that the model was trained with."
+        )
+    return tokenizer, config
+
+
+def load_model(
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, four_bit: bool = False
+) -> PreTrainedModel:
+    """Weights from safetensors, under sdpa attention. Raises `ValueError` when any weight is missing."""
+    quantised = {}
+    if four_bit:
+        nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+        quantised = {"quantization_config": nf4, "device_map": {"": device}}
+    with in_plain_words(checkpoint):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            **checkpoint.source,
+            **quantised,
+            dtype=dtype,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+        if not four_bit:
+            model = model.to(device)
+    if report["missing_keys"]:  # transformers would go on with random numbers in their place
+        missing = sorted(report["missing_keys"])
+        raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
+    return model.eval()

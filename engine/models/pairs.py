@@ -1,0 +1,151 @@
+"""Model pairs: which draft guesses for which target, on disk and in memory. Knows names and values; loads nothing."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import (
+    PreTrainedTokenizerBase,
+)
+
+from engine.forward.runner import Runner
+from engine.models.bigram import BigramTable
+from engine.nets import Net
+from engine.record.calibration import Calibration
+
+EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One model's files: a folder when `revision` is None, else a Hub repository at that commit."""
+
+    path: str
+    revision: str | None = None
+    gated: bool = False
+
+    @property
+    def source(self) -> dict:
+        """How every `from_pretrained` finds it. A folder never asks the network; nobody's code is ever run."""
+        found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
+        return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`. `drafters` is a
+    folder of drafters trained for the target, `calibration` a file of what was measured about the pair.
+
+    A `gated` pair has a repository that asks for an accepted licence and a token.
+    Raises `ValueError` for a revision that is no full commit: a branch may change, and for pickled weights on a branch
+    transformers would fetch a converted copy from elsewhere.
+    """
+
+    name: str
+    title: str
+    target: str
+    draft: str | None = None
+    target_revision: str | None = None
+    draft_revision: str | None = None
+    bigram: str | None = None
+    drafters: str | None = None
+    calibration: str | None = None
+    gated: bool = False
+
+    def __post_init__(self):
+        for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
+            if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
+                raise ValueError(f"The revision of {path} must be a full 40-digit commit, got {revision!r}.")
+
+    @property
+    def target_checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.target, self.target_revision, self.gated)
+
+    @property
+    def draft_checkpoint(self) -> Checkpoint | None:
+        return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
+
+
+PAIRS = {
+    pair.name: pair
+    for pair in (
+        Pair(
+            name="embedded",
+            title="embedded pair",
+            target=str(EMBEDDED / "target"),
+            draft=str(EMBEDDED / "draft"),
+            bigram=str(EMBEDDED / "bigram.safetensors"),
+            drafters=str(EMBEDDED / "drafters"),
+            calibration=str(EMBEDDED / "calibration.json"),
+        ),
+        Pair(
+            name="qwen2.5-7b",
+            title="Qwen2.5 0.5B → 7B Instruct",
+            target="Qwen/Qwen2.5-7B-Instruct",
+            target_revision="a09a35458c702b33eeacc393d103063234e8bc28",
+            draft="Qwen/Qwen2.5-0.5B-Instruct",
+            draft_revision="7ae557604adf67be50417f59c2c2f167def9a775",
+        ),
+        Pair(
+            name="smollm2-1.7b",
+            title="SmolLM2 135M → 1.7B",
+            target="HuggingFaceTB/SmolLM2-1.7B",
+            target_revision="effd688a12921b4cc83e3312b6feb579f70f9c71",
+            draft="HuggingFaceTB/SmolLM2-135M",
+            draft_revision="93efa2f097d58c2a74874c7e644dbc9b0cee75a2",
+        ),
+        Pair(
+            name="llama-3.1-8b",
+            title="Llama 3.2 1B → 3.1 8B",
+            target="meta-llama/Llama-3.1-8B",
+            target_revision="d04e592bb4f6aa9cfee91e2e20afa771667e1d4b",
+            draft="meta-llama/Llama-3.2-1B",
+            draft_revision="4e20de362430cd3b72f300e6b0f18e50e7166e08",
+            gated=True,
+        ),
+        Pair(  # the usual draft of Llama 2, JackFram/llama-68m, is published as a pickle only
+            name="llama-2-7b",
+            title="TinyLlama 1.1B → Llama 2 7B",
+            target="meta-llama/Llama-2-7b-hf",
+            target_revision="01c7f73d771dfac7d292323805ebc428287df4f9",
+            draft="TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
+            draft_revision="036fa4651240b9a1487f709833b9e4b96b4c1574",
+            gated=True,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedPair:
+    """A pair in memory. `dtype` is the target's, a name in `DTYPES` or "nf4"; `context` is the smaller context window.
+
+    `learned` holds the drafters trained for this target, by name. With padded logits `target.vocab` and `draft.vocab` may differ;
+    every id of the tokenizer is below both.
+    """
+
+    pair: Pair
+    tokenizer: PreTrainedTokenizerBase
+    target: Runner
+    draft: Runner | None
+    bigram: BigramTable | None
+    hardware: str
+    dtype: str
+    context: int
+    stop_ids: frozenset[int]
+    learned: Mapping[str, Net] = field(default_factory=dict)
+    calibration: Calibration | None = None
+
+    @property
+    def title(self) -> str:
+        return self.pair.title
+
+    def net(self, name: str) -> Net:
+        """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
+        if name not in self.learned:
+            raise ValueError(
+                f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine.train {name} "
+                f"--pair {self.pair.name}`, or choose the system tree or lookup."
+            )
+        return self.learned[name]

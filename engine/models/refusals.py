@@ -1,0 +1,137 @@
+"""Refusals: why a checkpoint cannot be raced, in a sentence, if possible before weights are read. Loads nothing."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from huggingface_hub import errors as hub
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from engine.forward.llama import head_dim_of
+from engine.models.pairs import EMBEDDED, Checkpoint
+
+FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
+# These rotary embeddings turn every position by the longest one in a forward, and a tree's nodes move that.
+UNSTEADY_ROPE = {"dynamic", "longrope"}
+
+
+def obstacle(config: PreTrainedConfig) -> str | None:
+    """Why a model of this configuration cannot verify a tree, or None when it can."""
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    window = getattr(config, "sliding_window", None)
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    quantised = getattr(config, "quantization_config", None)
+    if kind is None:
+        return "it is no causal language model"
+    if kind._is_stateful:
+        return "it keeps a recurrent state, which cannot be rolled back to a branch"
+    if others:
+        return f"it has layers of type {', '.join(others)}, and a tree mask needs full attention everywhere"
+    if window is not None and window < config.max_position_embeddings:
+        return f"it attends over a sliding window of {window} tokens, and a tree mask needs full attention"
+    if getattr(config, "num_key_value_heads", None) is None or hasattr(config, "kv_lora_rank"):
+        return "its cache does not hold plain keys and values by head"
+    if "position_ids" not in inspect.signature(kind.forward).parameters:
+        return "it takes no position ids, and a node's position is its depth"
+    if rope in UNSTEADY_ROPE:
+        return f"its {rope} rotary embedding changes with the length of the text"
+    if not kind._supports_sdpa:
+        return "it does not offer sdpa attention, which takes the tree's mask"
+    if quantised is not None:
+        return "its weights are already quantised; give the plain ones and ask for four_bit"
+    return None
+
+
+def refuse_missing_weights(checkpoint: Checkpoint) -> None:
+    folder = Path(checkpoint.path)
+    if any(folder.glob("*.safetensors")) and (folder / "config.json").is_file():
+        return
+    if any(folder.glob("*.bin")):
+        raise ValueError(
+            f"{folder} holds pickled weights (.bin), which can run code. Only safetensors are loaded: "
+            "write them with `save_pretrained`."
+        )
+    if folder.is_relative_to(EMBEDDED):
+        raise ValueError(f"No model weights at {folder}. Make the embedded pair with `python -m engine.train pair`.")
+    raise ValueError(
+        f"No model weights at {folder}: this must be a folder with config.json and safetensors. "
+        "A Hub repository needs its commit as the pair's revision."
+    )
+
+
+def refuse_other_vocabulary(
+    draft: Checkpoint, target: Checkpoint, draft_tokenizer: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Equal sizes prove nothing: every token must have the same id in both."""
+    guessed, wanted = draft_tokenizer.get_vocab(), tokenizer.get_vocab()
+    differing = sorted(each for each in guessed.keys() | wanted.keys() if guessed.get(each) != wanted.get(each))
+    if differing:
+        example = differing[0]
+        here, there = wanted.get(example, "absent"), guessed.get(example, "absent")
+        raise ValueError(
+            f"{draft.path} cannot draft for {target.path}: {len(differing)} tokens have other ids. For example, "
+            f"{example!r} is {here} in the target, {there} in the draft. Choose a draft with the target's tokenizer."
+        )
+
+
+def refuse_sizes_beyond_four_bit(checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
+    head_dim = head_dim_of(config)
+    sizes = {
+        "hidden size": config.hidden_size,
+        "MLP size": config.intermediate_size,
+        "query size": head_dim * config.num_attention_heads,
+        "key/value size": head_dim * config.num_key_value_heads,
+    }
+    for what, size in sizes.items():
+        if size % FOUR_BIT_MULTIPLE:
+            raise ValueError(
+                f"4-bit weights need sizes in multiples of {FOUR_BIT_MULTIPLE}; {checkpoint.path} has a {what} "
+                f"of {size}. Load it without four_bit."
+            )
+
+
+@contextmanager
+def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
+    """Whatever goes wrong while files are read leaves as a `ValueError` that says what to do."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(explanation(checkpoint, error)) from error
+
+
+def explanation(checkpoint: Checkpoint, error: Exception) -> str:
+    """One sentence for an error of transformers, the Hub, the disk or the allocator."""
+    path, kinds, cause = checkpoint.path, [], error
+    while cause is not None:
+        kinds.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    said = " ".join(str(error).split())
+
+    def among(*types: type) -> bool:
+        return any(isinstance(each, types) for each in kinds)
+
+    if among(torch.OutOfMemoryError, MemoryError) or "allocate memory" in said:
+        return f"Out of memory while loading {path}. Use four_bit, a smaller pair or a larger device."
+    if among(hub.GatedRepoError):
+        page = f"https://huggingface.co/{path}"
+        return f"{path} is gated: accept its licence at {page} and set HF_TOKEN to a token of that account."
+    if among(hub.RepositoryNotFoundError, hub.RevisionNotFoundError):
+        return f"The Hugging Face Hub shows no {path} at revision {checkpoint.revision}; a private one needs HF_TOKEN."
+    if among(ImportError) or "pip install" in said:
+        return f"{path} needs packages that are not installed ({said}). Run `pip install -r requirements.txt`."
+    if "trust_remote_code" in said:
+        return f"{path} needs Python code from its own repository, and that is never run here. Choose another model."
+    if checkpoint.revision is not None and isinstance(error, OSError) and error.errno is None:
+        gate = " This pair is gated: it also needs an accepted licence and HF_TOKEN." if checkpoint.gated else ""
+        return (
+            f"The files of {path} (config, tokenizer, safetensors weights) could not be fetched from the Hugging Face "
+            f"Hub and are not in its local cache. Check the network, or use the embedded pair, which needs none.{gate}"
+        )
+    return f"{path} does not load: {said[:300]}"

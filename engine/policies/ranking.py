@@ -1,0 +1,56 @@
+"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Shared by all that rank."""
+
+import numpy as np
+import torch
+
+from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_here
+from engine.sampling import Sampling
+
+Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
+NO_NOISE = np.zeros(0, np.float32)
+
+
+def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Ranking:
+    """The `width` best tokens of each row of `log_q [n, V]` for this position, with their scores and draft probabilities.
+
+    Greedy: ordered by q; the score is a share of a shortlist's q squared, for a greedy target takes the favourite more often than q
+    says. Sampled: ordered by log q / T + the position's own Gumbel noise, the noise that the target draws with, so that the favourite
+    is the token that the target takes wherever p = q; the score is the softmax of that over the shortlist.
+    """
+    return tuple(each.tolist() for each in shortlist(log_q, position, width, sampling))
+
+
+def shortlist(
+    log_q: torch.Tensor, position: int, width: int, sampling: Sampling
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`favourites` as arrays `[n, width]`: int64, float64, float64."""
+    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
+    if not log_q.is_cpu:
+        tokens, scores, q = (each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))
+        return tokens, scores.astype(np.float64), q.astype(np.float64)
+    return ranked_here(
+        (log_q if sampling.open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
+        NO_NOISE if noise is None else noise.numpy(),
+        np.float32(sampling.temperature if sampling.open_ended and noise is not None else 1),
+        width,
+    )
+
+
+def ranked(
+    scaled: torch.Tensor, noise: torch.Tensor | None, width: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`favourites` as tensors `[n, width]`, of log q / T `[n, V]` (log q itself when greedy) and the position's noise `[V]` (None when
+    greedy). Waits for no device."""
+    count = min(max(width, SHORTLIST), scaled.shape[-1])
+    log_q = scaled if noise is None else scaled.log_softmax(-1)
+    keys, tokens = (log_q if noise is None else log_q + noise).topk(count)
+    scores = (keys if noise is not None else keys * SHARPENED).softmax(-1)
+    return tokens[:, :width], scores[:, :width], log_q.gather(-1, tokens[:, :width]).exp()
+
+
+def most_probable(log_q: torch.Tensor, width: int, sampling: Sampling) -> tuple[Ranking, torch.Tensor]:
+    """The `width` most probable tokens of each row by q alone, no noise, and q `[n, V]` itself."""
+    q = sampling.scaled(log_q).softmax(-1)
+    top = q.topk(min(width, q.shape[-1]))
+    values = top.values.tolist()
+    return (top.indices.tolist(), values, values), q

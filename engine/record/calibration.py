@@ -1,0 +1,36 @@
+"""Calibration: what was measured once about a pair and steers its static trees. Plain values; knows no model."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.record.costs import between
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """`acceptance[b]` is the probability that the b-th child drawn without replacement is the first accepted one; `ranks[d][r]` the
+    probability that the target's token at depth d + 1 is the r-th favourite of the Medusa heads; `verify_ms[N]` the measured time of a
+    verification with N rows and `draft_ms` of a draft level; `source` says on which machine and with which command."""
+
+    acceptance: list[float] = field(default_factory=list)
+    ranks: list[list[float]] = field(default_factory=list)
+    verify_ms: dict[int, float] = field(default_factory=dict)
+    draft_ms: float = 0.0
+    source: str = ""
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Calibration":
+        """Raises `ValueError` naming the file when it holds something else."""
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
+            return cls(**values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is no calibration: {error}. Measure one with `python -m engine.calibrate`."
+            ) from error
+
+    def verify_at(self, rows: int) -> float:
+        """ms of a verification with this many rows: `verify_ms` with straight lines between what was measured, and on behind it."""
+        return between(self.verify_ms, rows)

@@ -1,0 +1,214 @@
+"""Record: a race as plain values, its lanes with what is said of them. Standard library only; knows no tensor, no model, no page.
+
+The race file is a Record in JSON: what the page saves and opens, what `assets/races/` holds, what replays and films are made from.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import date
+
+from engine.record.costs import Costs
+from engine.record.parsing import build, parse, shown
+from engine.record.trace import ACCEPTED, ENDS, PHASES, ROOT, VERDICTS, Step, Trace, first_divergence
+
+GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
+MOST_BYTES = 20_000_000
+LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # of a race, of a lane, of a tree: the least and the most
+LONGEST_SECONDS = 86_400
+BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # one value a node, as tokens have
+SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # by all lanes of a race
+
+
+@dataclass
+class LaneRecord:
+    """A lane: its system's title, idea and guarantee, what its forwards cost on that machine, and what it did."""
+
+    title: str
+    idea: str
+    guarantee: str
+    costs: Costs
+    trace: Trace
+
+
+@dataclass
+class Record:
+    """The lanes of a race, the one that all are compared with first. `recorded` is the day in ISO format, "" for a race of now."""
+
+    lanes: list[LaneRecord]
+    recorded: str = ""
+
+    def result(self) -> dict:
+        return compare([(lane.trace, lane.guarantee) for lane in self.lanes])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Record":
+        """Raises `ValueError` with a sentence that names what is wrong. Nobody has to doubt a record that was read here."""
+        record = build(cls, parse(text, MOST_BYTES), "")
+        check(record)
+        return record
+
+
+def check(record: Record) -> None:
+    """Raises `ValueError` for what no race can have done."""
+    within(record.lanes, LANES, "lanes", "lanes")
+    require(
+        record.recorded == "" or is_day(record.recorded),
+        f"recorded must be a day such as 2026-01-31, got {shown(record.recorded)}.",
+    )
+    first = record.lanes[0].trace
+    for at, lane in enumerate(record.lanes):
+        where = f"lanes[{at}]"
+        one_of(lane.guarantee, GUARANTEES, f"{where}.guarantee")
+        curve = lane.costs.verify_ms
+        require(
+            bool(curve) and min(curve) >= 1,
+            f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.",
+        )
+        not_negative([*curve.values(), lane.costs.first_ms, lane.costs.level_ms], f"{where}.costs")
+        check_trace(lane.trace, f"{where}.trace")
+        for name in SHARED:
+            require(
+                getattr(lane.trace, name) == getattr(first, name),
+                f"{where}.trace.{name} differs from the first lane's.",
+            )
+
+
+def check_trace(trace: Trace, where: str) -> None:
+    within(trace.steps, STEPS, f"{where}.steps", "steps")
+    not_negative([trace.temperature, trace.seed, *trace.prompt_tokens], where)
+    for name in ("depth", "width", "nodes", "max_new_tokens"):
+        require(getattr(trace, name) >= 1, f"{where}.{name} must be 1 or more.")
+    for at, step in enumerate(trace.steps):
+        check_step(step, at, f"{where}.steps[{at}]")
+        require(
+            not step.end or step is trace.steps[-1],
+            f"{where}.steps[{at}] ended the text, and yet another step follows.",
+        )
+    require(trace.seconds > 0, f"{where} took no time at all.")
+
+
+def check_step(step: Step, at: int, where: str) -> None:
+    require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
+    within(step.tokens, NODES, f"{where}.tokens", "nodes")
+    for name in BY_NODE:
+        same_length(getattr(step, name), step.tokens, f"{where}.{name}", "tokens")
+    for node, parent in enumerate(step.parents):
+        fits = parent == -1 if node == 0 else 0 <= parent < node
+        require(fits, f"{where}.parents is no tree: node {node} cannot have parent {parent}.")
+    for node, verdict in enumerate(step.verdicts):
+        one_of(verdict, VERDICTS, f"{where}.verdicts[{node}]")
+        require((verdict == ROOT) == (node == 0), f"{where}.verdicts[{node}] cannot be {verdict}: the root is node 0.")
+    above = 0
+    for node in step.path:
+        follows = 0 < node < len(step.parents) and step.parents[node] == above
+        require(follows, f"{where}.path is no path: node {node} is no child of node {above}.")
+        require(step.verdicts[node] == ACCEPTED, f"{where}.path holds node {node}, which was {step.verdicts[node]}.")
+        above = node
+    written = [*(step.tokens[node] for node in step.path), step.bonus]
+    emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
+    require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
+    same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
+    one_of(step.end, ENDS, f"{where}.end")
+    for phase in step.seconds:
+        one_of(phase, PHASES, f"{where}.seconds")
+    not_negative([*step.seconds.values(), *step.p, *step.q, step.bonus_p, *step.tokens, step.bonus], where)
+    not_negative([step.position, step.draft_forwards], where)
+    require(max(step.seconds.values(), default=0) <= LONGEST_SECONDS, f"{where}.seconds holds more than a day.")
+
+
+def side_by_side(record: Record) -> list[LaneRecord]:
+    """The two lanes that a page or a film shows beside each other. Raises `ValueError` when there are more or fewer."""
+    count = len(record.lanes)
+    require(
+        count == 2, f"A race of two lanes can be shown side by side; this one has {count} lane{'s' * (count != 1)}."
+    )
+    return record.lanes
+
+
+def require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ValueError(sentence)
+
+
+def within(values: list, limits: tuple[int, int], where: str, what: str) -> None:
+    least, most = limits
+    require(least <= len(values) <= most, f"{where} must hold {least} to {most:,} {what}, got {len(values):,}.")
+
+
+def same_length(values: list, others: list, where: str, name: str) -> None:
+    require(len(values) == len(others), f"{where} must be as long as {name}: {len(others)}, got {len(values)}.")
+
+
+def one_of(value: str, known: tuple[str, ...], where: str) -> None:
+    require(value in known, f"{where} must be one of {', '.join(map(repr, known))}, got {shown(value)}.")
+
+
+def not_negative(values: list[float], where: str) -> None:
+    require(min(values, default=0) >= 0, f"{where} holds a negative number, {min(values, default=0)}.")
+
+
+def is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def compare(lanes: list[tuple[Trace, str]]) -> dict:
+    """Figures by lane, each a trace and its guarantee, and the comparison of every lane with the first; plain values.
+
+    `identical` is True or False; when the tokens differ under a rule that keeps the distribution only it is "law", and "lossy" under
+    one that promises neither. `finished` is False when a lane was stopped; then the tokens that both wrote are compared.
+    """
+    base, first_guarantee = lanes[0]
+    base_speed = len(base.tokens) / base.seconds
+    figures, divergence = [], None
+    for trace, guarantee in lanes:
+        at = parted(base, trace)
+        worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
+        excused = worst == "lossy" or (worst == "law" and base.temperature > 0)
+        if at is not None and divergence is None:
+            divergence = {"index": at, "left": base.label(at), "right": trace.label(at)}
+        figures.append(
+            {
+                "name": trace.system,
+                "text": trace.text,
+                "tokens": len(trace.tokens),
+                "seconds": trace.seconds,
+                "forwards": trace.forwards,
+                "draft_forwards": trace.draft_forwards,
+                "tau": trace.tau,
+                "tokens_per_s": len(trace.tokens) / trace.seconds,
+                "speedup": len(trace.tokens) / trace.seconds / base_speed,
+                "prefill_share": trace.share("prefill"),
+                "draft_share": trace.share("draft"),
+                "verify_share": trace.share("verify"),
+                "other_share": trace.share("accept") + trace.share("commit"),
+                "identical": True if at is None else worst if excused else False,
+            }
+        )
+    identical = worst_of([lane["identical"] for lane in figures])
+    finished = all(trace.ended for trace, _ in lanes)
+    speedup = figures[-1]["speedup"]
+    return {
+        "lanes": figures,
+        "identical": identical,
+        "divergence": divergence,
+        "speedup": speedup,
+        "finished": finished,
+    }
+
+
+def worst_of(verdicts: list[bool | str]) -> bool | str:
+    """What can be said of several texts together, each True, "law", "lossy" or False (`compare`)."""
+    return next((worst for worst in (False, "lossy", "law") if worst in verdicts), True)
+
+
+def parted(left: Trace, right: Trace) -> int | None:
+    """The first token at which two lanes differ, if any; what a lane that was stopped would have gone on to write is not counted."""
+    at = first_divergence(left.tokens, right.tokens)
+    shorter = min(left, right, key=lambda trace: len(trace.tokens))
+    return None if at == len(shorter.tokens) and not shorter.ended else at

@@ -1,0 +1,140 @@
+"""DeviceDraft: the tree of the policy `best_first` over a draft model, grown as tensors of fixed shapes without waiting for the host.
+
+A tree of `nodes` nodes holds at most `nodes - 1` of any level, so every level drafts that many at once, and those that the policy
+would not have expanded only give children that its budget leaves out. Dead nodes fill the shapes; nothing alive hangs below them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from engine.forward.runner_gpu import StaticForward
+from engine.policies.best_first import LEAST_SCORE
+from engine.policies.ranking import ranked
+
+DEAD = -1.0  # score of a node that fills a shape
+
+
+@dataclass(frozen=True)
+class DeviceTree:
+    """Like `DraftTree`, as tensors `[N]`: `tokens`, `parents` (the root's is -1), `depth` int64, `score` float64 (`DEAD` for nodes that
+    fill the shape, which come last), `q` float32; `lineage` bool `[N, N]`, who may attend to whom; `slots` int64 `[N]`, the rows of the
+    nodes in the draft's cache, counted from the root's (a leaf on the last level has none)."""
+
+    tokens: torch.Tensor
+    parents: torch.Tensor
+    depth: torch.Tensor
+    score: torch.Tensor
+    q: torch.Tensor
+    lineage: torch.Tensor
+    slots: torch.Tensor
+
+    @classmethod
+    def rooted(cls, root: torch.Tensor) -> "DeviceTree":
+        """The tree of the token `root [1]` alone."""
+        zero, one = torch.zeros_like(root), torch.ones_like(root)
+        return cls(root, zero - 1, zero, one.double(), one.float(), one.bool()[None], zero)
+
+    def kept(self, nodes: int) -> "DeviceTree":
+        """The subtree of the `nodes` best, in their order, dead ones last. With descending scores along every path and ties to the
+        earlier node it holds every kept node's parent."""
+        order = self.score[1:].sort(descending=True, stable=True).indices[: nodes - 1] + 1
+        size = len(self.tokens)
+        behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
+        chosen = torch.cat([torch.zeros_like(order[:1]), behind])
+        place = torch.zeros_like(self.parents).scatter(0, chosen, torch.arange(nodes, device=order.device))
+        parents = place.index_select(0, self.parents.index_select(0, chosen).clamp(min=0))
+        return DeviceTree(
+            tokens=self.tokens.index_select(0, chosen),
+            parents=torch.cat([self.parents[:1], parents[1:]]),
+            depth=self.depth.index_select(0, chosen),
+            score=self.score.index_select(0, chosen),
+            q=self.q.index_select(0, chosen),
+            lineage=self.lineage.index_select(0, chosen).index_select(1, chosen),
+            slots=chosen,
+        )
+
+
+def best(scores: torch.Tensor, count: int) -> torch.Tensor:
+    """The indices of the `count` highest of `scores [n]`, ascending; a tie goes to the earlier one."""
+    return scores.sort(descending=True, stable=True).indices[:count].sort().values
+
+
+class DeviceDraft:
+    def __init__(self, forward: StaticForward, vocab: int, depth: int, width: int, nodes: int):
+        """`vocab` is the number of the target's logits. `slots` rows behind the committed ones are written, the root's among them."""
+        self.forward, self.vocab, self.width = forward, vocab, min(width, vocab)
+        self.levels, room = [], 1  # how many nodes each level drafts
+        for _ in range(depth):
+            room = min(nodes - 1, room * self.width)
+            self.levels.append(room)
+        self.size = 1 + sum(self.levels)
+        self.nodes, self.depth = min(nodes, self.size), depth
+        self.numbers = torch.arange(self.size, device=forward.runner.device)
+
+    def grow(
+        self,
+        previous: torch.Tensor,
+        root: torch.Tensor,
+        base: torch.Tensor,
+        room: torch.Tensor,
+        temperature: torch.Tensor,
+        noise: torch.Tensor | None,
+    ) -> DeviceTree:
+        """The tree below the token `root`, which stands at position `base` behind the token `previous`: at most `nodes` nodes and
+        `room` levels. All are tensors of one number. `noise [depth, V]` is that of the positions behind the root, None when greedy."""
+        parents, scores = self.numbers[:1], torch.ones(1, dtype=torch.float64, device=root.device)
+        lineage, start = self.numbers[None] == 0, 1
+        levels = [DeviceTree.rooted(root)]
+        log_q = self.first(previous, root, base)
+        for level, count in enumerate(self.levels, 1):
+            scaled = log_q if noise is None else log_q / temperature
+            tokens, shares, q = ranked(scaled, None if noise is None else noise[level - 1], self.width)
+            scores = (scores[:, None] * shares.double()).flatten()
+            scores = scores.masked_fill((scores < LEAST_SCORE) | (room < level), DEAD)
+            chosen = best(scores, count)
+            above = chosen // self.width
+            numbers = self.numbers[start : start + count]
+            lineage = lineage.index_select(0, above) | (self.numbers == numbers[:, None])
+            tokens, scores = tokens.flatten().index_select(0, chosen), scores.index_select(0, chosen)
+            levels.append(
+                DeviceTree(
+                    tokens=tokens,
+                    parents=parents.index_select(0, above),
+                    depth=torch.full_like(tokens, level),
+                    score=scores,
+                    q=q.flatten().index_select(0, chosen),
+                    lineage=lineage,
+                    slots=numbers,
+                )
+            )
+            parents, start = numbers, start + count
+            if level < self.depth:
+                log_q = self.below(levels[-1], base)
+        levels[0] = DeviceTree(**{**vars(levels[0]), "lineage": self.numbers[None] == 0})
+        grown = {name: torch.cat([getattr(each, name) for each in levels]) for name in vars(levels[0])}
+        return DeviceTree(**grown).kept(self.nodes)
+
+    def first(self, previous: torch.Tensor, root: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+        """Log q `[1, V]` behind the root. The token before it goes along, for its row is missing when it was a leaf of the last tree;
+        a text of one token has none, and the last row of the cache takes what is written for it."""
+        columns = self.forward.columns
+        slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
+        positions = torch.cat([(base - 1).clamp(min=0), base])
+        logits, _ = self.forward(torch.cat([previous, root]), positions, slots, columns <= slots[:, None])
+        return self.fitted(logits[1:])
+
+    def below(self, level: DeviceTree, base: torch.Tensor) -> torch.Tensor:
+        """Log q `[n, V]` behind the n nodes of a level, whose ancestors' rows are written."""
+        positions = torch.where(level.score > 0, base + level.depth, base)
+        visible = self.forward.behind(base, level.lineage)
+        logits, _ = self.forward(level.tokens, positions, base + level.slots, visible)
+        return self.fitted(logits)
+
+    def fitted(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log q `[n, V]` over the target's vocabulary, which may be padded to another size."""
+        width = logits.shape[-1]
+        if width != self.vocab:
+            logits = F.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
+        return logits.float().log_softmax(-1)

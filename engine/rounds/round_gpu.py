@@ -1,0 +1,220 @@
+"""Rounds that never leave the device: draft, verify, accept and commit as one CUDA graph, and one copy to the host at the end.
+
+Serves the systems that a GPU can run without asking the host: token match over the draft model's best-first tree, and plain decoding.
+Both write the tokens of `engine.decode`'s loop with the same noise, and hand out the same rounds.
+"""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from engine.acceptance import Verdict
+from engine.decode import Round, cut
+from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.runner import Runner
+from engine.forward.runner_gpu import StaticForward, rounded
+from engine.forward.session import Session
+from engine.models.pairs import LoadedPair
+from engine.rounds.best_first_gpu import DeviceDraft, DeviceTree
+from engine.sampling import Sampling, gumbel_at
+from engine.systems import System
+from engine.tree import DraftTree
+
+PHASES = ("draft", "verify", "accept", "commit")
+STATE = 5  # numbers that a round starts from, see `DeviceRound.begin`
+
+
+class Marks:
+    """Moments within a round: events that a graph can hold on a GPU, else readings of the clock."""
+
+    def __init__(self, device: torch.device):
+        self.cuda = device.type == "cuda"
+        self.at = [
+            torch.cuda.Event(enable_timing=True, external=True) if self.cuda else 0.0 for _ in range(len(PHASES) + 1)
+        ]
+
+    def set(self, index: int) -> None:
+        if self.cuda:
+            self.at[index].record()
+        else:
+            self.at[index] = time.perf_counter()
+
+    def split(self, seconds: float) -> dict[str, float]:
+        """`seconds` by phase, in proportion to what lies between the moments; they must have passed."""
+        pairs = list(zip(self.at, self.at[1:], strict=False))
+        spans = [start.elapsed_time(end) if self.cuda else end - start for start, end in pairs]
+        total = sum(spans) or 1.0
+        return {name: seconds * span / total for name, span in zip(PHASES, spans, strict=True)}
+
+
+class DeviceRound:
+    """Both caches of a lane and the round over them. Of fixed shape, so one lane after another can use it."""
+
+    def __init__(
+        self, target: Runner, draft: Runner | None, capacity: int, depth: int, width: int, nodes: int, greedy: bool
+    ):
+        """`draft` None is plain decoding, whatever the shape. `capacity` is that of `Lane`: rows for the text and a largest tree."""
+        self.runner, self.greedy, device = target, greedy, target.device
+        self.draft, self.depth = None, 0
+        room = rounded(capacity)
+        if draft is not None:
+            room = rounded(capacity + depth * nodes)  # no level drafts more than `nodes`
+            self.drafting = Session(draft, room)
+            self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
+            self.depth = depth
+        self.target = Session(target, room)
+        self.verify = StaticForward(target, self.target.cache)
+        self.steps = torch.arange(self.depth + 1, device=device)
+        self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
+        self.temperature = torch.ones(1, device=device)
+        self.marks = Marks(device)
+        self.captured = Captured(self.run, target, memory_pool(target))
+        self.host = None
+
+    @torch.inference_mode()
+    def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:
+        """Prefill both models. No token is drafted behind position `last`."""
+        for session in (self.target, self.drafting) if self.draft else (self.target,):
+            session.cache.clear()
+            session.prefill(prompt[:-1])
+        self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-2:][0], prompt[-1], last, sampling.seed]))
+        self.temperature.fill_(sampling.temperature or 1.0)
+
+    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """One round on the device: what `unpacked` reads, float64, and the logits `[N, V]`."""
+        base, previous, root, last, seed = self.state.split(1)
+        noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
+        self.marks.set(0)
+        if self.draft:
+            tree = self.draft.grow(previous, root, base, last - base - 1, self.temperature, noise)
+        else:
+            tree = DeviceTree.rooted(root)
+        self.marks.set(1)
+        positions = torch.where(tree.score > 0, base + tree.depth, base)
+        slots = base + torch.arange(len(tree.tokens), device=base.device)
+        logits, _ = self.verify(tree.tokens, positions, slots, self.verify.behind(base, tree.lineage))
+        self.marks.set(2)
+        drawn = self.drawn(logits, tree, noise)
+        path, count, node = self.followed(tree, drawn)
+        bonus = drawn.index_select(0, node)
+        self.marks.set(3)
+        self.commit(tree, path, count, base)
+        packed = torch.cat(
+            [
+                (tree.score > 0).sum().view(1),
+                count,
+                bonus,
+                path,
+                tree.tokens,
+                tree.parents,
+                tree.depth,
+                tree.score,
+                tree.q,
+            ]
+        )
+        self.state.copy_(torch.cat([base + 1 + count, tree.tokens.index_select(0, node), bonus, last, seed]))
+        self.marks.set(4)
+        return packed, logits
+
+    def drawn(self, logits: torch.Tensor, tree: DeviceTree, noise: torch.Tensor | None) -> torch.Tensor:
+        """The token `[N]` that the target draws behind every node."""
+        scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if noise is not None:
+            scores = scores / self.temperature + noise.index_select(0, tree.depth)
+        return scores.argmax(-1)
+
+    def followed(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token match: the accepted nodes from the root down `[depth]`, 0 behind the last; their number `[1]`; the last node `[1]`."""
+        node = torch.zeros_like(drawn[:1])
+        count, path = node.clone(), [node[:0]]
+        for _ in range(self.depth):
+            carried = drawn.index_select(0, node)
+            here = (tree.parents == node) & (tree.tokens == carried) & (tree.score > 0)
+            child, found = here.long().argmax(0, keepdim=True), here.any(0, keepdim=True)
+            path.append(torch.where(found, child, torch.zeros_like(child)))
+            node, count = torch.where(found, child, node), count + found
+        return torch.cat(path), count, node
+
+    def commit(self, tree: DeviceTree, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
+        """Bring the rows of the path behind the root's, in both caches. A place behind the path keeps its own row."""
+        places = base + self.steps[1:]
+        accepted = self.steps[:-1] < count
+        moves = [(self.target.cache.kv, path)]
+        if self.draft:
+            moves.append((self.drafting.cache.kv, tree.slots.index_select(0, path)))
+        for kv, rows in moves if self.depth else ():
+            kv.index_copy_(3, places, kv.index_select(3, torch.where(accepted, base + rows, places)))
+
+    @torch.inference_mode()
+    def __call__(self) -> tuple[DraftTree, Verdict, torch.Tensor, dict[str, float]]:
+        """One round: its tree, its verdict, the logits `[N, V]` and the seconds by phase."""
+        start = time.perf_counter()
+        packed, logits = self.captured()
+        if self.host is None:
+            self.host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=packed.is_cuda)
+        self.host.copy_(packed, non_blocking=True)
+        if packed.is_cuda:
+            torch.cuda.current_stream(packed.device).synchronize()
+        tree, verdict = self.unpacked(self.host.tolist())
+        seconds = self.marks.split(time.perf_counter() - start)
+        return tree, verdict, logits[: len(tree)].clone(), seconds
+
+    def unpacked(self, values: list[float]) -> tuple[DraftTree, Verdict]:
+        alive, count, bonus = (int(value) for value in values[:3])
+        path, columns = values[3 : 3 + self.depth], values[3 + self.depth :]
+        size = len(columns) // 5
+        tokens, parents, depth, score, q = (columns[at : at + alive] for at in range(0, len(columns), size))
+        tree = DraftTree(
+            [int(token) for token in tokens],
+            [int(parent) for parent in parents],
+            [int(level) for level in depth],
+            score,
+            q,
+            list(range(alive)),
+        )
+        return tree, Verdict([int(node) for node in path[:count]], int(bonus))
+
+
+class DeviceLane:
+    """Decoding of one lane by device rounds. `forwards` counts the draft's, like a drafter's."""
+
+    def __init__(self, pair: LoadedPair, system: System, capacity: int, shape: dict[str, int], greedy: bool):
+        draft = None if system.drafter == "none" else pair.draft
+        shape = shape if draft else dict.fromkeys(shape, 0)
+        key = ("round", draft, rounded(capacity), *shape.values(), greedy)
+        self.round: DeviceRound = pair.target.lender.lend(
+            key, lambda: DeviceRound(pair.target, draft, rounded(capacity), **shape, greedy=greedy), borrower=self
+        )
+        self.forwards = 0
+
+    def decode(
+        self, prompt: list[int], sampling: Sampling, max_new_tokens: int, stop_ids: frozenset[int], context: int
+    ) -> Iterator[Round]:
+        """`engine.decode.decode`, a device round at a time."""
+        start, position, left, end = time.perf_counter(), len(prompt) - 1, max_new_tokens, ""
+        self.round.begin(prompt, sampling, min(position + max_new_tokens, context - 1))
+        if self.round.runner.device.type == "cuda":
+            torch.cuda.synchronize(self.round.runner.device)
+        before = {"prefill": time.perf_counter() - start}
+        while not end:
+            tree, verdict, logits, seconds = self.round()
+            self.forwards += self.round.depth
+            burst = [tree.tokens[node] for node in verdict.path] + [verdict.bonus]
+            burst, end = cut(burst, stop_ids, left, context - 1 - position)
+            yield Round(position, tree, logits, verdict, burst, end, before | seconds)
+            position, left, before = position + len(verdict.path) + 1, left - len(burst), {}
+
+
+def on_device(
+    pair: LoadedPair, system: System, capacity: int, shape: dict[str, int], sampling: Sampling
+) -> DeviceLane | None:
+    """A lane by device rounds when the system is one they serve and draws its noise on the device; else None."""
+    served = (
+        not system.broken
+        and system.acceptance == "token_match"
+        and (system.drafter == "none" or (system.drafter == "model" and system.policy == "best_first" and pair.draft))
+    )
+    if not served or sampling.device is None or sampling.top_k or sampling.top_p < 1:
+        return None
+    return DeviceLane(pair, system, capacity, shape, sampling.greedy)

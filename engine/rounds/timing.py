@@ -1,0 +1,126 @@
+"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when a system first asks for them."""
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Hashable
+from weakref import WeakKeyDictionary
+
+import torch
+from tqdm import tqdm
+
+from engine.decode import Stopwatch
+from engine.drafters import DRAFTERS
+from engine.kernels.expansion import Expansion, Terms
+from engine.models.pairs import LoadedPair
+from engine.policies.growing import expand
+from engine.record.costs import Costs
+from engine.sampling import Sampling
+from engine.target import Target
+from engine.tree import LARGEST_TREE, DraftTree
+
+ROWS = (1, 2, 4, 6, 7, 8, 12, 13, 16, 24, 32, 64)  # products take six rows at a time on many processors
+CONTEXT = 128  # tokens before the timed forwards
+LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
+REPEATS, SECONDS = 7, 0.5  # of every timing; fewer, but three at least, when the machine is so slow
+
+_lock = threading.Lock()
+_measured: WeakKeyDictionary[LoadedPair, dict[str, object]] = WeakKeyDictionary()
+
+
+def costs_of(pair: LoadedPair, drafter: str) -> Costs:
+    """What a round with this drafter costs; measured on the first call for this pair."""
+    with _lock:
+        known = _measured.setdefault(pair, {})
+        if drafter not in known:
+            features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
+            if features not in known:
+                known[features] = verify_ms(pair, features, seconds=SECONDS)
+            known[drafter] = Costs(known[features], *draft_ms(pair, drafter))
+        return known[drafter]
+
+
+@torch.inference_mode()
+def verify_ms(
+    pair: LoadedPair, features: bool = False, repeats: int = REPEATS, seconds: float = math.inf
+) -> dict[int, float]:
+    """Median ms of a verification by its number of rows. More rows hand out `features` where a drafter reads them; one row is plain
+    decoding's, which has no drafter."""
+    plain = Target(pair.target, context_of(pair) + LARGEST_TREE)
+    target = Target(pair.target, context_of(pair) + LARGEST_TREE, features)
+    plain.prefill(list(range(context_of(pair))))
+    target.prefill(list(range(context_of(pair))))
+    trees = {rows: binary(rows) for rows in ROWS}
+    tasks = {rows: lambda tree=tree: (target if len(tree) > 1 else plain).verify(tree) for rows, tree in trees.items()}
+    return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
+
+
+@torch.inference_mode()
+def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float, float]:
+    """Median ms of a drafter's first level, behind a verification as in a race, and of one below it; with the ranking of its
+    favourites, as `auto` has them. Rounds of one level and of many take turns; a level below is a share of what they differ by."""
+    drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
+    target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
+    prompt = list(range(context_of(pair)))
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
+    room, terms = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), Terms(LEVEL, beams=LEVEL)
+    root, begun = prompt[-1], time.perf_counter()
+    for repeat in range(repeats + 1):
+        for levels, spent in times.items():
+            watch.start()
+            tree = expand(room, drafter, root, target.length, sampling, levels, terms)
+            spent.append(1000 * watch.lap("draft"))
+            path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
+            _, features = target.verify(tree)
+            target.commit(path)
+            drafter.commit(tree, path, root, features)
+        if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
+            break
+    first, deep = (statistics.median(spent[1:]) for spent in times.values())
+    return first, max(0.0, deep - first) / LEVELS
+
+
+def interleaved(
+    device: torch.device,
+    tasks: dict[Hashable, Callable[[], object]],
+    repeats: int,
+    settled: bool = False,
+    seconds: float = math.inf,
+) -> dict[Hashable, float]:
+    """Median ms of every task; all of them in turn, so that a slow moment meets all alike. First calls are not counted.
+
+    `settled` times every task behind an untimed run of its own, for in a race a lane finds the caches as it left them. Past `seconds`
+    fewer repeats do, but three at least; only without that limit there is progress to see.
+    """
+    watch, times = Stopwatch(device), {name: [] for name in tasks}
+    uncounted, begun = 1 if settled else 2, time.perf_counter()
+    for repeat in tqdm(range(repeats + uncounted), desc="timing", disable=seconds < math.inf):
+        for name, task in tasks.items():
+            if settled:
+                task()
+            watch.start()
+            task()
+            elapsed = watch.lap("task")
+            if repeat >= uncounted:
+                times[name].append(1000 * elapsed)
+        if late(begun, repeat, seconds):
+            break
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def late(begun: float, repeat: int, seconds: float) -> bool:
+    return repeat >= 3 and time.perf_counter() - begun > seconds
+
+
+def context_of(pair: LoadedPair) -> int:
+    return min(CONTEXT, pair.context // 2)
+
+
+def binary(rows: int) -> DraftTree:
+    """A tree of `rows` nodes, two children each."""
+    tree = DraftTree.rooted(0)
+    for node in range(1, rows):
+        tree.add((node - 1) // 2, node, 1.0, 1.0)
+    return tree

@@ -1,0 +1,143 @@
+"""A visitor's own prompts: a file read within its limits, then a fair race on every prompt. Knows files and races; knows no page."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings
+
+MOST_PROMPTS = 50
+LARGEST_FILE = 1_000_000  # bytes of UTF-8
+LINES = (".jsonl", ".ndjson")  # names of files that hold a prompt a line
+ALLOWED = (
+    f"Allowed: at most {MOST_PROMPTS} prompts of at most {LONGEST_PROMPT:,} characters, {LARGEST_FILE // 1_000_000} MB a file, UTF-8; "
+    "a text file separates prompts by blank lines, a .jsonl file has one JSON string, or an object with a “prompt”, on every line."
+)
+PROBE = "Story: Once upon a time"
+BATCH_SECONDS = 1 / 4  # between two words of how far the race is
+BEGINNING = 80  # characters of a prompt in its row
+MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
+
+
+def read(name: str, text: str) -> list[str]:
+    """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise refused("The file is no text.")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise refused(f"{name} is not UTF-8.") from None
+    if size > LARGEST_FILE:
+        raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if name.lower().endswith(LINES):
+        prompts = [from_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    else:
+        prompts = [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
+    return checked_prompts(prompts, name)
+
+
+def from_line(line: str, number: int) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise refused(f"Line {number} is not valid JSON.") from None
+    if isinstance(value, dict):
+        if "prompt" not in value:
+            raise refused(f"Line {number} has no “prompt”.")
+        value = value["prompt"]
+    if not isinstance(value, str):
+        raise refused(f"The prompt on line {number} must be a string, got {json.dumps(value)[:40]}.")
+    return value
+
+
+def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
+    """The prompts themselves, when there are some and none breaks a limit; otherwise raises `ValueError` naming the first that does."""
+    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
+        raise refused("Prompts must be a list of strings.")
+    if not prompts:
+        raise refused(f"{name} has no prompt in it.")
+    if len(prompts) > MOST_PROMPTS:
+        raise refused(f"{name} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced.")
+    for number, prompt in enumerate(prompts, 1):
+        if not prompt.strip():
+            raise refused(f"Prompt {number} is empty.")
+        if len(prompt) > LONGEST_PROMPT:
+            raise refused(f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read.")
+        try:
+            prompt.encode()
+        except UnicodeEncodeError:
+            raise refused(f"Prompt {number} holds half a character, which is not UTF-8.") from None
+    return prompts
+
+
+def refused(sentence: str) -> ValueError:
+    return ValueError(f"{sentence} {ALLOWED}")
+
+
+def results(
+    pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: object
+) -> Iterator[dict]:
+    """Races plain decoding and the system, in its own shape, on every prompt in turn; closing the iterator ends the race under way.
+
+    Yields plain values: first "start" with what will run, then "at" (the prompt's index, the tokens written so far) while a race
+    runs, a "row" with the "summary" of all rows so far after each, and last "end". A prompt that cannot be raced is a row whose
+    "refused" says why. Raises `ValueError` when no prompt could be raced so.
+    """
+    prompts = checked_prompts(prompts)
+    chosen = Settings(PROBE, (BASELINE, system), **settings)
+    title = Race(pair, chosen).lanes[1].system.title  # a system or a shape that the pair cannot run is refused here
+    yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
+    rows: list[dict] = []
+    for index, prompt in enumerate(prompts):
+        row = {"index": index, "prompt": beginning(prompt)}
+        yield {"at": index, "tokens": 0}
+        try:
+            race = Race(pair, replace(chosen, prompt=prompt))
+        except ValueError as error:
+            rows.append({**row, "refused": str(error)})
+        else:
+            for _ in race.watched(batch_seconds):
+                yield {"at": index, "tokens": len(race.lanes[1].trace.tokens)}
+            rows.append({**row, **figures(race)})
+        yield {"row": rows[-1], "summary": summary(rows)}
+    yield {"end": True}
+
+
+def figures(race: Race) -> dict:
+    result = race.result()
+    base, lane = result["lanes"]
+    return {
+        "tokens": lane["tokens"],
+        "speedup": result["speedup"],
+        "tau": lane["tau"],
+        "draft_share": lane["draft_share"],
+        "verify_share": lane["verify_share"],
+        "seconds": lane["seconds"],
+        "base_tokens": base["tokens"],
+        "base_seconds": base["seconds"],
+        "identical": lane["identical"],
+    }
+
+
+def summary(rows: list[dict]) -> dict:
+    """Medians over the prompts that were raced, and totals; `speedup_total` compares the tokens a second of all races together."""
+    raced = [row for row in rows if "refused" not in row]
+    totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
+    rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]
+    return {
+        **totals,
+        **{key: median(row[key] for row in raced) if raced else None for key in MEDIANS},
+        "raced": len(raced),
+        "refused": len(rows) - len(raced),
+        "identical": sum(row["identical"] is True for row in raced),
+        "speedup_total": rates[0] / rates[1] if raced else None,
+    }
+
+
+def beginning(prompt: str) -> str:
+    words = " ".join(prompt.split())
+    return words if len(words) <= BEGINNING else words[: BEGINNING - 1] + "…"

@@ -1,0 +1,283 @@
+"""Lab: a sweep over tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
+
+Knows races and what to make of many of them; knows no page.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, SHAPE, Race, Settings, checked
+from engine.record.race_file import worst_of
+from engine.record.trace import ACCEPTED, REJECTED, Trace
+from engine.rounds.timing import costs_of
+from engine.systems import SYSTEMS, find
+
+GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # what lies along x and along y
+SWEPT = ("depth", "width", "nodes", "temperature")
+CELLS, TOKENS, PROMPTS = 64, 200, 3  # at most
+TIE = 0.02  # speeds so close count as equal
+TICK_SECONDS = 0.2  # between two messages; a sweep can be stopped at each
+FEWEST_FORWARDS = 5  # of a size, for a median of their times
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep measures. The two settings of its grid take several values, the other two of `SWEPT` one each.
+
+    Raises `ValueError` when a value makes no sense or the whole is too much.
+    """
+
+    prompts: tuple[str, ...]
+    system: str = "tree"
+    grid: str = "shape"
+    depth: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+    width: tuple[int, ...] = (1, 2, 3, 4)
+    nodes: tuple[int, ...] = (16,)
+    temperature: tuple[float, ...] = (0.0,)
+    max_new_tokens: int = 48
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.grid not in GRIDS:
+            raise ValueError(f"Unknown grid {self.grid!r}. Available: {', '.join(GRIDS)}.")
+        if find(self.system).drafter == "none":
+            trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
+            raise ValueError(f"{self.system} drafts no tree, so there is nothing to sweep. Choose one of {trees}.")
+        alone = re.split("[:!]", self.system)[0]
+        if alone != self.system:
+            raise ValueError(
+                f"A sweep gives {alone} its shapes and takes it as it should be: name it {alone!r}, not {self.system!r}."
+            )
+        for name in SWEPT:
+            object.__setattr__(self, name, self.values(name))
+        x, y = GRIDS[self.grid]
+        if (count := len(getattr(self, x)) * len(getattr(self, y))) > CELLS:
+            raise ValueError(f"The grid has {count:,} cells, at most {CELLS} are measured. Leave out some values.")
+        if checked("max_new_tokens", self.max_new_tokens) > TOKENS:
+            raise ValueError(f"A sweep writes at most {TOKENS} new tokens a cell, got {self.max_new_tokens:,}.")
+        prompts = tuple(self.prompts) if isinstance(self.prompts, list | tuple) else (self.prompts,)
+        if not 1 <= len(prompts) <= PROMPTS:
+            raise ValueError(f"A sweep takes 1 to {PROMPTS} prompts, got {len(prompts)}.")
+        object.__setattr__(self, "prompts", prompts)
+        for prompt in prompts:
+            self.settings(prompt, (BASELINE,), self.temperature[0])
+
+    def values(self, name: str) -> tuple[int | float, ...]:
+        given = getattr(self, name)
+        values = tuple(checked(name, each) for each in (given if isinstance(given, list | tuple) else (given,)))
+        if not values:
+            raise ValueError(f"{name.capitalize()} has no value. Give at least one.")
+        if twice := [value for value, count in Counter(values).items() if count > 1]:
+            raise ValueError(f"{name.capitalize()} {twice[0]} is there twice. Give every value once.")
+        if name not in GRIDS[self.grid] and len(values) > 1:
+            along = " and ".join(GRIDS[self.grid])
+            raise ValueError(f"The grid varies {along}; {name} takes one value, got {len(values)}.")
+        return values
+
+    @property
+    def cells(self) -> list[dict[str, int | float]]:
+        """The settings of every cell, row by row."""
+        x, y = GRIDS[self.grid]
+        fixed = {name: getattr(self, name)[0] for name in SWEPT if name not in (x, y)}
+        return [{**fixed, x: at_x, y: at_y} for at_y, at_x in product(getattr(self, y), getattr(self, x))]
+
+    def settings(self, prompt: str, systems: tuple[str, ...], temperature: float) -> Settings:
+        return Settings(prompt, systems, temperature=temperature, max_new_tokens=self.max_new_tokens, seed=self.seed)
+
+
+class Tally:
+    """What all cells together say of the guesses and of the target's forwards."""
+
+    def __init__(self):
+        self.reached = Counter()  # by ("depth", d) and ("rank", r): nodes whose parent was accepted
+        self.accepted = Counter()  # those of them that were accepted too
+        self.levels = Counter()  # by depth: rounds in which some node of it was reached
+        self.verify_ms: dict[int, list[float]] = {}  # by the rows of the forward
+
+    def add(self, trace: Trace) -> None:
+        for step in trace.steps:
+            self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
+            depth, siblings, levels = [0], Counter(), set()
+            for node, parent in list(enumerate(step.parents))[1:]:
+                depth.append(depth[parent] + 1)
+                siblings[parent] += 1
+                if step.verdicts[node] in (ACCEPTED, REJECTED):
+                    levels.add(depth[node])
+                    for key in (("depth", depth[node]), ("rank", siblings[parent])):
+                        self.reached[key] += 1
+                        self.accepted[key] += step.verdicts[node] == ACCEPTED
+            self.levels.update(levels)
+
+    def by(self, kind: str) -> list[dict[str, int]]:
+        places = sorted(at for of, at in self.reached if of == kind)
+        counts = [{kind: at, "reached": self.reached[kind, at], "accepted": self.accepted[kind, at]} for at in places]
+        return [each | {"levels": self.levels[each[kind]]} for each in counts] if kind == "depth" else counts
+
+    def medians(self) -> dict[int, float]:
+        return {rows: median(ms) for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS}
+
+
+class Sweep:
+    """A plan at work on a pair. Raises `ValueError` when the pair cannot do it."""
+
+    def __init__(self, pair: LoadedPair, plan: Plan):
+        self.pair, self.plan, self.system = pair, plan, find(plan.system)
+        for prompt in plan.prompts:  # each must fit the context
+            Race(pair, plan.settings(prompt, (BASELINE,), plan.temperature[0]))
+        self.cells: list[dict] = []
+        self.tally = Tally()
+        self.warmed: set[str] = set()
+
+    def run(self) -> Iterator[dict]:
+        """Plain messages: "start" with the grid, for every cell one with "cell" and the "summary" so far, and "end" with all
+        "cells". Each tells how many cells are "done", also in part, and the seconds "left". Closing the iterator frees every lane."""
+        cells = self.plan.cells
+        yield self.start()
+        begun = time.monotonic()
+
+        def progress(done: float) -> dict:
+            spent = time.monotonic() - begun
+            return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
+
+        for index, setting in enumerate(cells):
+            for news in self.measure(setting):
+                if isinstance(news, float):
+                    yield progress(index + news)
+                else:
+                    self.cells.append(news)
+                    yield {"cell": news, "summary": self.summary(), **progress(index + 1)}
+        yield {"end": True, "cells": self.cells, "summary": self.summary(), **progress(len(cells))}
+
+    def start(self) -> dict:
+        plan, pair, (x, y) = self.plan, self.pair, GRIDS[self.plan.grid]
+        return {
+            "start": True,
+            "system": {"name": self.system.name, "title": self.system.title, "guarantee": self.system.guarantee},
+            "grid": plan.grid,
+            "x": {"name": x, "values": getattr(plan, x)},
+            "y": {"name": y, "values": getattr(plan, y)},
+            "fixed": {name: getattr(plan, name)[0] for name in SWEPT if name not in (x, y)},
+            "cells": len(plan.cells),
+            "prompts": plan.prompts,
+            "max_new_tokens": plan.max_new_tokens,
+            "seed": plan.seed,
+            "pair": pair.title,
+            "hardware": pair.hardware,
+            "dtype": pair.dtype,
+            "costs": costs_of(pair, self.system.drafter).to_dict(),
+        }
+
+    def measure(self, setting: dict) -> Iterator[float | dict]:
+        """One cell: the part of it that is done, now and then, and at last its figures, or why it cannot be."""
+        x, y = GRIDS[self.plan.grid]
+        place = {"x": setting[x], "y": setting[y], **setting}
+        shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
+        whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
+        traces, same = [], []
+        try:
+            for prompt in self.plan.prompts:
+                race = self.race(self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"]), shaped)
+                traces.append([lane.trace for lane in race.lanes])
+                for _ in race.watched(TICK_SECONDS):
+                    yield sum(len(trace.tokens) for both in traces for trace in both) / whole
+                same.append(race.result()["identical"])
+        except ValueError as error:  # a shape that this system cannot grow
+            yield place | {"refused": str(error)}
+            return
+        for plain, drafted in traces:
+            self.tally.add(plain)
+            self.tally.add(drafted)
+        yield {**place, **figures(*zip(*traces, strict=True)), "identical": worst_of(same)}
+
+    def race(self, settings: Settings, shaped: str) -> Race:
+        """A warm race. What a first call costs, each system pays once on a CPU; on a GPU every shape has kernels of its own."""
+        first = shaped if self.pair.target.device.type == "cuda" else self.system.name
+        kind = WarmRace if first in self.warmed else Race
+        self.warmed.add(first)
+        return kind(self.pair, settings)
+
+    def summary(self) -> dict:
+        """What the cells so far say together."""
+        measured = [cell for cell in self.cells if "refused" not in cell]
+        best = [recommended(group) for group in by_temperature(measured)]
+        return {
+            "best": [{"x": cell["x"], "y": cell["y"]} for cell, _ in best],
+            "sentence": self.sentence(best),
+            "by_depth": self.tally.by("depth"),
+            "by_rank": self.tally.by("rank"),
+            "verify_ms": self.tally.medians(),
+        }
+
+    def sentence(self, best: list[tuple[dict, dict]]) -> str:
+        if not best:
+            return f"No cell could be measured. {self.cells[0]['refused']}"
+        if len(best) > 1:
+            each = (f"{cell['nodes']} at {cell['temperature']:g} ({times(cell)})" for cell, _ in best)
+            return f"Nodes that paid best, by temperature: {', '.join(each)}."
+        cell, fastest = best[0]
+        size = f"tau {cell['tau']:.2f}, {cell['mean_nodes']:.1f} nodes a tree"
+        about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
+        if fastest["speedup"] < 1:
+            return f"Plain decoding is faster. Nearest: {about}."
+        tie = (
+            f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."
+            if fastest is not cell
+            else ""
+        )
+        return f"Best: {about}.{tie}"
+
+    def named(self, cell: dict) -> str:
+        if self.plan.grid == "shape":
+            return f"depth {cell['depth']} and width {cell['width']}"
+        return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
+
+
+class WarmRace(Race):
+    """A race of systems that have just run here: nobody's first calls are left to pay."""
+
+    def warm_up(self) -> None:
+        pass
+
+
+def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
+    """A cell's figures, over all its prompts; times are the lanes' own clocks."""
+    steps = [step for trace in drafted for step in trace.steps]
+    seconds = sum(step.total_seconds for step in steps)
+    shares = {phase: sum(step.seconds[phase] for step in steps) / seconds for phase in ("draft", "verify")}
+    return {
+        "speedup": ms_per_token(plain) / ms_per_token(drafted),
+        "tau": sum(len(step.burst) for step in steps) / len(steps),
+        "mean_nodes": sum(len(step.tokens) for step in steps) / len(steps),
+        "draft_share": shares["draft"],
+        "verify_share": shares["verify"],
+        "ms_per_token": ms_per_token(drafted),
+        "plain_ms_per_token": ms_per_token(plain),
+        "tokens": sum(len(trace.tokens) for trace in drafted),
+        "forwards": len(steps),
+    }
+
+
+def ms_per_token(traces: tuple[Trace, ...]) -> float:
+    return 1000 * sum(trace.seconds for trace in traces) / sum(len(trace.tokens) for trace in traces)
+
+
+def by_temperature(cells: list[dict]) -> list[list[dict]]:
+    temperatures = dict.fromkeys(cell["temperature"] for cell in cells)
+    return [[cell for cell in cells if cell["temperature"] == each] for each in temperatures]
+
+
+def recommended(cells: list[dict]) -> tuple[dict, dict]:
+    """The cell to take, and the fastest one: the smallest tree whose speed is within `TIE` of the fastest."""
+    fastest = max(cells, key=lambda cell: cell["speedup"])
+    close = [cell for cell in cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
+    return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest
+
+
+def times(cell: dict) -> str:
+    return f"{cell['speedup']:.2f}×"

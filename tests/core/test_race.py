@@ -1,0 +1,198 @@
+"""Race: the fair clock, settings and their sentences, traces and their round trip, and what a closed race leaves behind."""
+
+import gc
+import json
+import math
+import weakref
+
+import pytest
+from conftest import tiny_pair
+
+from engine.forward.cache import KVCache
+from engine.models.text import TextStream, label
+from engine.race import LIMITS, Race, Settings
+from engine.record.trace import Step, Trace, first_divergence
+
+TEXT = "Story: Once upon a time"
+
+
+def test_the_lane_whose_clock_is_behind_steps_next():
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), max_new_tokens=40))
+    clocks = [0.0, 0.0]
+    for index, step in race.run():
+        running = [i for i in (0, 1) if i == index or not race.lanes[i].finished]
+        assert clocks[index] == min(clocks[i] for i in running)
+        clocks[index] += step.total_seconds
+        assert set(step.seconds) == {"draft", "verify", "accept", "commit"} | (
+            {"prefill"} if step.index == 0 else set()
+        )
+    assert [lane.clock for lane in race.lanes] == pytest.approx([lane.trace.seconds for lane in race.lanes])
+
+
+def test_swapping_the_lanes_changes_no_token():
+    pair = tiny_pair()
+    texts = []
+    for systems in (("vanilla", "tree"), ("tree", "vanilla")):
+        race = Race(pair, Settings(TEXT, systems, temperature=0.9, seed=4, max_new_tokens=50))
+        for _ in race.run():
+            pass
+        assert race.result()["identical"] is True
+        texts.append(race.lanes[0].trace.tokens)
+    assert texts[0] == texts[1]
+
+
+def test_another_seed_is_another_text():
+    pair, texts = tiny_pair(), set()
+    for seed in range(3):
+        race = Race(pair, Settings(TEXT, ("vanilla",), temperature=1.0, seed=seed, max_new_tokens=20))
+        texts.update(tuple(step.burst) for _, step in race.run() if step.index < 5)
+    assert len(texts) > 5
+
+
+def test_a_trace_survives_json_exactly():
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), temperature=0.7, max_new_tokens=30))
+    for _ in race.run():
+        pass
+    for lane in race.lanes:
+        assert Trace.from_json(lane.trace.to_json()) == lane.trace
+        assert isinstance(lane.trace.steps[0], Step)
+
+
+def test_a_foreign_trace_is_refused_with_what_is_wrong():
+    values = json.loads(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5).to_json())
+    del values["seed"]
+    with pytest.raises(ValueError, match="no Trace: missing 'seed', unknown nothing"):
+        Trace.from_json(json.dumps(values))
+    with pytest.raises(ValueError, match="must be an object, got a list"):
+        Trace.from_json("[1, 2]")
+
+
+def test_figures_of_a_race():
+    race = Race(tiny_pair(same=True), Settings(TEXT, ("vanilla", "tree"), max_new_tokens=33))
+    for _ in race.run():
+        pass
+    result = race.result()
+    plain, tree = result["lanes"]
+    assert (plain["tokens"], plain["forwards"], plain["tau"]) == (33, 33, 1.0)
+    assert tree["tokens"] == 33 and tree["tau"] == 33 / tree["forwards"] > 2
+    assert result["speedup"] == pytest.approx(plain["seconds"] / tree["seconds"])
+    assert 0 < tree["draft_share"] < 1 and 0 < tree["verify_share"] < 1
+    assert result["divergence"] is None
+
+
+def test_divergence_is_found_where_it_is():
+    assert first_divergence([1, 2, 3], [1, 2, 3]) is None
+    assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
+    assert first_divergence([1, 2], [1, 2, 3]) == 2
+
+
+def test_a_closed_race_frees_its_caches():
+    race = Race(tiny_pair(), Settings(TEXT, max_new_tokens=60))
+    steps = race.run()
+    next(steps)
+    caches = [weakref.ref(found) for found in gc.get_objects() if type(found) is KVCache]
+    assert len(caches) >= 2
+    steps.close()
+    gc.collect()
+    assert [cache() for cache in caches] == [None] * len(caches)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"prompt": ""}, "The prompt is empty"),
+        ({"prompt": " \n"}, "The prompt is empty"),
+        ({"prompt": "x" * 100_000}, "The prompt has 100,000 characters; at most"),
+        ({"depth": 0}, "Depth must be between 1 and 12, got 0"),
+        ({"depth": 999}, "Depth must be between 1 and 12, got 999"),
+        ({"depth": 2.5}, "Depth must be a whole number, got 2.5"),
+        ({"width": 0}, "Width must be between 1 and 16, got 0"),
+        ({"nodes": 1000}, "Nodes must be between 2 and 64, got 1,000"),
+        ({"temperature": -1}, "Temperature must be between 0.0 and 5.0, got -1"),
+        ({"temperature": math.nan}, "Temperature must be a number between 0.0 and 5.0, got nan"),
+        ({"temperature": None}, "Temperature must be a number between 0.0 and 5.0, got None"),
+        ({"max_new_tokens": 0}, "Max new tokens must be between 1 and 900, got 0"),
+        ({"seed": -4}, "Seed must be between 0 and"),
+        ({"systems": ("vanilla", "magic")}, "Unknown system 'magic'. Available: vanilla, tree"),
+        ({"systems": ("vanilla", "magic:3x2x8")}, "Unknown system 'magic'"),
+        ({"systems": ("vanilla", "tree:3x2")}, "Unknown system 'tree:3x2'"),
+        ({"systems": ("vanilla", "tree:30x2x8")}, "Depth must be between 1 and 12, got 30"),
+        ({"systems": ("vanilla", "tree:3x2x999")}, "Nodes must be between 2 and 64, got 999"),
+    ],
+)
+def test_bad_settings_get_a_sentence(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Settings(**{"prompt": TEXT, **settings})
+
+
+def test_systems_of_one_race_may_have_shapes_of_their_own():
+    race = Race(
+        tiny_pair(),
+        Settings(TEXT, ("vanilla", "tree:3x2x8", "tree:2x1x3", "bigram/kary/token_match:1x5x2"), max_new_tokens=9),
+    )
+    list(race.run())
+    traces = [lane.trace for lane in race.lanes]
+    assert [(trace.depth, trace.width, trace.nodes) for trace in traces[1:]] == [(3, 2, 8), (2, 1, 3), (1, 5, 2)]
+    assert max(len(step.tokens) for step in traces[2].steps) == 3
+    assert race.result()["identical"] is True
+    given = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree:3x2x8"), depth=1))
+    assert given.lanes[1].trace.depth == 1  # what the visitor asks for counts
+
+
+def test_the_limits_themselves_are_allowed():
+    for name, (least, most) in LIMITS.items():
+        for value in (least, most):
+            assert getattr(Settings(TEXT, **{name: value}), name) == value
+
+
+def test_a_prompt_beyond_the_context_window_is_refused():
+    with pytest.raises(ValueError, match="holds 160 and must leave room"):
+        Race(tiny_pair(), Settings("x" * 500))
+
+
+def test_text_never_shows_half_a_character_and_never_takes_one_back():
+    """Byte tokens: the emoji needs four of them, which come one burst at a time."""
+    pair = tiny_pair()
+    text = "a🦊é猫!"
+    stream, pieces = TextStream(pair.tokenizer, [1]), []
+    for token in pair.tokenizer(text)["input_ids"]:
+        pieces.append(stream.add(token))
+    assert "".join(pieces) == text
+    assert pieces[1:5] == ["", "", "", "🦊"]
+    assert all("\ufffd" not in piece for piece in pieces)
+
+
+def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
+    pair = tiny_pair()
+    first_byte = pair.tokenizer("🦊")["input_ids"][0]
+    assert label(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
+    assert label(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
+
+
+def test_a_mix_by_hand_races_and_an_unsound_one_is_refused_with_the_reason(embedded):
+    race = Race(
+        embedded, Settings("Story: A fox", ("vanilla", "model/kary/token_match"), depth=2, width=2, max_new_tokens=16)
+    )
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True
+    with pytest.raises(ValueError, match="would bias the output"):
+        Settings("Story: A fox", ("vanilla", "model/kary/speculative"))
+    with pytest.raises(ValueError, match="Unknown drafter 'oracle'"):
+        Settings("Story: A fox", ("oracle/kary/token_match",))
+    with pytest.raises(ValueError, match="Unknown system 'kary/token_match'"):
+        Settings("Story: A fox", ("kary/token_match",))
+
+
+def test_a_lane_is_excused_by_the_weaker_promise_of_the_two(embedded):
+    """A rule that keeps the distribution only may differ from plain decoding on either side; nothing excuses it at T = 0."""
+
+    def identical(*systems: str, temperature: float) -> bool | str:
+        race = Race(embedded, Settings("Story: A fox", systems, temperature=temperature, max_new_tokens=32))
+        for _ in race.run():
+            pass
+        return race.result()["identical"]
+
+    assert identical("vanilla", "chain", temperature=1.0) == identical("chain", "vanilla", temperature=1.0) == "law"
+    assert identical("naive", "tree", temperature=1.0) == "lossy"
+    assert identical("naive", "dyspec", temperature=0.0) is True

@@ -1,0 +1,129 @@
+"""The drafter `best`: the strongest that a pair has, what it can copy for nothing, and what `auto` makes of that."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import tiny_pair
+
+from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
+from engine.policies.auto import Auto
+from engine.race import Race, Settings
+from engine.record.costs import Costs
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
+
+TEXT = [9, 4, 7, 1, 2, 3, 8, 8, 5, 1, 2, 3]
+
+
+def started(pair, prompt: list[int]) -> BestDrafter:
+    drafter = BestDrafter(pair, 140)
+    drafter.begin(prompt, torch.zeros(len(prompt) - 1, 4, 64) if drafter.reads_features else None)
+    return drafter
+
+
+def test_it_is_the_strongest_that_the_pair_has():
+    pair = tiny_pair()
+    pairs = (pair, replace(pair, learned={}), replace(pair, learned={}, draft=None))
+    kinds = [type(BestDrafter(each, 100).inner).__name__ for each in pairs]
+    assert kinds == ["EagleDrafter", "ModelDrafter", "LookupDrafter"]
+
+
+def test_a_copy_is_what_followed_the_longest_match():
+    copier = Copier()
+    copier.extend(TEXT)
+    assert copier.suggestion([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
+    copier.extend([6, 5, 1, 2, 3])
+    assert copier.suggestion([]) == (
+        GRAM + 1,
+        [6, 5, 1, 2, 3, 6, 5, 1, 2, 3, 6, 5],
+    )  # 5 1 2 3 stood there, too: the longer match wins
+    copier.extend([77])
+    assert copier.suggestion([]) == (0, [])
+    copier.extend([5] * 40)
+    assert copier.suggestion([])[1] == [5] * CHAIN
+
+
+def test_a_copy_goes_on_behind_what_was_drafted():
+    drafter = started(tiny_pair(), [*TEXT, 4])
+    tree = DraftTree.rooted(4)
+    nodes = [0, one := tree.add(0, 7, 1.0, 1.0), two := tree.add(one, 1, 1.0, 1.0), stray := tree.add(0, 200, 1.0, 1.0)]
+    assert [drafter.copies(tree, node)[0] for node in nodes] == [[], [], [2, 3, 8, 8, 5, 1, 2, 3, 4, 7, 1, 2], []]
+    deep = tree.add(two, 2, 1.0, 1.0)
+    assert drafter.copies(tree, deep)[1] > drafter.copies(tree, two)[1] > 0 == drafter.copies(tree, stray)[1]
+    assert drafter.forwards == 0
+
+
+def test_chances_of_copies_follow_what_came_true():
+    copier = Copier()
+    first = copier.chance(GRAM)
+    copier.learn(GRAM, [1, 2, 3], [1, 2, 3, 4])
+    better = copier.chance(GRAM)
+    copier.learn(GRAM, [1, 2, 3], [9])
+    assert first < better > copier.chance(GRAM)
+    assert copier.chance(GRAM) > 0.5  # three came true, one did not
+
+
+def test_a_burst_that_ends_before_the_copy_does_says_nothing_against_it():
+    drafter = started(tiny_pair(), TEXT)
+    [token, *_], chance = drafter.copies(DraftTree.rooted(3), 0)
+    drafter.commit(DraftTree.rooted(3), [], token, torch.zeros(1, 4, 64))
+    assert drafter.copier.chance(GRAM) > chance
+
+
+def grown(drafter, root: int, policy: Auto) -> DraftTree:
+    return policy.grow(drafter, root, 30, Sampling(), 99)
+
+
+def test_auto_copies_instead_of_drafting_where_that_promises_more():
+    drafter, policy = started(tiny_pair(), TEXT * 3), Auto(12, 4, 24, "ranked", None, COSTS)
+    tree = grown(drafter, 3, policy)
+    assert drafter.forwards == 0 and tree.tokens[1:4] == drafter.copies(DraftTree.rooted(3), 0)[0][:3]
+    assert max(tree.depth) == len(tree) - 1 <= 12
+    drafter.copier.wrong = defaultdict(lambda: 50)
+    grown(drafter, 3, policy)
+    assert drafter.forwards > 0
+
+
+def test_auto_goes_on_with_copies_where_drafting_stops():
+    """The drafter favours 7, 1, 2, behind which the text has more; and a limit of depth holds for copies too."""
+
+    class Saying:
+        forwards = 0
+        copies = BestDrafter.copies
+
+        def __init__(self):
+            self.copier = Copier()
+            self.copier.extend([*TEXT, 4])
+            self.behind_root = self.copier.suggestion([])
+
+        def log_q(self, tree, nodes):
+            self.forwards += 1
+            rows = torch.full((len(nodes), 300), -12.0)
+            for row, node in zip(rows, nodes, strict=True):
+                row[{4: 7, 7: 1}.get(tree.tokens[node], 2)] = 0.0
+            return rows
+
+    for depth in (12, 5):
+        drafter = Saying()
+        drafter.copier.true[GRAM + 1] = 50
+        policy = Auto(depth, 4, 24, "ranked", None, COSTS)
+        policy.reach = 3.0
+        tree = grown(drafter, 4, policy)
+        assert drafter.forwards == 3 and tree.tokens == [4, 7, 1, 2, *[3, 8, 8, 5, 1, 2, 3, 4, 7][: depth - 3]]
+        assert tree.parents == [*range(-1, len(tree) - 1)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_auto_with_copies_writes_plain_decodings_text(embedded, temperature):
+    """A text that repeats itself, so that copies are made and accepted."""
+    prompt = "# Python\nNAMES = ['one', 'two', 'three']\nOTHERS = ['one', 'two', 'three']\nTHIRD = ['one', 'two',"
+    race = Race(embedded, Settings(prompt, ("vanilla", "auto"), temperature=temperature, max_new_tokens=40))
+    drafter, copies = race.lanes[1].drafter, []
+    inner = drafter.copies
+    drafter.copies = lambda *args: copies.append(inner(*args)) or copies[-1]
+    list(race.run())
+    assert any(chain for chain, _ in copies) and race.result()["identical"] is True

@@ -1,0 +1,248 @@
+"""Medusa and EAGLE: what is served is what was trained, for every commit, and text stays plain decoding's own.
+
+Untrained nets agree with nothing by chance: serving is compared with the training forward at 1e-4, and losslessness is token equality.
+"""
+
+import pytest
+import torch
+from conftest import tiny_pair
+
+from engine.acceptance.token_match import TokenMatch
+from engine.decode import decode
+from engine.drafters import DRAFTERS
+from engine.nets import NETS, NetConfig, load_nets
+from engine.nets.eagle import EagleSession
+from engine.nets.eagle_compiled import ServedEagle
+from engine.policies.best_first import BestFirst
+from engine.sampling import Sampling
+from engine.target import Target
+from engine.train import eagle, medusa
+from engine.train.features import Batch, Shards, cache, observe
+from engine.tree import DraftTree
+
+CONFIGS = {
+    "medusa": NetConfig("medusa", 64, 2, 128, layers=0, depth=3, vocab=256),
+    "eagle": NetConfig("eagle", 64, 2, 128, layers=1, depth=3, vocab=256, own_vocab=200),
+}
+RECIPES = {"medusa": medusa, "eagle": eagle}
+TEXT = [5, 80, 33, 12, 200, 41, 7, 9, 150, 61, 2, 99, 31, 64, 18, 77]
+
+
+def pair_with(*names: str):
+    pair = tiny_pair()
+    torch.manual_seed(3)
+    for name in names:
+        net = RECIPES[name].build(pair.target.model, CONFIGS[name], torch.tensor(TEXT * 30))
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        pair.learned[name] = net.eval().requires_grad_(False)
+    return pair
+
+
+def batch_of(pair, ids: list[int]) -> Batch:
+    return observe(pair.target.model, torch.tensor([ids])).to("cpu")
+
+
+def chain(tokens: list[int]) -> DraftTree:
+    tree = DraftTree.rooted(tokens[0])
+    for token in tokens[1:]:
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    return tree
+
+
+def expected_rows(pair, name: str, root: int, levels: int) -> torch.Tensor:
+    """Log-probabilities `[levels, V]` of the training forward along TEXT, with the root at place `root`."""
+    net, batch = pair.learned[name], batch_of(pair, TEXT)
+    with torch.no_grad():
+        if name == "medusa":
+            return torch.stack([net(batch.features[0, root - 1, -1], k).log_softmax(-1) for k in range(levels)])
+        outs = net.rollout(batch.ids, batch.features, levels)
+        return torch.cat([net.log_q(out[:, root - 1 + s]) for s, out in enumerate(outs)])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_serving_is_the_training_forward_round_after_round(name):
+    """A walk along TEXT with accepted paths of 0, 1 and 2 nodes, some drafted deeper than they were accepted."""
+    pair = pair_with(name)
+    target = Target(pair.target, 64, features=True)
+    drafter = DRAFTERS[name](pair, 64)
+    root = 2
+    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    for accepted, levels in ((0, 3), (2, 3), (1, 1), (2, 2), (0, 0), (1, 3)):
+        tree = chain(TEXT[root : root + 3])
+        for level in range(levels):
+            found = drafter.log_q(tree, [level])
+            expected = expected_rows(pair, name, root, level + 1)[-1]
+            assert torch.allclose(found[0].exp(), expected.exp(), atol=1e-4, rtol=0), (root, level)
+        _, features = target.verify(tree)
+        path = list(range(1, accepted + 1))
+        target.commit(path)
+        drafter.commit(tree, path, TEXT[root + accepted + 1], features)
+        root += accepted + 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("name", RECIPES)
+def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, temperature):
+    pair, sampling = pair_with(name), Sampling(temperature=temperature, seed=5)
+
+    def written(drafter: str) -> list[int]:
+        parts = DRAFTERS[drafter](pair, 160), BestFirst(3, 3, 8, "ranked"), TokenMatch()
+        target = Target(pair.target, 160, parts[0].reads_features)
+        rounds = decode(target, *parts, TEXT[:1], sampling, 40, frozenset(), 160)
+        return [token for each in rounds for token in each.burst]
+
+    assert written(name) == written("none")
+
+
+def test_the_served_session_is_the_net_in_eight_bits():
+    """Folded norms, tables of tokens, windows and the drafter's own vocabulary change nothing but the rounding; where the matrices are
+    rounded before, next to nothing."""
+    net = pair_with("eagle").net("eagle")
+    for name, weight in net.state_dict().items():
+        if "norm" in name:
+            weight.add_(0.01 * torch.arange(len(weight)))
+    features = torch.randn(6, 4, 64, generator=torch.Generator().manual_seed(3))
+    visible = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 1]]).bool()
+
+    def answers(session) -> torch.Tensor:
+        session.root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
+        root = session.root([1, 8], features, [4, 5], 5, 3)
+        level = session.level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
+        below = session.level([3, 2, 4], [1, 2, 1], [8, 8, 8], torch.cat([visible, torch.eye(3).bool()], 1), 2)
+        return torch.cat([root, level, below]).exp()
+
+    def error() -> float:
+        with torch.inference_mode():
+            plain = answers(EagleSession(net, 16))
+            return ((answers(ServedEagle(net).open(16)) - plain).norm() / plain.norm()).item()
+
+    assert 1e-3 < error() < 0.1
+    inward, hidden = net.layer.qkv.weight, net.config.hidden
+    with torch.no_grad():
+        for matrix, norm in (
+            (inward[:, hidden:], net.norm_feature.weight),
+            (net.fuse.weight, torch.ones(())),
+            (net.layer.out.weight, torch.ones(())),
+            (net.layer.gate_up.weight, net.layer.norm.weight),
+            (net.layer.down.weight, torch.ones(())),
+            (net.unembed, net.norm_out.weight),
+        ):
+            step = (matrix * norm).abs().amax(1, keepdim=True) / 127
+            matrix.copy_((matrix * norm / step).round() * step / norm)
+    assert error() < 3e-4
+
+
+def test_served_medusa_heads_are_the_heads_in_eight_bits():
+    net = pair_with("medusa").net("medusa")
+    final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
+
+    def error(k: int) -> float:
+        exact = net(final, k).log_softmax(-1).exp()
+        return ((net.log_q(final, k).exp() - exact).norm() / exact.norm()).item()
+
+    assert error(0) == 0  # nothing is packed yet
+    net.pack()
+    assert all(1e-3 < error(k) < 0.1 for k in range(3))
+    for matrix in (*(block.weight for block in net.blocks), *net.unembeds):
+        step = matrix.abs().amax(1, keepdim=True) / 127
+        matrix.copy_((matrix / step).round() * step)
+    net.pack()
+    assert all(error(k) < 3e-4 for k in range(3))
+
+
+def test_siblings_do_not_see_each_other():
+    """EAGLE's rows behind a node in a wide tree are those of the node's own path drafted alone."""
+    pair = pair_with("eagle")
+    features = Target(pair.target, 64, features=True).prefill(TEXT[:4])
+
+    def fresh():
+        drafter = DRAFTERS["eagle"](pair, 64)
+        drafter.begin(TEXT[:5], features)
+        return drafter
+
+    wide, alone = DraftTree.rooted(TEXT[4]), chain([TEXT[4], 11, 44])
+    for token in (10, 11, 12):
+        wide.add(0, token, 1.0, 1.0)
+    for parent, token in ((1, 43), (2, 44), (3, 45)):
+        wide.add(parent, token, 1.0, 1.0)
+    drafter = fresh()
+    drafter.log_q(wide, [0])
+    drafter.log_q(wide, [1, 2, 3])
+    in_wide = drafter.log_q(wide, [4, 5, 6])[1]
+    drafter = fresh()
+    in_chain = [drafter.log_q(alone, [node]) for node in range(3)][-1][0]
+    assert torch.allclose(in_wide.exp(), in_chain.exp(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_training_learns_the_targets_words_and_validates_by_depth(name):
+    pair = tiny_pair()
+    recipe, net = RECIPES[name], RECIPES[name].build(pair.target.model, CONFIGS[name], torch.tensor(TEXT * 30))
+    batch = observe(pair.target.model, torch.randint(0, 256, (4, 32), generator=torch.Generator().manual_seed(0)))
+    batch = batch.to("cpu")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    before = recipe.validate(net, [batch])
+    for step in range(40):
+        recipe.loss(net, batch, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = recipe.validate(net, [batch])
+    assert set(after) == {f"depth {d} {top}" for d in (1, 2, 3) for top in ("top1", "top3")}
+    assert after["depth 1 top1"] > max(0.5, before["depth 1 top1"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_net_survives_its_files_and_refuses_another_target(name, tmp_path):
+    pair = pair_with(name)
+    pair.learned[name].half().float().save(tmp_path / name)
+    [(found, net)] = load_nets(tmp_path, pair.target.model).items()
+    assert found == name and type(net) is NETS[name]
+    for key, value in pair.learned[name].state_dict().items():
+        assert torch.equal(net.state_dict()[key], value), key
+    other = pair.target.model
+    other.resize_token_embeddings(128)
+    with pytest.raises(ValueError, match="trained for a target of 256 tokens and hidden size 64, this one has 128"):
+        load_nets(tmp_path, other)
+
+
+def test_a_pair_without_the_drafter_says_how_to_train_it():
+    pair = tiny_pair()
+    pair.learned.clear()
+    with pytest.raises(ValueError, match=r"no trained eagle drafter\. Train one with `python -m engine.train eagle"):
+        DRAFTERS["eagle"](pair, 64)
+
+
+def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
+    model = tiny_pair().target.model
+    rows = torch.randint(0, 256, (70, 24), generator=torch.Generator().manual_seed(0)).int()
+    cache(model, rows.numpy(), tmp_path)
+    shards = Shards(tmp_path)
+    assert len(shards.paths) == 2
+    seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch(step, 8).ids}
+    assert seen <= {tuple(row.tolist()) for row in rows} and len(seen) == 70
+    batch = shards.batch(3, 8)
+    fresh = observe(model, batch.ids)
+    assert torch.equal(batch.ids, shards.batch(3, 8).ids)
+    assert torch.allclose(batch.features.float(), fresh.features, atol=1e-2)
+    assert torch.equal(batch.tokens[..., 0].long(), fresh.tokens[..., 0])
+    with pytest.raises(ValueError, match="No cached features"):
+        Shards(tmp_path / "nothing")
+
+
+def test_eagle_looks_back_no_further_than_its_window(monkeypatch):
+    """Guesses behind a long text are those behind its last entries alone, at the same positions."""
+    pair, guesses, text = pair_with("eagle"), [], list(range(30, 60))
+    monkeypatch.setattr("engine.drafters.eagle.WINDOW", 8)
+    features = Target(pair.target, 64, features=True).prefill(text[:20])
+    for spoiled in (0, 9, 12):  # entries whose rows are made useless: those before the window, then one in it
+        drafter = DRAFTERS["eagle"](pair, 64)
+        drafter.begin(text[:20], features[:19])
+        tree = DraftTree.rooted(text[19])
+        drafter.log_q(tree, [0])
+        drafter.commit(tree, [], text[20], features[19:20])
+        drafter.session.cache.kv[:, :, :, :spoiled] = 7.0
+        tree = chain(text[20:22])
+        guesses.append(torch.cat([drafter.log_q(tree, [0]), drafter.log_q(tree, [1])]))
+    assert torch.equal(guesses[0], guesses[1]) and not torch.allclose(guesses[0], guesses[2])

@@ -1,0 +1,54 @@
+"""CUDA graphs as captured and replayed. Collected only where there is a CUDA GPU (`conftest.py`)."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+from conftest import tiny_llama, tiny_pair
+from test_static import PROMPT, committed
+from test_tree import random_tree
+
+from engine.decode import decode
+from engine.forward.runner import Runner
+from engine.forward.session import Session
+from engine.rounds.round_gpu import on_device
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS
+from engine.target import Target
+from engine.tree import LARGEST_TREE
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
+    """float32: the loop's forwards are graphs there, too, by buckets; the reference is the loop without any, eager and unpadded."""
+    tiny = tiny_pair(same=True)
+    runner = Runner(tiny.target.model.to("cuda"), lean=False)
+    pair = dataclasses.replace(tiny, target=runner, draft=runner, learned={})
+    sampling = Sampling(temperature=temperature, seed=3, device=runner.device)
+    shape, written = {"depth": 4, "width": 4, "nodes": 8}, []
+    limits = (PROMPT, sampling, 40, frozenset(), pair.context)
+    for name in ("vanilla", "tree"):
+        lane = on_device(pair, SYSTEMS[name], 47 + LARGEST_TREE, shape, sampling)
+        rounds = list(lane.decode(*limits))
+        assert lane.round.captured.graph is not None and runner.eager == ""
+        assert all(seconds > 0 for each in rounds for seconds in each.seconds.values())
+        written.append([token for each in rounds for token in each.burst])
+        for graphed in (True, False):
+            target = Target(runner, 47 + LARGEST_TREE)
+            target.session = Session(runner, 47 + LARGEST_TREE, graphed=graphed)
+            parts = SYSTEMS[name].build(pair, 47 + LARGEST_TREE, **shape)
+            written.append([token for each in decode(target, *parts, *limits) for token in each.burst])
+    assert all(each == written[0] for each in written)
+    assert max(len(each.burst) for each in rounds) > 2
+
+
+def test_on_a_gpu_a_graph_gives_the_logits_of_its_own_function():
+    runner = Runner(tiny_llama(0, layers=4, kv_heads=1).to("cuda"), lean=False)
+    target = committed(runner, features=True, graphed=True)
+    for bucket in target.session.buckets.by_size:
+        assert bucket.captured.graph is not None
+        logits, features = target.verify(random_tree(random.Random(bucket.size), bucket.size))
+        with torch.inference_mode():
+            again, seen = bucket.run()
+        assert torch.equal(logits, again) and torch.equal(features, seen)

@@ -1,0 +1,179 @@
+"""The policy `auto`: its trees follow the costs and what came true; and `Costs`, which it reads."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import tiny_pair
+
+from engine.acceptance.token_match import TokenMatch
+from engine.decode import decode
+from engine.drafters import DRAFTERS
+from engine.kernels.expansion import FAVOURITE, OTHER, chance
+from engine.policies.auto import LONGEST_REST, Auto
+from engine.policies.ranking import favourites
+from engine.record.costs import Costs
+from engine.rounds.timing import LEVELS, ROWS, costs_of, draft_ms
+from engine.sampling import Sampling
+from engine.systems import find
+from engine.target import Target
+
+V = 16
+COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
+
+
+class Fixed:
+    """Says everywhere that token 1 has probability `sure`, token 2 half of the rest, and so on."""
+
+    def __init__(self, sure: float):
+        q, left = [0.0], 1.0
+        for _ in range(1, V):
+            q.append(left * sure)
+            left *= 1 - sure
+        self.row = torch.tensor(q).add_(1e-9).log()
+        self.forwards = 0
+
+    def log_q(self, tree, nodes):
+        self.forwards += 1
+        return self.row.expand(len(nodes), -1)
+
+
+def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> Auto:
+    return Auto(depth, width, nodes, "ranked", None, costs)
+
+
+def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[int], float]:
+    """Sizes of `count` trees whose favourites all come true, or none; and the ms that they took by the costs."""
+    sizes, spent = [], 0.0
+    for number in range(count):
+        before = drafter.forwards
+        tree = auto.grow(drafter, 0, number, Sampling(), 99)
+        path = []
+        while accepts and (child := tree.child(path[-1] if path else 0, 1)) is not None:
+            path.append(child)
+        auto.learn(tree, path)
+        sizes.append(len(tree))
+        spent += auto.costs.round_ms(len(tree), drafter.forwards - before)
+    return sizes, spent
+
+
+def test_costs_between_and_beyond_what_was_measured():
+    assert (
+        COSTS.verify_at(8) == 5.8
+        and COSTS.verify_at(12) == pytest.approx(6.4)
+        and COSTS.verify_at(64) == pytest.approx(16)
+    )
+    assert COSTS.round_ms(8, 0) == 5.8 and COSTS.round_ms(8, 3) == pytest.approx(5.8 + 1.0 + 2 * 0.5)
+    assert COSTS.break_even(8, 3) == pytest.approx(7.8 / 5.0) and COSTS.break_even(1, 0) == 1.0
+
+
+def test_the_machine_is_measured_once_and_in_every_size():
+    pair = tiny_pair()
+    found = costs_of(pair, "model")
+    assert tuple(found.verify_ms) == ROWS and all(ms > 0 for ms in found.verify_ms.values())
+    assert found.first_ms > 0 and found.level_ms > 0
+    assert costs_of(pair, "model") == found and costs_of(pair, "none").level_ms < found.level_ms
+    for name in DRAFTERS:
+        assert (
+            costs_of(pair, name).verify_ms
+            == costs_of(pair, "eagle" if DRAFTERS[name](pair, 99).reads_features else "model").verify_ms
+        )
+
+
+def test_what_is_timed_of_best_are_draft_forwards():
+    """One for every level; copies cost none, and drafting would look free."""
+    pair = tiny_pair()
+    drafters = []
+    kept = DRAFTERS["best"].__init__
+    try:
+        DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
+        draft_ms(pair, "best", repeats=5)
+    finally:
+        DRAFTERS["best"].__init__ = kept
+    assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)
+
+
+def test_a_sure_drafter_gets_a_deep_chain_and_a_doubtful_one_a_wide_tree():
+    sure = policy()
+    rounds(sure, Fixed(0.99), 5, accepts=True)
+    deep = sure.grow(Fixed(0.99), 0, 0, Sampling(), 99)
+    assert max(deep.depth) == 8 and len(deep) <= 12
+    wide = policy().grow(Fixed(0.5), 0, 0, Sampling(), 99)
+    assert max(wide.depth) < 8 and len(wide.children(0)) > len(deep.children(0))
+
+
+def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
+    sizes = []
+    for ms in (0.0, 0.3, 1.5):
+        dear = replace(COSTS, verify_ms={1: 5.0, 33: 5.0 + 32 * ms})
+        sizes.append(len(policy(dear).grow(Fixed(0.6), 0, 0, Sampling(), 99)))
+    assert sizes[0] > sizes[1] > sizes[2]
+    levels = []
+    for ms in (0.01, 1.0, 3.0):
+        drafter = Fixed(0.45)
+        grown = policy(replace(COSTS, level_ms=ms))
+        grown.reach = 8.0
+        grown.grow(drafter, 0, 0, Sampling(), 99)
+        levels.append(drafter.forwards)
+    assert levels[0] > levels[1] > levels[2] >= 1
+
+
+def test_the_first_trees_are_shallow_and_later_ones_follow_the_paths():
+    auto = policy(replace(COSTS, level_ms=0.01))
+    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 5
+    rounds(auto, Fixed(0.9), 5, accepts=True)
+    assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 8
+    rounds(auto, Fixed(0.9), 3, accepts=False)
+    assert auto.reach < 6
+
+
+def test_limits_and_ancestors_hold_when_everything_is_free():
+    for shape in ((1, 4, 24), (3, 2, 6), (8, 4, 24)):
+        tree = Auto(*shape, "ranked").grow(Fixed(0.4), 0, 0, Sampling(), 99)
+        assert max(tree.depth) <= shape[0] and 1 < len(tree) <= shape[2]
+        assert all(parent < node for node, parent in enumerate(tree.parents))
+        assert max(len(tree.children(node)) for node in range(len(tree))) <= shape[1]
+    assert max(Auto(8, 4, 24, "ranked").grow(Fixed(0.9), 0, 0, Sampling(), 2).depth) == 2
+
+
+def test_a_drafter_that_is_always_wrong_costs_less_than_five_percent():
+    drafter = Fixed(0.9)
+    sizes, spent = rounds(policy(), drafter, 128, accepts=False)
+    assert spent < 1.05 * 128 * COSTS.verify_at(1)
+    assert sizes.count(1) > 100 and drafter.forwards < 60
+
+
+def test_it_comes_back_when_guesses_come_true_again():
+    auto, drafter = policy(), Fixed(0.9)
+    rounds(auto, drafter, 200, accepts=False)
+    sizes, _ = rounds(auto, drafter, 4 * LONGEST_REST, accepts=True)
+    assert all(size > 3 for size in sizes[-20:])
+
+
+def test_chances_follow_what_came_true():
+    auto, drafter = policy(), Fixed(0.45)
+    [[score, other, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
+    assert chance(auto.table, score, FAVOURITE)[0] == pytest.approx(score)
+    rounds(auto, drafter, 10, accepts=True)
+    assert chance(auto.table, score, FAVOURITE)[0] > 0.9
+    assert chance(auto.table, other, OTHER)[0] < other  # the others never did
+    rounds(auto, drafter, 60, accepts=False)
+    assert chance(auto.table, score, FAVOURITE)[0] < 0.9
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("same", [False, True])
+def test_auto_writes_plain_decodings_tokens(temperature, same):
+    pair = tiny_pair(same=same)
+
+    def written(drafter: str, grower) -> list[int]:
+        guesser = DRAFTERS[drafter](pair, 560)
+        found = decode(
+            Target(pair.target, 560, guesser.reads_features), guesser, grower, TokenMatch(), [5, 9, 3],
+            Sampling(temperature=temperature, seed=4), 60, frozenset(), 160,
+        )  # fmt: skip
+        return [token for each in found for token in each.burst]
+
+    plain = written("none", find("vanilla").build(pair, 560, 1, 1, 2)[1])
+    for drafter in ("model", "eagle", "lookup"):
+        assert written(drafter, policy()) == plain

@@ -1,0 +1,283 @@
+"""Shapes: every policy keeps to its limits, static trees are the best ones, and no key of randomness is drawn twice.
+
+That every key differs is what makes the laws of `test_laws.py`, composed round by round, those of the running engine.
+"""
+
+import itertools
+import random
+
+import pytest
+import torch
+from conftest import tiny_pair
+from enumeration import TableDrafter, Tables, tokens_to
+from test_decode import decoded
+
+import engine.sampling as sampling_module
+from engine.acceptance import ACCEPTANCES
+from engine.acceptance.k_seq import division_factor
+from engine.acceptance.token_match import TokenMatch
+from engine.policies import POLICIES
+from engine.policies.best_first import BestFirst
+from engine.policies.dyspec import DySpec
+from engine.policies.expand_rerank import ExpandRerank
+from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia
+from engine.policies.sparse import Sparse, best_neighbours
+from engine.policies.static_trees import BestTrees
+from engine.policies.widths import narrowing
+from engine.record.calibration import Calibration
+from engine.sampling import DRAFT_TEMPERATURE, Sampling
+from engine.systems import SYSTEMS, System, fits, serves
+from engine.tree import DraftTree
+
+MEASURED = Calibration(
+    acceptance=[0.6, 0.2, 0.1, 0.05],
+    ranks=[[0.6, 0.2, 0.1], [0.5, 0.2, 0.05], [0.4, 0.1, 0.05]],
+    verify_ms={1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0},
+    draft_ms=0.6,
+)
+ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not hasattr(policy, "needs")}
+EVERY_WAY = [(name, proposal) for name, policy in ANY_DRAFTER.items() for proposal in sorted(policy.proposals)]
+
+
+def size_of(shape) -> int:
+    return 1 + sum(map(size_of, shape))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(("name", "proposal"), EVERY_WAY)
+def test_trees_keep_to_their_limits(name, proposal, temperature):
+    """Budget, depth, width and room; parents first; siblings distinct; what was drawn is in the tree with the q it came from."""
+    rng = random.Random(name)
+    for seed in range(25):
+        depth, width, nodes, room = rng.randint(1, 4), rng.randint(1, 3), rng.randint(2, 14), rng.randint(0, 5)
+        drafter = TableDrafter(Tables(seed, vocab=12), ())
+        policy = POLICIES[name](depth, width, nodes, proposal, MEASURED)
+        sampling = Sampling(temperature=temperature, seed=seed)
+        tree = policy.grow(drafter, 7, 0, sampling, room)
+        budget = {"kary": sum(width**level for level in range(depth + 1)), "chain": depth + 1}.get(name, nodes)
+        assert tree.tokens[0] == 7 and len(tree) <= budget and max(tree.depth) <= min(depth, room)
+        assert len(tree) > 1 or room == 0
+        assert all(parent < node for node, parent in enumerate(tree.parents))
+        for node in range(len(tree)):
+            children = tree.children(node)
+            assert len(children) <= width and len({tree.tokens[child] for child in children}) == len(children)
+            assert all(tree.score[child] <= tree.score[node] for child in children)
+            if proposal not in ("ranked", "top"):
+                assert sorted(set(tree.draws.get(node, []))) == children
+                for child in children:
+                    row = tree.q_rows[node]
+                    assert float(row.sum()) == pytest.approx(1) and tree.q[child] == pytest.approx(
+                        float(row[tree.tokens[child]])
+                    )
+
+
+@pytest.mark.parametrize(("temperature", "of_draft"), [(0.0, DRAFT_TEMPERATURE), (0.7, 0.7), (1.0, 1.0)])
+@pytest.mark.parametrize("name", ["widths", "chains", "sequoia", "dyspec", "dyspec_threshold"])
+def test_the_tree_holds_the_q_that_it_was_drawn_from(name, temperature, of_draft):
+    """The draft's distribution at the target's temperature; at 0.6 when that is 0, where q would never branch."""
+    drafter, [proposal] = TableDrafter(Tables(3, vocab=12), ()), POLICIES[name].proposals
+    tree = POLICIES[name](3, 3, 12, proposal, MEASURED).grow(drafter, 0, 0, Sampling(temperature=temperature), 9)
+    assert set(tree.draws) <= set(tree.q_rows) and len(tree) > 3
+    for node, row in tree.q_rows.items():
+        assert torch.allclose(row, (drafter.log_q(tree, [node])[0] / of_draft).softmax(-1))
+
+
+@pytest.mark.parametrize(("name", "proposal"), EVERY_WAY)
+def test_token_match_writes_the_same_tokens_on_every_policys_trees(name, proposal):
+    for seed in range(15):
+        tables, sampling = Tables(seed, vocab=5), Sampling(temperature=0.9, seed=seed)
+        plain: tuple[int, ...] = ()
+        for position in range(6):
+            plain += tuple(sampling.draw(tables.logits("p", plain)[None], [position + 1]))
+        policy, context, accepted = POLICIES[name](2, 2, 6, proposal, MEASURED), (), 0
+        while len(context) < 6:
+            tree = policy.grow(TableDrafter(tables, context), 0, len(context), sampling, 6 - len(context) - 1)
+            verdict = TokenMatch().decide(tree, tables.verify(tree, context), sampling, len(context))
+            context += (*(tree.tokens[node] for node in verdict.path), verdict.bonus)
+            accepted += len(verdict.path)
+        assert context == plain
+
+
+@pytest.mark.parametrize("name", [name for name, each in SYSTEMS.items() if each.guarantee != "tokens"])
+def test_no_key_is_drawn_twice(name, monkeypatch):
+    keys, seeded = [], sampling_module.seeded
+    monkeypatch.setattr(sampling_module, "seeded", lambda *key: keys.append(key) or seeded(*key))
+    decoded(tiny_pair(same=True), name, [1, 2, 3], 30, temperature=1.0)
+    keys = [key for key in keys if key[0] != "gumbel"]
+    assert len(keys) > 10 and len(set(keys)) == len(keys)
+
+
+def test_drawing_stops_for_a_drafter_without_a_guess():
+    class Silent:
+        forwards = 0
+
+        def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
+            return None
+
+    for name, proposal in EVERY_WAY:
+        assert len(POLICIES[name](3, 2, 9, proposal, MEASURED).grow(Silent(), 4, 0, Sampling(), 9)) == 1
+
+
+# ---- single policies
+
+
+def test_dyspec_spends_its_budget_on_the_most_valuable_draws():
+    """Behind every node the draws that were made were worth at least as much as any that was not."""
+    for seed in range(20):
+        tree = DySpec(9, 12, 8, "").grow(TableDrafter(Tables(seed, vocab=12), ()), 0, 0, Sampling(seed=seed), 9)
+        made, open_ = [], []
+        for node in range(len(tree)):
+            left = 1.0
+            for child in tree.draws.get(node, []):
+                made.append(tree.score[node] * left)
+                left -= tree.q[child]
+            open_.append(tree.score[node] * left)
+        assert len(made) == 7 and min(made) >= max(open_) - 1e-9
+
+
+def test_dyspec_asks_about_one_node_at_a_time_and_its_threshold_form_about_a_level():
+    class Counting(TableDrafter):
+        asked: list[int]
+
+        def log_q(self, tree, nodes):
+            self.asked.append(len(nodes))
+            return super().log_q(tree, nodes)
+
+    for name in ("dyspec", "dyspec_threshold"):
+        drafter = Counting(Tables(1, vocab=12), ())
+        drafter.asked = []
+        tree = POLICIES[name](3, 4, 12, "").grow(drafter, 0, 0, Sampling(), 9)
+        assert sum(drafter.asked) >= len(tree.draws)
+        assert set(drafter.asked) == {1} if name == "dyspec" else len(drafter.asked) <= 3
+
+
+def test_expand_and_rerank_is_best_first_where_its_beam_is_wide_enough():
+    for seed, temperature in itertools.product(range(20), (0.0, 0.8)):
+        sampling, paths = Sampling(temperature=temperature, seed=seed), []
+        for policy in (BestFirst(3, 4, 5, "ranked"), ExpandRerank(3, 4, 5, "ranked")):
+            tree = policy.grow(TableDrafter(Tables(seed, vocab=4), ()), 0, 0, sampling, 9)
+            likely = [node for node in range(1, len(tree)) if tree.score[node] >= 0.01]
+            paths.append({tuple(tokens_to(tree, node)) for node in likely})
+        assert paths[0] == paths[1]
+
+
+def test_narrowing_widths_keep_to_the_budget():
+    assert narrowing(4, 4, 31) == [2, 2, 2, 2]
+    assert narrowing(4, 4, 16) == [2, 2, 1, 1]
+    assert narrowing(6, 3, 3) == [1, 1]
+    assert narrowing(1, 5, 64) == [5]
+
+
+# ---- static trees
+
+
+def every_shape(nodes: int, depth: int, width: int):
+    """All ordered trees of exactly that many nodes."""
+    if nodes == 1:
+        yield ()
+    elif depth > 0:
+        for children in range(1, min(width, nodes - 1) + 1):
+            yield from every_forest(nodes - 1, depth - 1, width, children)
+
+
+def every_forest(nodes: int, depth: int, width: int, trees: int):
+    if trees == 0:
+        yield from [()] if nodes == 0 else []
+        return
+    for first in range(1, nodes + 1):
+        for child in every_shape(first, depth, width):
+            for others in every_forest(nodes - first, depth, width, trees - 1):
+                yield (child, *others)
+
+
+def worth(shape, acceptance) -> float:
+    return 1 + sum(chance * worth(child, acceptance) for chance, child in zip(acceptance, shape, strict=False))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_dynamic_program_finds_what_brute_force_finds(seed):
+    rng = random.Random(seed)
+    acceptance = sorted((rng.random() / 3 for _ in range(3)), reverse=True)
+    trees = BestTrees(tuple(acceptance), 8, 3)
+    for levels, nodes in itertools.product((1, 2, 3), range(2, 9)):
+        best = max(worth(shape, acceptance) for size in range(1, nodes + 1) for shape in every_shape(size, levels, 3))
+        assert trees.expected(nodes, levels) == pytest.approx(best)
+        assert worth(trees.shape(nodes, levels), acceptance) == pytest.approx(best)
+        assert size_of(trees.shape(nodes, levels)) <= nodes
+
+
+def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
+    assert size_of(Sequoia(6, 4, 24, "", MEASURED).shape) == 24
+    open_ = size_of(Sequoia(6, 4, OPEN_BUDGET, "", MEASURED).shape)
+    assert 4 <= open_ <= 16
+    free = Calibration(MEASURED.acceptance, [], {1: 5.0, 64: 5.1}, 0.01)
+    assert size_of(Sequoia(6, 4, OPEN_BUDGET, "", free).shape) > 40
+    assert size_of(Sequoia(6, 4, OPEN_BUDGET, "").shape) == UNMEASURED_BUDGET
+
+
+def test_costs_between_measured_sizes_lie_on_a_line():
+    assert [MEASURED.verify_at(rows) for rows in (1, 8, 12, 40, 80)] == pytest.approx([5, 6, 7.5, 19.5, 37])
+    assert Calibration(verify_ms={4: 3.0}).verify_at(9) == 3.0
+
+
+def test_the_sparse_tree_takes_the_best_products():
+    chosen = best_neighbours(MEASURED.ranks, width=3, nodes=9)
+    values = {
+        ranks: torch.tensor([MEASURED.ranks[level][rank] for level, rank in enumerate(ranks)]).prod().item()
+        for levels in (1, 2, 3)
+        for ranks in itertools.product(range(3), repeat=levels)
+    }
+    assert sorted(chosen.values(), reverse=True) == pytest.approx(sorted(values.values(), reverse=True)[:8], abs=1e-6)
+    assert all(ranks[:-1] in chosen for ranks in chosen if len(ranks) > 1)
+
+
+def test_sparse_says_what_is_missing():
+    for calibration in (None, Calibration(acceptance=[0.5])):
+        with pytest.raises(ValueError, match=r"python -m engine\.calibrate"):
+            Sparse(3, 3, 9, "ranked", calibration)
+
+
+# ---- rules and combinations
+
+
+def test_the_division_factor_solves_its_equation():
+    rng = torch.Generator().manual_seed(0)
+    for k, vocab in itertools.product((1, 2, 3, 8), (3, 50)):
+        p, q = (torch.randn(vocab, generator=rng, dtype=torch.float64).mul(2).softmax(-1) for _ in range(2))
+        rho = division_factor(p.numpy(), q.numpy(), k)
+        beta = float(torch.minimum(q, p / rho).sum())
+        assert 1 <= rho <= k
+        assert 0 <= rho * beta - (1 - (1 - beta) ** k) < 1e-4
+        assert rho > 1 or k == 1
+
+
+def test_every_unsound_combination_is_refused_and_every_suggestion_works():
+    parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
+    for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
+        if not serves(drafter, policy):
+            with pytest.raises(ValueError, match="needs a drafter with a rank head, and model has none"):
+                System(drafter=drafter, policy=policy, acceptance=rule, **parts)
+            continue
+        if fits(policy, rule):
+            System(drafter=drafter, policy=policy, acceptance=rule, **parts)
+            continue
+        with pytest.raises(ValueError) as refused:
+            System(drafter=drafter, policy=policy, acceptance=rule, **parts)
+        why, advice = str(refused.value).split(" Use ")
+        assert why.startswith(f"{policy} with {rule} ") and "the rule needs" in why and "the policy offers" in why
+        rules, policies = advice.removesuffix(".").split(f", or {rule} with the policy ")
+        rules = rules.removeprefix(f"{policy} with ").replace(" or ", ", ").split(", ")
+        assert rules == [each for each in ACCEPTANCES if fits(policy, each)]
+        assert policies.replace(" or ", ", ").split(", ") == [
+            each for each in POLICIES if fits(each, rule) and serves(drafter, each)
+        ]
+
+
+def test_a_tree_that_was_drawn_is_not_pruned():
+    tree = DraftTree.rooted(0)
+    tree.draw(0, 5, 0.5)
+    assert tree.draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
+    tree.draw(0, 6, 0.25)
+    with pytest.raises(KeyError):
+        tree.kept([0, 1])
+    assert tree.kept([0, 2, 1]).draws == {0: [2, 2, 1]}

@@ -1,0 +1,59 @@
+"""What ships: sizes, offline loading through the Auto classes, and a README that quotes real files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "assets"
+MEGABYTE = 1 << 20
+
+
+def test_files_stay_small():
+    sizes = {path: path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()}
+    assert max(sizes.values()) < 50 * MEGABYTE
+    assert sum(sizes.values()) < 120 * MEGABYTE
+
+
+def test_the_embedded_models_load_like_any_hub_model_with_no_network():
+    """In a fresh process in which every socket fails."""
+    code = f"""
+import socket
+def refuse(*args, **kwargs): raise OSError("no network in this test")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from transformers import AutoModelForCausalLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({str(ASSETS / "models" / "target")!r})
+for name in ("target", "draft"):
+    folder = {str(ASSETS / "models")!r} + "/" + name
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == tokenizer.get_vocab()
+    assert model.config.vocab_size == len(tokenizer) == 4096
+    assert model.config.max_position_embeddings >= 1024
+    assert model.generate(**tokenizer("Story: Once", return_tensors="pt"), max_new_tokens=3).shape[1] > 3
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_every_prompt_of_gallery_and_bench_is_usable(embedded):
+    gallery = json.loads((ASSETS / "prompts.json").read_text(encoding="utf-8"))
+    held_out = json.loads((ASSETS / "held_out.json").read_text(encoding="utf-8"))
+    assert set(gallery) == set(held_out) - {"hostile"} == {"stories", "code", "word problems"}
+    assert len(held_out.pop("hostile")) == 12  # random bytes and other languages: what no drafter was made for
+    assert all(len(prompts) >= 4 for prompts in gallery.values())
+    assert all(len(prompts) == 20 for prompts in held_out.values())
+    texts = [each["prompt"] for prompts in gallery.values() for each in prompts]
+    for text in texts + [text for prompts in held_out.values() for text in prompts]:
+        ids = embedded.tokenizer(text)["input_ids"]
+        assert ids[0] == embedded.tokenizer.bos_token_id
+        assert len(ids) < embedded.context - 200
+        assert embedded.tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_the_readme_quotes_a_real_drafter_and_names_both_commands():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / "engine" / "drafters" / "bigram.py").read_text(encoding="utf-8").strip() in readme
+    install = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt && "
+    assert f"{install}.venv/bin/python app.py\n" in readme
+    assert f"{install}.venv/bin/python -m pytest\n" in readme
+    assert (ASSETS / "page.png").is_file()
