@@ -11,7 +11,6 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import gradio as gr
 
-from engine.about import ABOUT
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
 from engine.drafters import DRAFTERS
@@ -78,14 +77,13 @@ QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 def card(system: System) -> dict[str, object]:
     """What the page says about a system; with `limits` its tree only stays within depth, width and nodes."""
-    limits = hasattr(POLICIES[system.policy], "reads_costs")
-    return {**asdict(system), "guarantee": system.guarantee, "limits": limits}
+    return {**asdict(system), "guarantee": system.guarantee, "limits": system.reads_costs}
 
 
 def parts() -> dict[str, dict[str, str]]:
     """A sentence for every part that a system can be mixed from."""
     registries = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
-    return {kind: {name: ABOUT[kind].get(name, "") for name in names} for kind, names in registries.items()}
+    return {kind: {name: part.about for name, part in names.items()} for kind, names in registries.items()}
 
 
 def answer(make: Callable[[], dict[str, object]]) -> dict[str, object]:

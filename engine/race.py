@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from engine.contracts import Rounds
 from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label
 from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
-from engine.rounds.round_gpu import on_device
 from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.systems import System, find
@@ -114,13 +114,9 @@ class Lane:
         self.pair, self.system, self.finished = pair, system, False
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
         capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
-        limits = (prompt, sampling, settings.max_new_tokens, pair.stop_ids, pair.context)
-        if device_lane := on_device(pair, system, capacity, shape, sampling):
-            self.drafter, self.target, self.rounds = device_lane, None, device_lane.decode(*limits)
-        else:
-            parts = system.build(pair, capacity, **shape)
-            self.drafter, self.target = parts[0], system.target(pair, capacity, parts[0].reads_features)
-            self.rounds = decode(self.target, *parts, *limits)
+        costs = costs_of(pair, system.drafter) if system.reads_costs else None
+        self.rounds: Rounds | None = system.rounds(pair, capacity, shape, sampling, costs)
+        self.decoding = decode(self.rounds, prompt, settings.max_new_tokens, pair.stop_ids, pair.context)
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         self.trace = Trace(
             system=system.name,
@@ -138,7 +134,7 @@ class Lane:
 
     def step(self) -> Step:
         """One target forward, on this lane's clock; the record of it is made off the clock."""
-        step = self.record(next(self.rounds))
+        step = self.record(next(self.decoding))
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
@@ -168,13 +164,13 @@ class Lane:
             pieces=[self.stream.add(token) for token in done.burst],
             end=done.end,
             seconds=done.seconds,
-            draft_forwards=self.drafter.forwards - self.trace.draft_forwards,
+            draft_forwards=self.rounds.forwards - self.trace.draft_forwards,
         )
 
     def close(self) -> None:
         """Free the caches; the trace stays."""
-        self.rounds.close()
-        self.drafter = self.target = None
+        self.decoding.close()
+        self.rounds = None
 
 
 class Race:

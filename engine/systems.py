@@ -3,12 +3,16 @@
 import re
 from dataclasses import dataclass, replace
 
-from engine.acceptance import ACCEPTANCES, Acceptance
+from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.drafters import DRAFTERS, Drafter
+from engine.contracts import PROPOSALS, Acceptance, Drafter, Policy, Rounds
+from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
-from engine.policies import POLICIES, PROPOSALS, Policy
-from engine.rounds.timing import costs_of
+from engine.policies import POLICIES
+from engine.record.costs import Costs
+from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRounds, on_device
+from engine.sampling import Sampling
 from engine.target import Target
 
 
@@ -32,13 +36,10 @@ class System:
 
     def __post_init__(self):
         """Raises `KeyError` for an unknown part and `ValueError` for parts that would bias the output together."""
-        for part, name, registry in (
-            ("drafter", self.drafter, DRAFTERS),
-            ("policy", self.policy, POLICIES),
-            ("acceptance rule", self.acceptance, ACCEPTANCES),
+        for name, registry in zip(
+            (self.drafter, self.policy, self.acceptance), (DRAFTERS, POLICIES, ACCEPTANCES), strict=True
         ):
-            if name not in registry:
-                raise KeyError(f"Unknown {part} {name!r}. Available: {', '.join(registry)}.")
+            registry[name]
         if not serves(self.drafter, self.policy):
             able = [name for name in DRAFTERS if serves(name, self.policy)]
             raise ValueError(
@@ -53,16 +54,34 @@ class System:
         """ "tokens": the very tokens of plain decoding. "law": its distribution. "lossy": neither."""
         return "lossy" if self.broken else ACCEPTANCES[self.acceptance].guarantee
 
+    @property
+    def reads_costs(self) -> bool:
+        """Whether its policy sizes trees by what forwards cost on this machine."""
+        return POLICIES[self.policy].reads_costs
+
+    def rounds(
+        self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling, costs: Costs | None = None
+    ) -> Rounds:
+        """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
+        kinds = DRAFTERS[self.drafter], POLICIES[self.policy], ACCEPTANCES[self.acceptance]
+        if not self.broken and on_device(pair, *kinds, sampling):
+            return DeviceRounds(pair, kinds[0].guesses, capacity, shape, sampling)
+        drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
+        return HostRounds(self.target(pair, capacity, drafter.reads_features), drafter, policy, rule, sampling)
+
     def build(
-        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int
+        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None
     ) -> tuple[Drafter, Policy, Acceptance]:
-        """Fresh parts for one lane. Raises `ValueError` when the pair or the shape does not allow it."""
+        """Fresh parts for one lane. `costs` are this machine's, for policies that read them; None counts forwards as free.
+
+        Raises `ValueError` when the pair or the shape does not allow it.
+        """
         rule = ACCEPTANCES[self.acceptance]()
         proposal, offered = rule.proposal, POLICIES[self.policy].proposals
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
         drafter, kind = DRAFTERS[self.drafter](pair, capacity), POLICIES[self.policy]
-        measured = {"costs": costs_of(pair, self.drafter)} if hasattr(kind, "reads_costs") else {}
+        measured = {"costs": costs} if self.reads_costs and costs else {}
         return drafter, kind(depth, width, nodes, proposal, pair.calibration, **measured), rule
 
     def target(self, pair: LoadedPair, capacity: int, features: bool) -> Target:
@@ -79,7 +98,8 @@ def fits(policy: str, acceptance: str) -> bool:
 
 def serves(drafter: str, policy: str) -> bool:
     """Whether the drafter answers all that the policy asks."""
-    return not hasattr(POLICIES[policy], "needs") or hasattr(DRAFTERS[drafter], "buckets")
+    needs = POLICIES[policy].needs
+    return not needs or needs in DRAFTERS[drafter].offers
 
 
 def refusal(drafter: str, policy: str, acceptance: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
+from engine.contracts import Drafter
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -83,7 +84,7 @@ class Tables:
         return torch.stack([self.logits("p", (*context, *tokens_to(tree, node))) for node in range(len(tree))])
 
 
-class TableDrafter:
+class TableDrafter(Drafter):
     forwards = 0
 
     def __init__(self, tables: Tables, context: tuple[int, ...]):

@@ -6,15 +6,16 @@ come out too often. At temperature 0 only the target's own token passes, and the
 
 import torch
 
-from engine.acceptance.verdict import Verdict
 from engine.acceptance.walk import residual
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 LEAST_Q = 1e-38  # at low temperatures q rounds to 0 even for the second favourite
 
 
-class Independent:
+class Independent(Acceptance):
+    about = "Every guess alone with min(1, p/q): simple, and biased."
     proposal = "top"
     guarantee = "lossy"
 

@@ -14,6 +14,7 @@ HALVINGS = 20
 
 
 class KSeq(Walk):
+    about = "Tries several draws, each with a p/q scaled for their number."
     proposal = "with replacement"
 
     def select(

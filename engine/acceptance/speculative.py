@@ -6,6 +6,7 @@ from engine.acceptance.walk import Rounds
 
 
 class Speculative(Rounds):
+    about = "Keeps a guess with probability min(1, p/q), else draws from the rest of p."
     proposal = "one draw"
 
     def next_law(self, d: torch.Tensor, token: int) -> None:

@@ -6,12 +6,14 @@ decoding's, token for token, at every temperature and for every tree.
 
 import torch
 
-from engine.acceptance.verdict import Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class TokenMatch:
+class TokenMatch(Acceptance):
+    about = "Keeps a guess if the target draws that very token."
+    on_device = True
     proposal = "any"
     guarantee = "tokens"
 

@@ -6,16 +6,17 @@ output is the target's.
 
 import torch
 
-from engine.acceptance.verdict import Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 EPSILON, DELTA = 0.09, 0.3
 
 
-class Typical:
+class Typical(Acceptance):
     """Accepts x where p(x) > min(epsilon, delta exp(-H(p))); the longest path wins, of several the most probable."""
 
+    about = "Keeps what the target finds likely enough, whatever it would have drawn."
     proposal = "any"
     guarantee = "lossy"
 

@@ -6,12 +6,12 @@ decoding draws with the same seed. Arithmetic is float32 or better.
 
 import torch
 
-from engine.acceptance.verdict import Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Walk:
+class Walk(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:

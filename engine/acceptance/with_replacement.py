@@ -6,6 +6,7 @@ from engine.acceptance.walk import Rounds
 
 
 class WithReplacement(Rounds):
+    about = "Tries several draws from one q in turn, each against what is left of p."
     proposal = "with replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ from engine.acceptance.walk import Rounds
 
 
 class WithoutReplacement(Rounds):
+    about = "Tries draws in turn; a token that failed is not drawn again."
     proposal = "without replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:

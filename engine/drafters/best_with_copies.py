@@ -8,6 +8,7 @@ from collections import defaultdict
 
 import torch
 
+from engine.contracts import Drafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
 from engine.drafters.model import ModelDrafter
@@ -66,14 +67,16 @@ class Copier:
             self.true[length] += 1
 
 
-class BestDrafter:
+class BestDrafter(Drafter):
+    about = "EAGLE or what else the pair has; offers the policy auto copies from the text besides."
+
     def __init__(self, pair: LoadedPair, capacity: int):
         if "eagle" in pair.learned:
             self.inner = EagleDrafter(pair, capacity)
         else:
             self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
         self.reads_features = self.inner.reads_features
-        self.expands = getattr(self.inner, "expands", False)
+        self.expands = self.inner.expands
         if self.expands:
             self.vocab, self.expand = self.inner.vocab, self.inner.expand
 
@@ -91,7 +94,6 @@ class BestDrafter:
         return self.inner.log_q(tree, nodes)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
-        """Tokens that may follow the node, one after another, and the chance of each if those before it come true."""
         length, chain = self.behind_root
         if node:
             length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])

@@ -2,13 +2,13 @@
 
 import torch
 
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
-class BigramDrafter:
-    forwards = 0
-    reads_features = False
+class BigramDrafter(Drafter):
+    about = "A table of which token follows which; it looks one token back."
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when the pair has no bigram table."""

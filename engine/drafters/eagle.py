@@ -7,6 +7,7 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
+from engine.contracts import Drafter
 from engine.drafters.drafted_rows import DraftedRows, stream_start
 from engine.kernels.expansion import ASKED, Expansion, Terms
 from engine.models.pairs import LoadedPair
@@ -16,7 +17,8 @@ from engine.tree import DraftTree
 WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
 
 
-class EagleDrafter:
+class EagleDrafter(Drafter):
+    about = "A small layer that goes on from the target's own hidden states."
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 
 import torch
 
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -15,9 +16,8 @@ LONGEST = 3  # n-gram length tried first
 KNOWN_SHARE = 0.9  # probability given to what was seen; the rest is spread over the vocabulary
 
 
-class LookupDrafter:
-    forwards = 0
-    reads_features = False
+class LookupDrafter(Drafter):
+    about = "Copies what followed the same words earlier in the text."
 
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab = pair.target.vocab

@@ -3,13 +3,14 @@ node of a level gets the same guess."""
 
 import torch
 
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
 
 
-class MedusaDrafter:
-    forwards = 0
+class MedusaDrafter(Drafter):
+    about = "Heads on the target, one for each place ahead; none knows what the others guess."
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -6,6 +6,7 @@ Invariant: between rounds the cache holds the rows of the committed context up t
 import numpy as np
 import torch
 
+from engine.contracts import Drafter
 from engine.drafters.drafted_rows import DraftedRows
 from engine.forward.llama_compiled import SmallLlama
 from engine.kernels.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
@@ -13,8 +14,9 @@ from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
-class ModelDrafter:
-    reads_features = False
+class ModelDrafter(Drafter):
+    about = "A small language model beside the target."
+    on_device = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when the pair has no draft model."""

@@ -2,13 +2,15 @@
 
 import torch
 
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
-class NoDrafter:
-    forwards = 0
-    reads_features = False
+class NoDrafter(Drafter):
+    about = "Guesses nothing: every token comes from the target."
+    on_device = True
+    guesses = False
 
     def __init__(self, pair: LoadedPair, capacity: int):
         pass

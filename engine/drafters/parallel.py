@@ -6,6 +6,7 @@ Invariant: between rounds the cache holds the rows of stream entries made of the
 
 import torch
 
+from engine.contracts import Drafter
 from engine.drafters.drafted_rows import stream_start
 from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
@@ -13,7 +14,8 @@ from engine.nets.parallel import Parallel
 from engine.tree import DraftTree
 
 
-class ParallelDrafter:
+class ParallelDrafter(Drafter):
+    about = "A small net that guesses every depth in one forward."
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

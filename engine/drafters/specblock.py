@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.contracts import RANK_HEAD, Drafter
 from engine.drafters.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.models.pairs import LoadedPair
@@ -31,8 +32,10 @@ class Block:
     buckets: list[int] | None = None
 
 
-class SpecBlockDrafter:
+class SpecBlockDrafter(Drafter):
+    about = "A small net that guesses a block of several depths in one forward."
     reads_features = True
+    offers = frozenset({RANK_HEAD})
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""

@@ -79,6 +79,8 @@ class Bandit:
 
 
 class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
+    about = "The block drafter, which goes on learning from the target while it serves."
+
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
         with torch.inference_mode(False):

@@ -14,11 +14,12 @@ from tqdm import tqdm
 
 from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
-from engine.decode import Stopwatch, decode
+from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.models.loading import load
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.record.calibration import Calibration
+from engine.rounds.stopwatch import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
@@ -38,9 +39,9 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     sampling, texts, capacity = Sampling(temperature=temperature, seed=seed), [], pair.context + LARGEST_TREE
     for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
         ids = pair.tokenizer(prompt)["input_ids"][: pair.context // 2]
-        parts = SYSTEMS["vanilla"].build(pair, capacity, 1, 1, 2)
-        rounds = decode(Target(pair.target, capacity), *parts, ids, sampling, tokens, pair.stop_ids, pair.context)
-        texts.append((ids, [token for each in rounds for token in each.burst]))
+        rounds = SYSTEMS["vanilla"].rounds(pair, capacity, {"depth": 1, "width": 1, "nodes": 2}, sampling)
+        written = decode(rounds, ids, tokens, pair.stop_ids, pair.context)
+        texts.append((ids, [token for each in written for token in each.burst]))
     return texts
 
 

@@ -9,14 +9,13 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.acceptance import Acceptance
+from engine.contracts import Acceptance, Drafter, Policy
 from engine.decode import decode
-from engine.drafters import Drafter
 from engine.measure.bench import HELD_OUT
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
-from engine.policies import Policy
+from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -51,7 +50,7 @@ def run(
 ) -> Count:
     """One prompt through a drafter that stays."""
     target, count, text = Target(pair.target, len(prompt) + tokens + LARGEST_TREE, True), Count(), []
-    for each in decode(target, *parts, prompt, sampling, tokens, pair.stop_ids, pair.context):
+    for each in decode(HostRounds(target, *parts, sampling), prompt, tokens, pair.stop_ids, pair.context):
         text += each.burst
         spent = sum(seconds for phase, seconds in each.seconds.items() if phase != "prefill")
         count += Count(len(each.burst), 1, spent)

@@ -8,7 +8,8 @@ from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.models.pairs import LoadedPair
 from engine.record.trace import first_divergence
-from engine.rounds.round_gpu import on_device
+from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRounds
 from engine.rounds.timing import binary
 from engine.sampling import Sampling, gumbel_at
 from engine.systems import SYSTEMS
@@ -64,11 +65,15 @@ def rounds_against_loop(
                 prompt = pair.tokenizer(text)["input_ids"]
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
                 capacity = len(prompt) + tokens + LARGEST_TREE
-                limits = (prompt, sampling, tokens, pair.stop_ids, pair.context)
                 parts = system.build(pair, capacity, **shape)
-                loop = decode(Target(pair.target, capacity), *parts, *limits)
-                rounds = on_device(pair, system, capacity, shape, sampling).decode(*limits)
-                written = [[token for each in way for token in each.burst] for way in (loop, rounds)]
+                ways = (
+                    HostRounds(Target(pair.target, capacity), *parts, sampling),
+                    DeviceRounds(pair, parts[0].guesses, capacity, shape, sampling),
+                )
+                written = [
+                    [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
+                    for way in ways
+                ]
                 divergences.append(first_divergence(*written))
             found.append({"system": name, "temperature": temperature, "first_divergence": divergences})
     return found

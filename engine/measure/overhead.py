@@ -56,10 +56,10 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
     lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), pair.tokenizer(prompt)["input_ids"])
     spent: dict[str, float] = defaultdict(float)
     with ExitStack() as clocks:
-        clocks.enter_context(clocked(lane.target.session, "forward", spent, "target forward"))
-        clocks.enter_context(clocked(lane.drafter, "log_q", spent, "draft forwards"))
-        if getattr(lane.drafter, "expands", False):
-            clocks.enter_context(clocked(lane.drafter, "expand", spent, "draft forwards", share_of_forwards))
+        clocks.enter_context(clocked(lane.rounds.target.session, "forward", spent, "target forward"))
+        clocks.enter_context(clocked(lane.rounds.drafter, "log_q", spent, "draft forwards"))
+        if lane.rounds.drafter.expands:
+            clocks.enter_context(clocked(lane.rounds.drafter, "expand", spent, "draft forwards", share_of_forwards))
         found = list(timed(lane, spent))
     lane.close()
     return found

@@ -190,7 +190,7 @@ def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, int]) -> 
         like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed
     )
     sampling = Sampling(temperature=like.temperature, seed=like.seed)
-    for _ in Lane(pair, find(name), settings, sampling, like.prompt_tokens).rounds:
+    for _ in Lane(pair, find(name), settings, sampling, like.prompt_tokens).decoding:
         pass
 
 

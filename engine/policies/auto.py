@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import (
     ASKED,
     BEST,
@@ -57,7 +57,8 @@ class Pace:
         self.tokens, self.spent = FADE * self.tokens + tokens, FADE * self.spent + ms
 
 
-class Auto:
+class Auto(Policy):
+    about = "As many guesses as pay on this machine, for this text, right now."
     proposals = frozenset({"ranked"})
     reads_costs = True
 
@@ -108,7 +109,7 @@ class Auto:
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
-        chain, each = copies(drafter, DraftTree.rooted(root), 0)
+        chain, each = drafter.copies(DraftTree.rooted(root), 0)
         if not chain:
             return False
         promised = sum(each**place for place in range(min(len(chain), room) + 1))
@@ -116,7 +117,7 @@ class Auto:
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
         """Add what can be copied behind the node, as far as it is worth `least`."""
-        chain, score = copies(drafter, tree, node)
+        chain, score = drafter.copies(tree, node)
         if not chain:
             return
         likely, self.copied = chance(self.table, score, COPY)
@@ -164,8 +165,3 @@ class Auto:
         else:
             self.pause = min(2 * self.pause or 1, LONGEST_REST)
         self.rest = self.pause
-
-
-def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
-    """What the drafter can copy behind the node, and each token's chance; nothing for drafters that cannot."""
-    return drafter.copies(tree, node) if hasattr(drafter, "copies") else ([], 0.0)

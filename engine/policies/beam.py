@@ -7,15 +7,15 @@ guesses all depths at once answers from one forward.
 
 import heapq
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.ranking import favourites
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Beam(Steady):
+class Beam(Policy):
+    about = "The best few paths survive each level."
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

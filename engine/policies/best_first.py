@@ -4,10 +4,9 @@ A path's score is the product of its nodes' scores, so it never grows with depth
 parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
 """
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import Expansion, Terms
 from engine.policies.growing import expand
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -15,7 +14,9 @@ from engine.tree import DraftTree
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class BestFirst(Steady):
+class BestFirst(Policy):
+    about = "The most probable path next, within a node budget."
+    on_device = True
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

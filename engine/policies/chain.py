@@ -1,14 +1,14 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.ranking import favourites
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Chain(Steady):
+class Chain(Policy):
+    about = "One guess after another, no branches."
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

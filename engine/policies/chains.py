@@ -5,15 +5,15 @@ Chains that pass through the same tokens share nodes, and the tree remembers how
 
 from collections import Counter
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.drawing import ask
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Chains(Steady):
+class Chains(Policy):
+    about = "Several independent chains, merged where they begin alike."
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

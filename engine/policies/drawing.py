@@ -6,7 +6,7 @@ it drew, for the acceptance rules count on every draw.
 
 import torch
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

@@ -7,15 +7,15 @@ gets children.
 
 import heapq
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.drawing import ask
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class DySpec(Steady):
+class DySpec(Policy):
+    about = "Each draw goes where it is most likely to be accepted."
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -6,15 +6,15 @@ keeping. One draft forward per level.
 
 import heapq
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.drawing import ask
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class DySpecThreshold(Steady):
+class DySpecThreshold(Policy):
+    about = "Level by level, a draw wherever it is worth its place."
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

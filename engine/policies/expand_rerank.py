@@ -5,16 +5,16 @@ is the ancestor. Differs from best_first in that a level expands k nodes even wh
 per level.
 """
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import Expansion, Terms
 from engine.policies.growing import expand
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class ExpandRerank(Steady):
+class ExpandRerank(Policy):
+    about = "Expands the best few nodes of a level, then keeps the best of all levels."
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter
 from engine.kernels.expansion import (
     ASKED,
     ASKING,
@@ -30,7 +30,7 @@ def expand(
     """A tree of at most `levels` levels below the token `root`, which stands at `position`; what `expansion` counted stays in it."""
     if levels < 1:
         plant(*expansion.arrays, root)
-    elif getattr(drafter, "expands", False) and sampling.open_ended:
+    elif drafter.expands and sampling.open_ended:
         levels = min(levels, max(1, int(terms.numbers[REACH])))
         noise = SILENCE if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)
         drafter.expand(expansion, levels, noise, np.float32(sampling.temperature or 1), terms)

@@ -1,14 +1,14 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.ranking import favourites, most_probable
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 
 
-class Kary(Steady):
+class Kary(Policy):
+    about = "A full tree: the same number of branches everywhere."
     proposals = frozenset({"ranked", "top"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -6,9 +6,8 @@ does not trust the favourite. A start that the node budget would cut off anyway 
 2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
 """
 
-from engine.drafters import Drafter
+from engine.contracts import RANK_HEAD, Drafter, Policy
 from engine.policies.ranking import favourites
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -18,9 +17,10 @@ MOST_BLOCKS = 3
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class RankGuided(Steady):
+class RankGuided(Policy):
+    about = "The drafter itself says where to branch and from where to draft on."
     proposals = frozenset({"ranked"})
-    needs = "rank head"
+    needs = RANK_HEAD
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """`width` caps the guesses at a position and the number of new blocks in a forward."""
@@ -28,7 +28,7 @@ class RankGuided(Steady):
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """Raises `ValueError` for a drafter without a rank head."""
-        if not hasattr(drafter, "buckets"):
+        if self.needs not in drafter.offers:
             raise ValueError(
                 "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
                 "Choose one of them, or the policy best_first with this drafter."

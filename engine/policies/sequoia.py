@@ -7,10 +7,9 @@ of depth and width, that promise the most tokens a second by the pair's measured
 
 from functools import cache
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.drawing import ask
 from engine.policies.static_trees import BestTrees
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -20,7 +19,8 @@ UNMEASURED_BUDGET = 16  # nodes where no cost curve says better
 TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
 
 
-class Sequoia(Steady):
+class Sequoia(Policy):
+    about = "One fixed shape, the best for how often guesses were right when measured."
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -6,15 +6,15 @@ budget is used. One question to the drafter per level, which heads answer from o
 
 import heapq
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.ranking import favourites
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Sparse(Steady):
+class Sparse(Policy):
+    about = "One fixed shape, the best for how often each favourite was right."
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

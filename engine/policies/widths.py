@@ -5,15 +5,15 @@ Draws of the same token share a node, and the tree remembers how often it was dr
 
 from math import prod
 
-from engine.drafters import Drafter
+from engine.contracts import Drafter, Policy
 from engine.policies.drawing import ask
-from engine.policies.steady import Steady
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Widths(Steady):
+class Widths(Policy):
+    about = "A fixed number of independent draws behind every node."
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -1,16 +1,14 @@
-"""Rounds that never leave the device: draft, verify, accept and commit as one CUDA graph, and one copy to the host at the end.
+"""`engine.rounds.round` as one CUDA graph a round: draft, verify, accept and commit, and one copy to the host at the end.
 
-Serves the systems that a GPU can run without asking the host: token match over the draft model's best-first tree, and plain decoding.
-Both write the tokens of `engine.decode`'s loop with the same noise, and hand out the same rounds.
+Serves token match over the draft model's best-first tree, and plain decoding: parts that say `on_device`. Both write the tokens of
+rounds on the host with the same noise.
 """
 
 import time
-from collections.abc import Iterator
 
 import torch
 
-from engine.acceptance import Verdict
-from engine.decode import Round, cut
+from engine.contracts import Acceptance, Drafter, Outcome, Policy, Verdict
 from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, rounded
@@ -18,7 +16,6 @@ from engine.forward.session import Session
 from engine.models.pairs import LoadedPair
 from engine.rounds.best_first_gpu import DeviceDraft, DeviceTree
 from engine.sampling import Sampling, gumbel_at
-from engine.systems import System
 from engine.tree import DraftTree
 
 PHASES = ("draft", "verify", "accept", "commit")
@@ -147,8 +144,7 @@ class DeviceRound:
             kv.index_copy_(3, places, kv.index_select(3, torch.where(accepted, base + rows, places)))
 
     @torch.inference_mode()
-    def __call__(self) -> tuple[DraftTree, Verdict, torch.Tensor, dict[str, float]]:
-        """One round: its tree, its verdict, the logits `[N, V]` and the seconds by phase."""
+    def __call__(self) -> Outcome:
         start = time.perf_counter()
         packed, logits = self.captured()
         if self.host is None:
@@ -158,7 +154,7 @@ class DeviceRound:
             torch.cuda.current_stream(packed.device).synchronize()
         tree, verdict = self.unpacked(self.host.tolist())
         seconds = self.marks.split(time.perf_counter() - start)
-        return tree, verdict, logits[: len(tree)].clone(), seconds
+        return Outcome(tree, logits[: len(tree)].clone(), verdict, seconds)
 
     def unpacked(self, values: list[float]) -> tuple[DraftTree, Verdict]:
         alive, count, bonus = (int(value) for value in values[:3])
@@ -176,45 +172,36 @@ class DeviceRound:
         return tree, Verdict([int(node) for node in path[:count]], int(bonus))
 
 
-class DeviceLane:
-    """Decoding of one lane by device rounds. `forwards` counts the draft's, like a drafter's."""
+class DeviceRounds:
+    """`engine.contracts.Rounds` of one lane by device rounds. `forwards` counts the draft's, like a drafter's."""
 
-    def __init__(self, pair: LoadedPair, system: System, capacity: int, shape: dict[str, int], greedy: bool):
-        draft = None if system.drafter == "none" else pair.draft
-        shape = shape if draft else dict.fromkeys(shape, 0)
-        key = ("round", draft, rounded(capacity), *shape.values(), greedy)
+    def __init__(self, pair: LoadedPair, drafts: bool, capacity: int, shape: dict[str, int], sampling: Sampling):
+        """`drafts` False is plain decoding, whatever the shape."""
+        draft, self.sampling, self.forwards = pair.draft if drafts else None, sampling, 0
+        shape = shape if drafts else dict.fromkeys(shape, 0)
+        key = ("round", draft, rounded(capacity), *shape.values(), sampling.greedy)
         self.round: DeviceRound = pair.target.lender.lend(
-            key, lambda: DeviceRound(pair.target, draft, rounded(capacity), **shape, greedy=greedy), borrower=self
+            key,
+            lambda: DeviceRound(pair.target, draft, rounded(capacity), **shape, greedy=sampling.greedy),
+            borrower=self,
         )
-        self.forwards = 0
 
-    def decode(
-        self, prompt: list[int], sampling: Sampling, max_new_tokens: int, stop_ids: frozenset[int], context: int
-    ) -> Iterator[Round]:
-        """`engine.decode.decode`, a device round at a time."""
-        start, position, left, end = time.perf_counter(), len(prompt) - 1, max_new_tokens, ""
-        self.round.begin(prompt, sampling, min(position + max_new_tokens, context - 1))
+    def begin(self, prompt: list[int], last: int) -> float:
+        start = time.perf_counter()
+        self.round.begin(prompt, self.sampling, last)
         if self.round.runner.device.type == "cuda":
             torch.cuda.synchronize(self.round.runner.device)
-        before = {"prefill": time.perf_counter() - start}
-        while not end:
-            tree, verdict, logits, seconds = self.round()
-            self.forwards += self.round.depth
-            burst = [tree.tokens[node] for node in verdict.path] + [verdict.bonus]
-            burst, end = cut(burst, stop_ids, left, context - 1 - position)
-            yield Round(position, tree, logits, verdict, burst, end, before | seconds)
-            position, left, before = position + len(verdict.path) + 1, left - len(burst), {}
+        return time.perf_counter() - start
+
+    def next(self) -> Outcome:
+        self.forwards += self.round.depth
+        return self.round()
 
 
 def on_device(
-    pair: LoadedPair, system: System, capacity: int, shape: dict[str, int], sampling: Sampling
-) -> DeviceLane | None:
-    """A lane by device rounds when the system is one they serve and draws its noise on the device; else None."""
-    served = (
-        not system.broken
-        and system.acceptance == "token_match"
-        and (system.drafter == "none" or (system.drafter == "model" and system.policy == "best_first" and pair.draft))
-    )
-    if not served or sampling.device is None or sampling.top_k or sampling.top_p < 1:
-        return None
-    return DeviceLane(pair, system, capacity, shape, sampling.greedy)
+    pair: LoadedPair, drafter: type[Drafter], policy: type[Policy], rule: type[Acceptance], sampling: Sampling
+) -> bool:
+    """Whether device rounds serve a lane of these parts, and draw its noise on the device."""
+    parts = (drafter, policy, rule) if drafter.guesses else (drafter, rule)
+    able = all(part.on_device for part in parts) and (pair.draft is not None or not drafter.guesses)
+    return able and sampling.device is not None and sampling.open_ended

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 import torch
 from tqdm import tqdm
 
-from engine.decode import Stopwatch
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import Expansion, Terms
 from engine.models.pairs import LoadedPair
 from engine.policies.growing import expand
 from engine.record.costs import Costs
+from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree

@@ -71,7 +71,7 @@ def forced(
     plain.prefill(prompt[:-1])
     text, wrong, own, example = list(prompt), [], [], (-1.0,)
     try:
-        for each in lane.rounds:
+        for each in lane.decoding:
             p = sampling.probabilities(each.logits).double()
             off = sampling.probabilities(broken.verify(each.tree)[0]).double()
             broken.commit(each.verdict.path)

@@ -14,7 +14,7 @@ from engine.breaks import BREAKS, CausalTarget, FirstRowsTarget, IndexedTarget
 from engine.forward.cache import KVCache
 from engine.policies import POLICIES
 from engine.race import Race, Settings
-from engine.rounds.round_gpu import on_device
+from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.screens.break_distance import by_chance, measure
 from engine.systems import SYSTEMS, find
@@ -216,8 +216,9 @@ def test_only_a_broken_system_is_measured(pair):
 
 def test_a_broken_lane_takes_no_rounds_on_the_device(pair):
     sampling, shape = Sampling(device=torch.device("cpu")), {"depth": 2, "width": 2, "nodes": 4}
-    assert on_device(pair, find("tree"), 64, shape, sampling)
-    assert not any(on_device(pair, find(f"tree!{name}"), 64, shape, sampling) for name in BREAKS)
+    assert isinstance(find("tree").rounds(pair, 64, shape, sampling), DeviceRounds)
+    broken = [find(f"tree!{name}").rounds(pair, 64, shape, sampling) for name in BREAKS]
+    assert not any(isinstance(rounds, DeviceRounds) for rounds in broken)
 
 
 @pytest.mark.parametrize("name", BREAKS)

@@ -10,6 +10,7 @@ from conftest import tiny_pair
 
 from engine.decode import cut, decode
 from engine.race import Race, Settings
+from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
 from engine.target import Target
@@ -75,7 +76,7 @@ def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=fr
     parts = system.build(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
     target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
     sampling = Sampling(temperature=temperature)
-    return list(decode(target, *parts, prompt, sampling, max_new_tokens, stop_ids, pair.context))
+    return list(decode(HostRounds(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

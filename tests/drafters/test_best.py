@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import tiny_pair
 
+from engine.contracts import Drafter
 from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
 from engine.policies.auto import Auto
 from engine.race import Race, Settings
@@ -91,8 +92,7 @@ def test_auto_copies_instead_of_drafting_where_that_promises_more():
 def test_auto_goes_on_with_copies_where_drafting_stops():
     """The drafter favours 7, 1, 2, behind which the text has more; and a limit of depth holds for copies too."""
 
-    class Saying:
-        forwards = 0
+    class Saying(Drafter):
         copies = BestDrafter.copies
 
         def __init__(self):
@@ -122,7 +122,7 @@ def test_auto_with_copies_writes_plain_decodings_text(embedded, temperature):
     """A text that repeats itself, so that copies are made and accepted."""
     prompt = "# Python\nNAMES = ['one', 'two', 'three']\nOTHERS = ['one', 'two', 'three']\nTHIRD = ['one', 'two',"
     race = Race(embedded, Settings(prompt, ("vanilla", "auto"), temperature=temperature, max_new_tokens=40))
-    drafter, copies = race.lanes[1].drafter, []
+    drafter, copies = race.lanes[1].rounds.drafter, []
     inner = drafter.copies
     drafter.copies = lambda *args: copies.append(inner(*args)) or copies[-1]
     list(race.run())

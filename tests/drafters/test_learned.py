@@ -14,6 +14,7 @@ from engine.nets import NETS, NetConfig, load_nets
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import ServedEagle
 from engine.policies.best_first import BestFirst
+from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.train import eagle, medusa
@@ -90,7 +91,7 @@ def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, temperatur
     def written(drafter: str) -> list[int]:
         parts = DRAFTERS[drafter](pair, 160), BestFirst(3, 3, 8, "ranked"), TokenMatch()
         target = Target(pair.target, 160, parts[0].reads_features)
-        rounds = decode(target, *parts, TEXT[:1], sampling, 40, frozenset(), 160)
+        rounds = decode(HostRounds(target, *parts, sampling), TEXT[:1], 40, frozenset(), 160)
         return [token for each in rounds for token in each.burst]
 
     assert written(name) == written("none")

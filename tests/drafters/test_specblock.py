@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import tiny_llama, tiny_pair
 
+from engine.contracts import RANK_HEAD, Drafter
 from engine.decode import decode
 from engine.drafters.none import NoDrafter
 from engine.drafters.specblock import SpecBlockDrafter
@@ -14,6 +15,7 @@ from engine.drafters.specblock_adapt import Bandit
 from engine.nets import NetConfig
 from engine.nets.specblock import bucket, summary
 from engine.policies.rank_guided import RankGuided
+from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -215,9 +217,10 @@ def test_serving_computes_what_training_computed(target, net, length):
     assert drafter.forwards == 3 * 4
 
 
-class Scripted:
+class Scripted(Drafter):
     """A drafter with a rank head and favourites by depth: token 10 d + rank, whose q falls by rank; buckets by depth."""
 
+    offers = frozenset({RANK_HEAD})
     depth = K
 
     def __init__(self, buckets: list[int]):
@@ -268,7 +271,7 @@ def written(pair, system, temperature: float) -> list[int]:
     capacity = 120 + LARGEST_TREE
     drafter, policy, rule = system.build(pair, capacity, 6, 2, 12)
     target, sampling = Target(pair.target, capacity, drafter.reads_features), Sampling(temperature, seed=3)
-    rounds = decode(target, drafter, policy, rule, [1, 2, 3], sampling, 50, frozenset(), 160)
+    rounds = decode(HostRounds(target, drafter, policy, rule, sampling), [1, 2, 3], 50, frozenset(), 160)
     return [token for each in rounds for token in each.burst]
 
 
@@ -279,7 +282,7 @@ def adapted(net, arm: str, rounds: int):
     drafter, policy, rule = system.build(pair, 160 + LARGEST_TREE, 6, 2, 8)
     drafter.bandit.choose = lambda *seen: arm
     target = Target(pair.target, 160 + LARGEST_TREE, True)
-    made = decode(target, drafter, policy, rule, [1, 2, 3], Sampling(0.8, seed=3), rounds, frozenset(), 160)
+    made = decode(HostRounds(target, drafter, policy, rule, Sampling(0.8, seed=3)), [1, 2, 3], rounds, frozenset(), 160)
     return drafter, [token for each in made for token in each.burst]
 
 

@@ -12,7 +12,8 @@ from test_tree import random_tree
 from engine.decode import decode
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.rounds.round_gpu import on_device
+from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
@@ -27,10 +28,11 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
     pair = dataclasses.replace(tiny, target=runner, draft=runner, learned={})
     sampling = Sampling(temperature=temperature, seed=3, device=runner.device)
     shape, written = {"depth": 4, "width": 4, "nodes": 8}, []
-    limits = (PROMPT, sampling, 40, frozenset(), pair.context)
+    limits = (PROMPT, 40, frozenset(), pair.context)
     for name in ("vanilla", "tree"):
-        lane = on_device(pair, SYSTEMS[name], 47 + LARGEST_TREE, shape, sampling)
-        rounds = list(lane.decode(*limits))
+        lane = SYSTEMS[name].rounds(pair, 47 + LARGEST_TREE, shape, sampling)
+        assert isinstance(lane, DeviceRounds)
+        rounds = list(decode(lane, *limits))
         assert lane.round.captured.graph is not None and runner.eager == ""
         assert all(seconds > 0 for each in rounds for seconds in each.seconds.values())
         written.append([token for each in rounds for token in each.burst])
@@ -38,7 +40,9 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
             target = Target(runner, 47 + LARGEST_TREE)
             target.session = Session(runner, 47 + LARGEST_TREE, graphed=graphed)
             parts = SYSTEMS[name].build(pair, 47 + LARGEST_TREE, **shape)
-            written.append([token for each in decode(target, *parts, *limits) for token in each.burst])
+            written.append(
+                [token for each in decode(HostRounds(target, *parts, sampling), *limits) for token in each.burst]
+            )
     assert all(each == written[0] for each in written)
     assert max(len(each.burst) for each in rounds) > 2
 

@@ -18,9 +18,10 @@ from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
-from engine.rounds.round_gpu import DeviceRound, on_device
+from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRound, DeviceRounds
 from engine.sampling import DeviceNoise, Sampling, gumbel_at
-from engine.systems import SYSTEMS
+from engine.systems import SYSTEMS, System
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -168,10 +169,11 @@ def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8)
     system, shape = SYSTEMS[name], dict(zip(("depth", "width", "nodes"), shape, strict=True))
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
-    parts = system.build(pair, capacity, **shape)
-    limits = (prompt, sampling, tokens, stop, pair.context)
-    lane = on_device(pair, system, capacity, shape, sampling)
-    return list(decode(Target(pair.target, capacity), *parts, *limits)), list(lane.decode(*limits))
+    parts, limits = system.build(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
+    there = system.rounds(pair, capacity, shape, sampling)
+    assert isinstance(there, DeviceRounds)
+    here = HostRounds(Target(pair.target, capacity), *parts, sampling)
+    return list(decode(here, *limits)), list(decode(there, *limits))
 
 
 def assert_same_rounds(loop, device):
@@ -241,18 +243,19 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
         assert not device or [t for each in device for t in each.burst] == expected
 
 
+def runs_there(pair, system: System, sampling: Sampling) -> bool:
+    shape = {"depth": 2, "width": 2, "nodes": 4}
+    return isinstance(system.rounds(pair, LARGEST_TREE, shape, sampling), DeviceRounds)
+
+
 def test_only_what_a_device_can_decide_alone_runs_there():
-    pair, shape = tiny_pair(), {"depth": 2, "width": 2, "nodes": 4}
+    pair = tiny_pair()
     drawn_here, drawn_there = Sampling(), Sampling(device=CPU)
-    served = {
-        name
-        for name, system in SYSTEMS.items()
-        if on_device(pair, system, LARGEST_TREE, shape, drawn_there) is not None
-    }
+    served = {name for name, system in SYSTEMS.items() if runs_there(pair, system, drawn_there)}
     assert served == {"vanilla", "tree"}
-    assert on_device(pair, SYSTEMS["tree"], LARGEST_TREE, shape, drawn_here) is None
+    assert not runs_there(pair, SYSTEMS["tree"], drawn_here)
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
-    assert on_device(pair, SYSTEMS["tree"], LARGEST_TREE, shape, narrowed) is None
+    assert not runs_there(pair, SYSTEMS["tree"], narrowed)
 
 
 def test_counted_noise_depends_on_seed_and_position_alone():

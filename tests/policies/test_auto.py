@@ -7,12 +7,14 @@ import torch
 from conftest import tiny_pair
 
 from engine.acceptance.token_match import TokenMatch
+from engine.contracts import Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import FAVOURITE, OTHER, chance
 from engine.policies.auto import LONGEST_REST, Auto
 from engine.policies.ranking import favourites
 from engine.record.costs import Costs
+from engine.rounds.round import HostRounds
 from engine.rounds.timing import LEVELS, ROWS, costs_of, draft_ms
 from engine.sampling import Sampling
 from engine.systems import find
@@ -22,7 +24,7 @@ V = 16
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
 
 
-class Fixed:
+class Fixed(Drafter):
     """Says everywhere that token 1 has probability `sure`, token 2 half of the rest, and so on."""
 
     def __init__(self, sure: float):
@@ -168,10 +170,9 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
 
     def written(drafter: str, grower) -> list[int]:
         guesser = DRAFTERS[drafter](pair, 560)
-        found = decode(
-            Target(pair.target, 560, guesser.reads_features), guesser, grower, TokenMatch(), [5, 9, 3],
-            Sampling(temperature=temperature, seed=4), 60, frozenset(), 160,
-        )  # fmt: skip
+        target = Target(pair.target, 560, guesser.reads_features)
+        rounds = HostRounds(target, guesser, grower, TokenMatch(), Sampling(temperature=temperature, seed=4))
+        found = decode(rounds, [5, 9, 3], 60, frozenset(), 160)
         return [token for each in found for token in each.burst]
 
     plain = written("none", find("vanilla").build(pair, 560, 1, 1, 2)[1])

@@ -9,6 +9,7 @@ from conftest import tiny_llama
 from enumeration import TableDrafter, Tables
 from test_learned import TEXT, pair_with
 
+from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.expansion import (
@@ -161,8 +162,9 @@ def test_only_the_best_enter_where_that_is_asked_for():
 
 
 def test_without_levels_there_is_a_root_and_no_question():
-    class Mute:
-        forwards = 0
+    class Mute(Drafter):
+        def __init__(self):
+            pass
 
     tree = expand(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0, Terms(2, beams=2))
     assert tree.tokens == [5] and torch.equal(tree.ancestor_mask(), torch.ones(1, 1, dtype=torch.bool))

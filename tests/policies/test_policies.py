@@ -16,6 +16,7 @@ import engine.sampling as sampling_module
 from engine.acceptance import ACCEPTANCES
 from engine.acceptance.k_seq import division_factor
 from engine.acceptance.token_match import TokenMatch
+from engine.contracts import Drafter
 from engine.policies import POLICIES
 from engine.policies.best_first import BestFirst
 from engine.policies.dyspec import DySpec
@@ -108,8 +109,9 @@ def test_no_key_is_drawn_twice(name, monkeypatch):
 
 
 def test_drawing_stops_for_a_drafter_without_a_guess():
-    class Silent:
-        forwards = 0
+    class Silent(Drafter):
+        def __init__(self):
+            pass
 
         def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
             return None

@@ -126,4 +126,4 @@ def test_closing_it_ends_the_race_under_way():
         if message.get("tokens"):
             race = messages.gi_frame.f_locals["race"]
             messages.close()
-    assert all(lane.target is None for lane in race.lanes) and not all(lane.finished for lane in race.lanes)
+    assert all(lane.rounds is None for lane in race.lanes) and not all(lane.finished for lane in race.lanes)

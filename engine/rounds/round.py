@@ -1,0 +1,45 @@
+"""A lane's rounds with parts on the host: grow, verify, decide, commit. Knows parts and one target; knows no text and no page."""
+
+import torch
+
+from engine.contracts import Acceptance, Drafter, Outcome, Policy
+from engine.rounds.stopwatch import Stopwatch
+from engine.sampling import Sampling
+from engine.target import Target
+
+
+class HostRounds:
+    """`engine.contracts.Rounds` of a target, a drafter, a policy and a rule."""
+
+    def __init__(self, target: Target, drafter: Drafter, policy: Policy, acceptance: Acceptance, sampling: Sampling):
+        self.target, self.drafter, self.policy = target, drafter, policy
+        self.acceptance, self.sampling = acceptance, sampling
+        self.watch = Stopwatch(target.session.runner.device)
+
+    @property
+    def forwards(self) -> int:
+        return self.drafter.forwards
+
+    @torch.inference_mode()
+    def begin(self, prompt: list[int], last: int) -> float:
+        self.root, self.last = prompt[-1], last
+        self.watch.start()
+        self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
+        return self.watch.lap("prefill")
+
+    @torch.inference_mode()
+    def next(self) -> Outcome:
+        watch, position = self.watch, self.target.length
+        watch.start()
+        tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.last - position - 1)
+        watch.lap("draft")
+        logits, features = self.target.verify(tree)
+        watch.lap("verify")
+        verdict = self.acceptance.decide(tree, logits, self.sampling, position)
+        watch.lap("accept")
+        self.target.commit(verdict.path)
+        self.drafter.commit(tree, verdict.path, verdict.bonus, features)
+        self.policy.learn(tree, verdict.path)
+        watch.lap("commit")
+        self.root = verdict.bonus
+        return Outcome(tree, logits, verdict, watch.seconds)

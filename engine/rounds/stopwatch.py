@@ -1,0 +1,24 @@
+"""Stopwatch: seconds by phase on one device. Knows clocks; knows no model."""
+
+import time
+
+import torch
+
+
+class Stopwatch:
+    """Times phases after waiting for the device, so that no phase pays for another's kernels."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.waits = device, device.type == "cuda"
+
+    def start(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.since = time.perf_counter()
+
+    def lap(self, name: str) -> float:
+        """The phase of that name ends here and the next one begins; its seconds."""
+        if self.waits:
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        self.seconds[name], self.since = now - self.since, now
+        return self.seconds[name]
