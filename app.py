@@ -29,9 +29,9 @@ from engine.screens.own_prompts import results as results_of
 from engine.screens.serving import configurations
 from engine.screens.sweep import Plan, Sweep
 from engine.systems import SYSTEMS, System, find
-from engine.views import standalone
-from engine.views.standalone import PAGE, PARTS, PLOTLY, PLOTS
-from engine.views.standalone import read as read_page
+from engine.views import page_files, standalone
+from engine.views.page_files import PAGE
+from engine.views.standalone import PLOTLY
 from engine.views.stream import numbered
 from engine.views.wire import events, replay
 
@@ -39,27 +39,6 @@ PROMPTS = json.loads((PAGE.parent / "prompts.json").read_text("utf-8"))
 RACES = {
     path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((PAGE.parent / "races").glob("*.json"))
 }
-LAB = ("chart.js", "lab-plots.js", "sweep.js", "copy.js", "prompts.js", "production.js", "lab.js")
-PRIX = ("prix-field.js", "prix-track.js", "prix-plot.js", "prix-result.js", "prix.js")
-WALK = ("walk-pages.js", "walk-pictures.js", "walk-light.js", "walk-form.js", "walk-breaks.js", "walk.js")
-TAKE = ("recorded.js", "race-file.js", "take.js")
-SCRIPTS = (
-    "wire.js",
-    "steps.js",
-    *PLOTS,
-    *PARTS,
-    "csv.js",
-    "keys.js",
-    "race-view.js",
-    *PRIX,
-    *LAB,
-    "stage.js",
-    *WALK,
-    *TAKE,
-    "header.js",
-)
-FEATURES = ("prix.css", "lab.css", "lab-extra.css", "stage.css", "walk.css", "recorded.css", "take.css")
-STYLES = ("page.css", "race.css", "card.css", *FEATURES)
 SCREENS = {"race": "Race", "prix": "Grand prix", "lab": "Lab"}  # the first one is open at the start
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 LANES = ("vanilla", "tree")
@@ -219,10 +198,10 @@ def wire(name: str) -> gr.HTML:
 
 
 def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML:
-    """A part of the page: `assets/page/<name>.html`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
+    """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
-        html_template=read_page(f"{name}.html"),
+        html_template=page_files.markup(name),
         js_on_load=f"TreeRace.{mount}(element, JSON.parse(props.value), server);",
         apply_default_css=False,
         elem_id=name,
@@ -565,8 +544,8 @@ def serve(port: int) -> None:
         server_name="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1",
         server_port=port,
         theme=theme(),
-        css=read_page(*STYLES) + menu_headings(),
-        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{read_page(*SCRIPTS)}</script>',
+        css=page_files.styles("page") + menu_headings(),
+        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
         footer_links=[],
         run_history=False,
         ssr_mode=False,

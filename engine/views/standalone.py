@@ -10,17 +10,13 @@ from html import escape
 from pathlib import Path
 
 from engine.record.race_file import Record, side_by_side
+from engine.views import page_files
 from engine.views.wire import replay
 
-PAGE = Path(__file__).resolve().parents[2] / "assets" / "page"
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
 # the page's, which its server brings along; without them the replay takes the system's
 FACES = ("IBM Plex Sans", "IBM Plex Mono")
 WEIGHTS = {"Regular": 400, "Bold": 700}
-PLOTS = ("plot-base.js", "tree-plot.js", "mask-plot.js", "guess-plot.js", "cost-plot.js")
-PARTS = ("text.js", "popover.js", "pace.js", "card.js", "mix.js", "order.js", "costs.js", "panel.js", "lane.js")
-SCRIPTS = ("steps.js", *PLOTS, *PARTS, "keys.js", "race-view.js", "recorded.js", "stage.js", "header.js", "replay.js")
-STYLES = ("page.css", "race.css", "card.css", "stage.css", "recorded.css", "replay.css")
 POLICY = (  # no network, ever
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
@@ -33,21 +29,17 @@ def html(record: Record) -> str:
         "{{title}}": escape(f"TreeRace: {' '.join(first.prompt.split())[:60]}"),
         "{{policy}}": POLICY,
         "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "{{styles}}": "\n".join((*faces(), read(*STYLES))),
-        "{{race}}": read("race.html"),
+        "{{styles}}": "\n".join((*faces(), page_files.styles("replay"))),
+        "{{race}}": page_files.markup("race"),
         "{{event}}": replay(record).replace("<", "\\u003c"),  # a text that reads like a tag ends no script
         "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "{{scripts}}": read(*SCRIPTS).replace("</script", "<\\/script"),
+        "{{scripts}}": page_files.scripts("replay").replace("</script", "<\\/script"),
     }
-    page, *slots = read("replay.html").split("{{")
+    page, *slots = page_files.markup("replay").split("{{")
     for slot in slots:
         name, rest = slot.split("}}", 1)
         page += parts[f"{{{{{name}}}}}"] + rest
     return page
-
-
-def read(*names: str) -> str:
-    return "\n".join((PAGE / name).read_text("utf-8") for name in names)
 
 
 def faces() -> list[str]:

@@ -16,7 +16,7 @@ from engine.race import Settings
 from engine.record.race_file import Record
 from engine.screens.link import read
 from engine.systems import SYSTEMS
-from engine.views import gif, standalone
+from engine.views import gif, page_files, standalone
 
 ROOT = Path(__file__).parents[2]
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
@@ -161,7 +161,7 @@ def test_the_replay_page_is_made_from_a_file(capsys, monkeypatch, tmp_path):
 
 
 def test_the_replay_page_wears_the_servers_colours():
-    theme, styles = app.theme(), standalone.read("replay.css")
+    theme, styles = app.theme(), page_files.read("replay/replay.css")
     light, dark = styles.split(".dark.gradio-container", 1)
     for name in (
         "body_background_fill",

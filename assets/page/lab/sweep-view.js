@@ -1,5 +1,5 @@
 // A sweep on the page: what is asked for, the cells as they arrive, what they say together. Knows the messages of engine/lab.py;
-// leaves the drawing to lab-plots.js.
+// leaves the drawing to the plots.
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {

@@ -3,7 +3,7 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix.css.
+  // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
   const PHASES = [
     { name: "prefill", shape: ".", colour: "faint" },
     { name: "verify", shape: "", colour: "base" },
