@@ -10,7 +10,6 @@ from statistics import mean
 
 import pytest
 import torch
-from enumeration import Branching, Tables, distance, joint_law_of, law_of, target_law
 
 from engine.acceptance import ACCEPTANCES
 from engine.acceptance.independent import Independent
@@ -28,6 +27,7 @@ from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, fits
 from engine.tree import DraftTree
+from helpers.enumeration import Branching, Tables, distance, joint_law_of, law_of, target_law
 
 TABLES = range(20)
 LAWFUL = [

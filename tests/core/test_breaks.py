@@ -8,7 +8,6 @@ from math import comb
 
 import pytest
 import torch
-from conftest import tiny_pair
 
 from engine.breaks import BREAKS, CausalTarget, FirstRowsTarget, IndexedTarget
 from engine.forward.cache import KVCache
@@ -20,6 +19,7 @@ from engine.screens.break_distance import by_chance, measure
 from engine.systems import SYSTEMS, find
 from engine.target import Target
 from engine.tree import DraftTree
+from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
 PROMPT = [5, 80, 33, 12, 200, 41, 7]

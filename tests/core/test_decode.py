@@ -6,15 +6,12 @@ The embedded models accept long and short paths alike, so equality over 48 token
 
 import pytest
 import torch
-from conftest import tiny_pair
 
-from engine.decode import cut, decode
+from engine.decode import cut
 from engine.race import Race, Settings
-from engine.rounds.round import HostRounds
-from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
-from engine.target import Target
-from engine.tree import LARGEST_TREE
+from helpers.decoding import decoded
+from helpers.pairs import tiny_pair
 
 PROMPTS = {
     "stories": "Story: Once upon a time there was a little fox who lived in the woods.",
@@ -69,14 +66,6 @@ def test_greedy_decoding_is_that_of_generate(embedded):
     ids = torch.tensor([trace.prompt_tokens])
     out = embedded.target.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
     assert out[0, ids.shape[1] :].tolist() == trace.tokens
-
-
-def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
-    system = SYSTEMS[name]
-    parts = system.build(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
-    target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
-    sampling = Sampling(temperature=temperature)
-    return list(decode(HostRounds(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

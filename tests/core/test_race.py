@@ -6,12 +6,12 @@ import math
 import weakref
 
 import pytest
-from conftest import tiny_pair
 
 from engine.forward.cache import KVCache
 from engine.models.text import TextStream, label
 from engine.race import LIMITS, Race, Settings
 from engine.record.trace import Step, Trace, first_divergence
+from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
 

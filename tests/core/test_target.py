@@ -7,12 +7,12 @@ import random
 
 import pytest
 import torch
-from conftest import tiny_llama
-from test_tree import random_tree
 
 from engine.forward.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
+from helpers.pairs import tiny_llama
+from helpers.trees import random_tree
 
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
 
 from engine.drafters.parallel import ParallelDrafter
 from engine.nets import NetConfig, load_nets
@@ -14,6 +13,7 @@ from engine.train import parallel
 from engine.train.features import Batch, observe
 from engine.train.loop import optimizers_for
 from engine.tree import DraftTree
+from helpers.pairs import tiny_llama, tiny_pair
 
 DEPTH = 4
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
 
 from engine.contracts import RANK_HEAD, Drafter
 from engine.decode import decode
@@ -23,6 +22,7 @@ from engine.train import specblock
 from engine.train.features import Batch, observe
 from engine.train.loop import optimizers_for
 from engine.tree import LARGEST_TREE, DraftTree
+from helpers.pairs import tiny_llama, tiny_pair
 
 K = 4
 

@@ -4,10 +4,10 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from conftest import tiny_pair
 
 from engine.measure.calibrate import acceptance, calibrate, continued, ranks
 from engine.record.calibration import Calibration
+from helpers.pairs import tiny_pair
 
 PROMPTS = ["ab", "the quick brown fox", "x"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tiny_pair
 
 from engine.measure import bench, growth, peers
 from engine.measure.footprint import peak_mib
 from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
+from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
 MIB = 2**20

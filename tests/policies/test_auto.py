@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tiny_pair
 
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
@@ -19,6 +18,7 @@ from engine.rounds.timing import LEVELS, ROWS, costs_of, draft_ms
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
+from helpers.pairs import tiny_pair
 
 V = 16
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)

@@ -5,9 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_llama
-from enumeration import TableDrafter, Tables
-from test_learned import TEXT, pair_with
 
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
@@ -32,6 +29,9 @@ from engine.policies.growing import expand, grown
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
+from helpers.enumeration import TableDrafter, Tables
+from helpers.learned import TEXT, pair_with
+from helpers.pairs import tiny_llama
 
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
 POLICIES = {

@@ -8,9 +8,6 @@ import random
 
 import pytest
 import torch
-from conftest import tiny_pair
-from enumeration import TableDrafter, Tables, tokens_to
-from test_decode import decoded
 
 import engine.sampling as sampling_module
 from engine.acceptance import ACCEPTANCES
@@ -29,6 +26,9 @@ from engine.record.calibration import Calibration
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
 from engine.systems import SYSTEMS, System, fits, serves
 from engine.tree import DraftTree
+from helpers.decoding import decoded
+from helpers.enumeration import TableDrafter, Tables, tokens_to
+from helpers.pairs import tiny_pair
 
 MEASURED = Calibration(
     acceptance=[0.6, 0.2, 0.1, 0.05],

@@ -4,13 +4,8 @@ import json
 import urllib.request
 
 import pytest
-from browser import PROMPT
-from gradio_client import Client
 
-
-@pytest.fixture(scope="module")
-def client(server) -> Client:
-    return Client(server, verbose=False)
+from helpers.page import PROMPT
 
 
 def test_the_api_streams_the_race(client):

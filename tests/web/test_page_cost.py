@@ -1,12 +1,12 @@
 """The panel's view of costs and the system that is sized by them, in a real Chromium; most races here are made up."""
 
 import pytest
-from browser import RESULT, choose, needs_chromium, play, race, shown_step
 from playwright.sync_api import Page, expect
-from test_views import DRAFTED, make_step, one_node
 
 from engine.record.costs import Costs
 from engine.systems import SYSTEMS
+from helpers.page import RESULT, choose, play, race, shown_step
+from helpers.traces import DRAFTED, make_step, one_node
 
 CHAIN = make_step(parents=[-1, 0, 1, 2, 3, 4], path=[1], burst=[11, 99])
 WORDS = "[data-cost-words]"
@@ -34,7 +34,6 @@ def drawn(page: Page) -> list[dict]:
     return page.evaluate("document.querySelector('[data-cost]').data.map(({ x, y }) => ({ x: [...x], y: [...y] }))")
 
 
-@needs_chromium
 def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     play_three_steps(page)
     open_costs(page)
@@ -50,7 +49,6 @@ def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     expect(page.locator("[data-cost] .hovertext")).to_contain_text("costs 4.66 ms, took 5.00 ms")
 
 
-@needs_chromium
 def test_the_sentence_follows_the_shown_step(page):
     play_three_steps(page)
     open_costs(page)
@@ -67,7 +65,6 @@ def test_the_sentence_follows_the_shown_step(page):
     expect(page.locator(WORDS)).to_have_text(f"{nothing}; tau so far is 1.00.")
 
 
-@needs_chromium
 def test_a_round_that_does_not_pay_is_called_so(page):
     steps = [(0, one_node(burst=[99], end="length")), (1, make_step(path=[], burst=[99], end="length"))]
     play(page, steps, **RESULT)
@@ -75,7 +72,6 @@ def test_a_round_that_does_not_pay_is_called_so(page):
     expect(page.locator(WORDS)).to_contain_text("tau so far is 1.00, so it loses: 0.6×.")
 
 
-@needs_chromium
 @pytest.mark.parametrize("costs", [DRAFTED, Costs({1: 2.0}, 0.1, 0.2), Costs({2: 3.0, 8: 2.5, 32: 9.0}, 1.0, 0.0)])
 def test_the_pages_costs_are_the_engines(page, costs):
     sizes = [(nodes, levels) for nodes in (1, 2, 3, 8, 9, 33, 64) for levels in (0, 1, 4)]
@@ -89,7 +85,6 @@ def test_the_pages_costs_are_the_engines(page, costs):
     assert drawn == pytest.approx([costs.break_even(nodes, levels) for nodes, levels in sizes])
 
 
-@needs_chromium
 def test_auto_is_at_hand_and_its_dials_are_limits(page):
     tree, auto = SYSTEMS["tree"], SYSTEMS["auto"]
     page.locator("#systems input").nth(1).click()
@@ -108,7 +103,6 @@ def test_auto_is_at_hand_and_its_dials_are_limits(page):
     assert "≤" in page.evaluate(mark)
 
 
-@needs_chromium
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
 def test_a_race_of_auto_shows_what_it_chose(page, width, height):
     choose(page, 1, "auto")

@@ -1,12 +1,11 @@
 """The guided walk in a real Chromium: every page of it, what it recognises, and what is broken on purpose."""
 
 import pytest
-from browser import RESULT, choose, dial, finish, needs_chromium, pace, play, shown_step
 from playwright.sync_api import Page, expect
-from test_page import HOSTILE, IMAGE
-from test_views import make_step, one_node
 
 from engine.breaks import BREAKS
+from helpers.page import HOSTILE, IMAGE, RESULT, choose, dial, finish, pace, play, shown_step
+from helpers.traces import make_step, one_node
 
 PAGES = 9
 CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
@@ -39,7 +38,6 @@ def show_a_race(page: Page, **changes) -> None:
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step()), (1, step)], **{**RESULT, "lanes": lanes})
 
 
-@needs_chromium
 def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(page):
     dial(page, "number input for Temperature", 0.4)
     before, size = page.evaluate(CONTROLS), page.evaluate("document.documentElement.scrollHeight")
@@ -82,7 +80,6 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
     assert "learn" not in page.url
 
 
-@needs_chromium
 def test_the_chain_is_raced_against_and_the_tree_comes_by_itself(page):
     open_walk(page)
     go(page, 3)
@@ -108,7 +105,6 @@ def test_the_chain_is_raced_against_and_the_tree_comes_by_itself(page):
     is_done(page)
 
 
-@needs_chromium
 def test_a_link_opens_the_page_and_what_is_there_to_try_is_seen(page, server):
     page.wait_for_load_state("networkidle")  # Gradio complains of requests that a page leaves behind
     page.goto(f"{server}?learn=5")
@@ -153,7 +149,6 @@ def test_a_link_opens_the_page_and_what_is_there_to_try_is_seen(page, server):
     assert "learn=8" in page.url
 
 
-@needs_chromium
 def test_the_keys_of_the_walk_leave_the_arrows_to_the_steps(page):
     show_a_race(page)
     open_walk(page)
@@ -173,7 +168,6 @@ def test_the_keys_of_the_walk_leave_the_arrows_to_the_steps(page):
     expect(card(page)).to_be_hidden()
 
 
-@needs_chromium
 def test_what_the_visitor_changed_during_the_walk_stays(page):
     choose(page, 1, "bigram tree")
     open_walk(page)
@@ -183,7 +177,6 @@ def test_what_the_visitor_changed_during_the_walk_stays(page):
     assert page.input_value("#prompt textarea") == "Story: my own"
 
 
-@needs_chromium
 def test_tokens_on_the_card_are_never_markup(page):
     open_walk(page)
     go(page, 8)
@@ -197,7 +190,6 @@ def test_tokens_on_the_card_are_never_markup(page):
     assert page.evaluate("window.__hostile") is None and card(page).locator("img, [data-picture] a").count() == 0
 
 
-@needs_chromium
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(page, name):
     show_a_race(page)
@@ -229,7 +221,6 @@ def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(pag
     expect(page.locator("#systems input").first).to_be_visible()
 
 
-@needs_chromium
 def test_a_measurement_can_be_cancelled_and_the_break_switched_off(page):
     show_a_race(page)
     open_walk(page)

@@ -1,11 +1,11 @@
 """The page on a stage, in a real Chromium: replays, keys, presentation mode, smoothness; most races here are made up."""
 
 import pytest
-from browser import RESULT, fps, needs_chromium, pace, play, race, shown_step
 from playwright.sync_api import Page, expect
-from test_views import make_step, one_node
 
 from engine.record.trace import Step
+from helpers.page import RESULT, fps, pace, play, race, shown_step
+from helpers.traces import make_step, one_node
 
 ROUNDS = 12
 SPEEDS = ["0.1×", "0.25×", "1×", "4×"]
@@ -55,7 +55,6 @@ def state(page: Page) -> dict:
 # ---- replay
 
 
-@needs_chromium
 def test_a_race_is_played_again_without_the_server(page):
     play_two_lanes(page)
     whole = state(page)["texts"]
@@ -80,7 +79,6 @@ def test_a_race_is_played_again_without_the_server(page):
     assert state(page)["texts"] == whole and asked == []
 
 
-@needs_chromium
 def test_a_stopped_race_plays_to_where_it_was_stopped(page):
     play_two_lanes(page)
     page.evaluate("view => { view.result = null; view.stop(); }", page.evaluate_handle("TreeRace.view"))
@@ -92,7 +90,6 @@ def test_a_stopped_race_plays_to_where_it_was_stopped(page):
     expect(page.locator("#race [data-words]")).to_contain_text("Stopped")
 
 
-@needs_chromium
 def test_the_four_speeds(page):
     play_two_lanes(page)
     paces = []
@@ -107,7 +104,6 @@ def test_the_four_speeds(page):
     assert paces == [10, 4, 1, 0.25]
 
 
-@needs_chromium
 def test_the_clocks_follow_the_speed(page):
     """A frame at a time, by hand: a tenth of a second on the page."""
     play_two_lanes(page)
@@ -129,7 +125,6 @@ def test_the_clocks_follow_the_speed(page):
     assert passed == pytest.approx([0.002, 0.005, 0.02, 0.08])
 
 
-@needs_chromium
 def test_every_part_shows_the_step_that_is_chosen(page):
     play_two_lanes(page)
     page.locator(".lane.right .burst").nth(4).click()
@@ -151,7 +146,6 @@ def test_every_part_shows_the_step_that_is_chosen(page):
 # ---- keys
 
 
-@needs_chromium
 def test_the_race_has_its_keys_on_its_own_screen_only(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
@@ -172,7 +166,6 @@ def test_the_race_has_its_keys_on_its_own_screen_only(page):
     assert shown_step(page) == 1
 
 
-@needs_chromium
 def test_controls_keep_the_keys_that_they_use(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
@@ -192,7 +185,6 @@ def test_controls_keep_the_keys_that_they_use(page):
     assert shown_step(page) == 0 and not state(page)["playing"]
 
 
-@needs_chromium
 def test_after_a_click_on_a_speed_the_keys_are_the_races(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
@@ -206,7 +198,6 @@ def test_after_a_click_on_a_speed_the_keys_are_the_races(page):
     page.wait_for_function("TreeRace.view.playing")
 
 
-@needs_chromium
 def test_the_list_of_keys_opens_and_closes(page):
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
@@ -226,7 +217,6 @@ def test_the_list_of_keys_opens_and_closes(page):
 # ---- presentation mode
 
 
-@needs_chromium
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_the_presentation_shows_the_race_alone_and_larger(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
@@ -263,7 +253,6 @@ def test_the_presentation_shows_the_race_alone_and_larger(page, width, height):
     page.wait_for_function("document.fullscreenElement === null")
 
 
-@needs_chromium
 def test_the_presentation_has_a_button_and_does_without_full_screen(page):
     play_two_lanes(page)
     page.evaluate("() => { document.documentElement.requestFullscreen = () => Promise.reject(new TypeError('no')); }")
@@ -284,7 +273,6 @@ def test_the_presentation_has_a_button_and_does_without_full_screen(page):
 # ---- smoothness
 
 
-@needs_chromium
 def test_a_race_is_smooth_and_nothing_jumps(page):
     """On an idle machine it is near 60; the best second counts, for others may be using this one."""
     page.evaluate(LAYOUT_SHIFTS)

@@ -1,10 +1,10 @@
 """A visitor's prompts: what a file may hold, what is said when it may not, and a fair race on each prompt."""
 
 import pytest
-from conftest import tiny_pair
 
 from engine.race import LONGEST_PROMPT, Race, Settings
 from engine.screens.own_prompts import ALLOWED, LARGEST_FILE, MOST_PROMPTS, read, results, summary
+from helpers.pairs import tiny_pair
 
 TEXTS = ["Story: Once upon a time", "def add(a, b):\n    return", "The end"]
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import tiny_pair
-from test_tree import ancestors, random_tree
 from torch.nn.attention.flex_attention import create_mask
 
 from engine.measure.mask_blocks import grown_tree, run, table
@@ -24,6 +22,8 @@ from engine.measure.sparse_attention import (
 )
 from engine.target import Target
 from engine.tree import DraftTree
+from helpers.pairs import tiny_pair
+from helpers.trees import ancestors, random_tree
 
 
 def trees(count: int, largest: int = 60) -> list[DraftTree]:

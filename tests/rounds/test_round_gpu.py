@@ -7,8 +7,6 @@ import random
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
-from test_tree import random_tree
 
 from engine.decode import decode
 from engine.forward import cuda_graphs, runner_gpu
@@ -24,9 +22,11 @@ from engine.sampling import DeviceNoise, Sampling, gumbel_at
 from engine.systems import SYSTEMS, System
 from engine.target import Target
 from engine.tree import LARGEST_TREE
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.sessions import PROMPT, committed
+from helpers.trees import random_tree
 
 CPU = torch.device("cpu")
-PROMPT = [5, 80, 33, 12, 200, 41, 7]
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,6 @@ def small_capacities(monkeypatch):
 def runner(request) -> Runner:
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in request.param else 2)
     return Runner(model.double() if request.param == "float64" else model, lean=False)
-
-
-def committed(runner: Runner, **options) -> Target:
-    target = Target(runner, 64, options.pop("features", False))
-    target.session = Session(runner, 96, bool(target.session.taps), **options)
-    target.prefill(PROMPT)
-    return target
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 13, 40])

@@ -6,16 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from browser import PROMPT, needs_chromium
-from conftest import PATIENCE
-from gradio_client import Client
 from playwright.sync_api import Page, expect
-from test_views import PLAIN, make_step, one_node
 
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Trace
 from engine.systems import SYSTEMS
 from engine.views import wire
+from helpers.page import PATIENCE, PROMPT
+from helpers.traces import PLAIN, make_step, one_node
 
 IMAGE = "<img src=x onerror=window.__hostile=1>"
 STEPS = 4
@@ -71,7 +69,6 @@ def table(page: Page) -> list[list[str]]:
     )
 
 
-@needs_chromium
 def test_one_press_races_a_field_of_eight(page):
     open_prix(page)
     start(page, tokens=24)
@@ -93,7 +90,6 @@ def test_one_press_races_a_field_of_eight(page):
     expect(page.locator("[data-prix-split] .bars .point")).to_have_count(8 * 4)
 
 
-@needs_chromium
 def test_the_table_is_sorted_and_says_what_became_of_every_text(page):
     open_prix(page)
     play(page, made_up(), identical=[True, True, "law", "lossy", False])
@@ -110,7 +106,6 @@ def test_the_table_is_sorted_and_says_what_became_of_every_text(page):
         assert sum(int(cell.removesuffix(" %")) for cell in row[6:10]) == pytest.approx(100, abs=2)
 
 
-@needs_chromium
 def test_places_are_those_of_the_moment(page):
     open_prix(page)
     play(page, made_up())
@@ -129,7 +124,6 @@ def test_places_are_those_of_the_moment(page):
     assert places.all_text_contents() == ["5", "2", "3", "1", "4"]
 
 
-@needs_chromium
 def test_the_table_is_copied_and_saved(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_prix(page)
@@ -145,7 +139,6 @@ def test_the_table_is_copied_and_saved(page):
     assert float(rows[1][head.index("ratio")]) == pytest.approx(0.033 / 0.017, rel=1e-4)
 
 
-@needs_chromium
 def test_titles_are_never_markup(page):
     open_prix(page)
     play(page, [lane("vanilla", 0.01), lane("tree", 0.005, IMAGE)])
@@ -157,7 +150,6 @@ def test_titles_are_never_markup(page):
     assert page.evaluate("window.__hostile") is None and page.locator("[data-prix] img").count() == 0
 
 
-@needs_chromium
 def test_a_field_is_chosen_by_preset_or_one_by_one(page):
     open_prix(page)
     names = "TreeRace.prix.field.names"
@@ -182,7 +174,6 @@ def test_a_field_is_chosen_by_preset_or_one_by_one(page):
     expect(page.locator("[data-prix-open]")).to_be_focused()
 
 
-@needs_chromium
 def test_stop_stops_and_the_next_grand_prix_runs(page):
     open_prix(page)
     start(page, tokens=900)
@@ -200,7 +191,6 @@ def test_stop_stops_and_the_next_grand_prix_runs(page):
     expect(page.locator("[data-prix-words]")).to_contain_text("wins")
 
 
-@needs_chromium
 def test_the_prompts_own_key_starts_the_screen_that_is_shown(page):
     open_prix(page)
     page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup'])")
@@ -211,7 +201,6 @@ def test_the_prompts_own_key_starts_the_screen_that_is_shown(page):
     assert page.evaluate("TreeRace.view.run") == before
 
 
-@needs_chromium
 def test_bad_input_gets_a_sentence(page):
     open_prix(page)
     start(page, tokens=24, prompt="  ")
@@ -219,7 +208,6 @@ def test_bad_input_gets_a_sentence(page):
     expect(page.locator("[data-prix-words]")).to_have_text("Nothing was raced.")
 
 
-@needs_chromium
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
 def test_the_grand_prix_fits_its_screen(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
@@ -240,11 +228,6 @@ def test_the_grand_prix_fits_its_screen(page, width, height):
 
 
 # ---- the API
-
-
-@pytest.fixture(scope="module")
-def client(server) -> Client:
-    return Client(server, verbose=False)
 
 
 def test_the_api_streams_a_grand_prix(client):

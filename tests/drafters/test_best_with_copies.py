@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tiny_pair
 
 from engine.contracts import Drafter
 from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
@@ -14,6 +13,7 @@ from engine.race import Race, Settings
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.tree import DraftTree
+from helpers.pairs import tiny_pair
 
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
 

@@ -1,9 +1,9 @@
 """The grand prix in the engine: how many systems may race, and the figures by which they are placed."""
 
 import pytest
-from conftest import tiny_pair
 
 from engine.race import Race, Settings, field
+from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
 OTHERS = ("tree", "chain", "lookup", "medusa", "parallel-tree", "specblock", "nanogpt-tree")

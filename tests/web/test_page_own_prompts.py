@@ -5,10 +5,10 @@ import io
 import json
 
 import pytest
-from browser import needs_chromium
-from conftest import PATIENCE
 from gradio_client import Client
 from playwright.sync_api import Page, expect
+
+from helpers.page import PATIENCE
 
 HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
 PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "x " * 5000]
@@ -30,7 +30,6 @@ def write_tokens(page: Page, tokens: int) -> None:
     page.locator("#dials .length input").press("Tab")
 
 
-@needs_chromium
 def test_every_prompt_of_a_file_is_raced_and_the_table_can_be_taken_along(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_view(page, "prompts")
@@ -63,7 +62,6 @@ def test_every_prompt_of_a_file_is_raced_and_the_table_can_be_taken_along(page):
     assert len(copied) == 4 and {line.count("\t") for line in copied} == {len(head) - 1}
 
 
-@needs_chromium
 def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
     open_view(page, "prompts")
     page.click("[data-lab-prompts] [data-gallery]")
@@ -86,7 +84,6 @@ def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
     expect(rows).to_have_count(1)
 
 
-@needs_chromium
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -102,7 +99,6 @@ def test_a_bad_file_gets_a_sentence(page, name, content, words):
     expect(page.locator("[data-lab-prompts] [data-table]")).to_be_hidden()
 
 
-@needs_chromium
 def test_start_without_a_file_says_so(page):
     open_view(page, "prompts")
     page.click("#lab-go")
@@ -110,7 +106,6 @@ def test_start_without_a_file_says_so(page):
     expect(page.locator("[data-lab-words]")).to_have_text("Choose a file first.")
 
 
-@needs_chromium
 def test_production_shows_three_engines_that_follow_the_choice_and_the_dials(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_view(page, "production")

@@ -6,7 +6,6 @@ from functools import cache
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -26,6 +25,7 @@ from engine.forward.runner import Runner
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
+from helpers.pairs import tiny_llama, tiny_pair
 
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 SIZES = {

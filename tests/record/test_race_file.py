@@ -6,35 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from test_views import DRAFTED, PLAIN, make_step, one_node
 
-from engine.record.race_file import LaneRecord, Record, side_by_side
-from engine.record.trace import Trace
-
-
-def made_race(left_end: str = "length", right_end: str = "length") -> Record:
-    """Plain decoding and a tree that write the same six tokens."""
-    tokens = [11, 14, 99, 11, 14, 99]
-    pieces = [" a", " little", " fox"] * 2
-    left = [
-        one_node(index=at, burst=[token], bonus=token, pieces=[pieces[at]], bonus_text=pieces[at], draft_forwards=0)
-        for at, token in enumerate(tokens)
-    ]
-    right = [make_step(index=0), make_step(index=1)]
-    for steps, end in ((left, left_end), (right, right_end)):
-        steps[-1] = replace(steps[-1], end=end)
-    traces = [
-        Trace(name, "a pair", "a machine", "fp32", "Once", [1, 2], 0.0, 3, 4, 4, 8, 40, steps)
-        for name, steps in (("vanilla", left), ("tree", right))
-    ]
-    lanes = [("token by token", PLAIN), ("draft tree", DRAFTED)]
-    return Record(
-        [
-            LaneRecord(title, "An idea.", "tokens", costs, trace)
-            for (title, costs), trace in zip(lanes, traces, strict=True)
-        ],
-        "2026-01-31",
-    )
+from engine.record.race_file import Record, side_by_side
+from helpers.traces import DRAFTED, made_race
 
 
 def spoilt(change: Callable[[dict], object]) -> str:

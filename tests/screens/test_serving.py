@@ -7,10 +7,10 @@ import shlex
 import pytest
 import torch
 import transformers
-from conftest import byte_tokenizer, tiny_llama
 
 from engine.screens.serving import configurations
 from engine.systems import SYSTEMS
+from helpers.pairs import byte_tokenizer, tiny_llama
 
 ENGINES = ("vLLM", "SGLang", "transformers")
 SHAPES = [(None, None, None), (5, 3, 9), (1, 1, 2), (12, 16, 64), (6, 1, 4)]

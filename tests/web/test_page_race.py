@@ -4,23 +4,29 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from browser import PROMPT, RESULT, choose, dial, finish, needs_chromium, pace, play, race, shown_step, start_race
-from conftest import ROOT
-from playwright.sync_api import Page, expect
-from test_views import make_step, one_node
+from playwright.sync_api import expect
 
 from engine.measure.node_order import ORDERS, mask_blocks
 from engine.systems import SYSTEMS
+from helpers.page import (
+    HOSTILE,
+    IMAGE,
+    PROMPT,
+    RESULT,
+    choose,
+    dial,
+    finish,
+    pace,
+    play,
+    race,
+    shown_step,
+    start_race,
+    texts,
+)
+from helpers.paths import ROOT
+from helpers.traces import make_step, one_node
 
-IMAGE = "<img src=x onerror=window.__hostile=1>"
-HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
 
-
-def texts(page: Page) -> list[str]:
-    return page.locator("[data-bursts]").all_text_contents()
-
-
-@needs_chromium
 def test_a_race_ends_with_two_equal_texts(page):
     race(page)
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
@@ -32,7 +38,6 @@ def test_a_race_ends_with_two_equal_texts(page):
     ]
 
 
-@needs_chromium
 def test_sampled_lanes_write_the_same_too(page):
     dial(page, "number input for Temperature", 0.8)
     race(page)
@@ -41,7 +46,6 @@ def test_sampled_lanes_write_the_same_too(page):
     assert left == right
 
 
-@needs_chromium
 def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
     choose(page, 1, "bigram tree")
     race(page)
@@ -64,7 +68,6 @@ def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
     assert drawn["heat"] == 1 and drawn["ticks"] == drawn["nodes"]
 
 
-@needs_chromium
 def test_keys_move_over_the_steps(page):
     race(page)
     last = shown_step(page)
@@ -93,7 +96,6 @@ def test_keys_move_over_the_steps(page):
     assert shown_step(page) == 3
 
 
-@needs_chromium
 def test_stop_stops_and_the_next_race_runs(page):
     pace(page, "0.1×")
     start_race(page, tokens=900)
@@ -108,7 +110,6 @@ def test_stop_stops_and_the_next_race_runs(page):
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
 
 
-@needs_chromium
 @pytest.mark.parametrize(
     ("prompt", "label", "value", "words"),
     [
@@ -127,7 +128,6 @@ def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page, prompt, label, val
     assert page.input_value("#prompt textarea") == prompt
 
 
-@needs_chromium
 def test_a_prompt_is_never_markup(page):
     race(page, "Story: " + IMAGE + HOSTILE[0])
     assert IMAGE in page.locator("[data-prompt]").first.text_content()
@@ -135,7 +135,6 @@ def test_a_prompt_is_never_markup(page):
     assert page.locator("[data-race] img, [data-race] b b").count() == 0
 
 
-@needs_chromium
 def test_tokens_are_never_markup(page):
     """The models hardly ever write tags, so the events of a made-up race go to the page in their place."""
     texts_of_nodes = [" was", *HOSTILE]
@@ -157,7 +156,6 @@ def test_tokens_are_never_markup(page):
     assert page.locator("[data-race] img, [data-race] svg a").count() == 0
 
 
-@needs_chromium
 def test_dark_mode_is_a_button(page):
     background = "getComputedStyle(document.querySelector('.lane')).backgroundColor"
     before = page.evaluate(background)
@@ -167,7 +165,6 @@ def test_dark_mode_is_a_button(page):
     race(page)
 
 
-@needs_chromium
 def test_dark_mode_is_remembered(page):
     was = page.evaluate("document.body.classList.contains('dark')")
     page.click("[data-theme]")
@@ -177,7 +174,6 @@ def test_dark_mode_is_remembered(page):
     expect(page.locator("[data-theme]")).to_have_attribute("aria-pressed", str(not was).lower())
 
 
-@needs_chromium
 def test_the_gallery_fills_the_prompt(page):
     prompts = json.loads((ROOT / "assets" / "prompts.json").read_text("utf-8"))
     for domain, choices in prompts.items():
@@ -186,7 +182,6 @@ def test_the_gallery_fills_the_prompt(page):
         assert page.input_value("#prompt textarea") == choices[1]["prompt"]
 
 
-@needs_chromium
 def test_a_system_brings_its_own_tree_shape(page):
     choose(page, 1, "prompt lookup")
     expect(page.locator(".right [data-badge]")).to_have_text("same tokens")
@@ -197,7 +192,6 @@ def test_a_system_brings_its_own_tree_shape(page):
 # ---- systems, their cards, a mix of one's own
 
 
-@needs_chromium
 def test_the_menus_offer_every_system_and_mark_the_lossy_ones(page):
     page.locator("#systems input").nth(0).click()
     labels = page.locator("#systems [role=option]").evaluate_all("options => options.map(each => each.ariaLabel)")
@@ -207,7 +201,6 @@ def test_the_menus_offer_every_system_and_mark_the_lossy_ones(page):
         assert ("lossy" in label) == (system.guarantee == "lossy")
 
 
-@needs_chromium
 def test_a_card_opens_and_closes_by_keyboard(page):
     badge, card = page.locator(".right [data-badge]"), page.locator(".right [data-card]")
     tree = SYSTEMS["tree"]
@@ -229,7 +222,6 @@ def test_a_card_opens_and_closes_by_keyboard(page):
     expect(card).to_be_hidden()
 
 
-@needs_chromium
 def test_a_mix_is_raced_and_an_unsound_one_is_refused_with_the_reason(page):
     choose(page, 1, "mix your own")
     drafter, policy, rule = (
@@ -255,7 +247,6 @@ def test_a_mix_is_raced_and_an_unsound_one_is_refused_with_the_reason(page):
     assert page.evaluate("TreeRace.view.systems.map(system => system.name)") == ["vanilla", "bigram/kary/token_match"]
 
 
-@needs_chromium
 def test_what_was_raced_and_what_comes_next_are_told_apart(page):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))], **RESULT)
     lane = page.locator(".lane.right")
@@ -266,7 +257,6 @@ def test_what_was_raced_and_what_comes_next_are_told_apart(page):
     expect(lane).to_have_class("lane right done")
 
 
-@needs_chromium
 def test_the_verdict_is_honest(page):
     steps = [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))]
     differ = {**RESULT, "divergence": {"index": 1, "left": " a", "right": " b"}}
@@ -286,7 +276,6 @@ def test_the_verdict_is_honest(page):
 # ---- the step from other sides
 
 
-@needs_chromium
 def test_either_lane_shows_its_trees(page):
     play(page, [(0, make_step(end="length")), (1, one_node(burst=[99], end="length"))], **RESULT)
     points = page.locator("[data-tree] .points path")
@@ -301,7 +290,6 @@ def test_either_lane_shows_its_trees(page):
     expect(points).to_have_count(2)
 
 
-@needs_chromium
 def test_the_drafters_view_has_a_bar_and_a_mark_for_every_guess(page):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))], **RESULT)
     mask = page.get_by_role("radio", name="Attention mask")
@@ -329,7 +317,6 @@ TREES = [
 ]
 
 
-@needs_chromium
 def test_the_pages_orders_are_the_engines(page):
     sent = {"trees": TREES, "blocks": [2, 4, 8]}
     for parents, drawn in zip(
@@ -350,7 +337,6 @@ def test_the_pages_orders_are_the_engines(page):
             assert counts == [mask_blocks(moved, block) for block in sent["blocks"]]
 
 
-@needs_chromium
 def test_a_node_order_moves_the_mask_and_counts_its_blocks(page):
     wide = make_step(parents=[-1, 0, 0, 1, 2, 3], path=[], burst=[99], end="length")
     play(page, [(0, one_node(burst=[99], end="length")), (1, wide)], **RESULT)
@@ -367,7 +353,6 @@ def test_a_node_order_moves_the_mask_and_counts_its_blocks(page):
     assert page.evaluate("document.querySelector('[data-mask]').layout.shapes.length") == 5
 
 
-@needs_chromium
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_the_whole_race_fits_one_screen(page, width, height):
     page.set_viewport_size({"width": width, "height": height})

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
 
 from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.measure import bench, gpu, gpu_checks, gpu_shapes
 from engine.measure.gpu_shapes import Shape
+from helpers.pairs import tiny_llama, tiny_pair
 
 CPU = torch.device("cpu")
 TINY = Shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)

@@ -3,62 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from engine.record.costs import Costs
-from engine.record.race_file import LaneRecord, Record
-from engine.record.trace import Step, Trace
+from engine.record.race_file import Record
+from engine.record.trace import Trace
 from engine.views import wire
 from engine.views.layout import layout
 from engine.views.sentence import estimate, quoted, sentence
-
-ROOT = Path(__file__).parents[2]
-
-#            0 root
-#           / \
-#         1    2
-#        / \    \
-#       3   4    5
-PARENTS = [-1, 0, 0, 1, 1, 2]
-PLAIN = Costs({1: 2.0, 2: 2.1, 4: 2.3, 8: 2.8, 16: 4.0, 64: 9.0}, 0.0, 0.0)
-DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
-
-
-def make_step(**changes) -> Step:
-    """The tree above: 1 and 4 accepted, then a bonus that no branch of 4 had, for 4 has none."""
-    step = Step(
-        index=0,
-        position=7,
-        tokens=[10, 11, 12, 13, 14, 15],
-        parents=PARENTS,
-        texts=[" was", " a", " the", " big", " little", " end"],
-        score=[1.0, 0.6, 0.3, 0.2, 0.3, 0.2],
-        q=[1.0, 0.6, 0.3, 0.4, 0.5, 0.7],
-        p=[1.0, 0.7, 0.2, 0.1, 0.8, 0.1],
-        verdicts=["root", "accepted", "rejected", "rejected", "accepted", "unreached"],
-        path=[1, 4],
-        bonus=99,
-        bonus_text=" fox",
-        bonus_p=0.5,
-        burst=[11, 14, 99],
-        pieces=[" a", " little", " fox"],
-        end="",
-        seconds={"draft": 0.002, "verify": 0.003},
-        draft_forwards=2,
-    )
-    return replace(step, **changes)
-
-
-def one_node(**changes) -> Step:
-    return make_step(
-        tokens=[10], parents=[-1], texts=[" was"], score=[1.0], q=[1.0], p=[1.0], verdicts=["root"], path=[], **changes
-    )
-
+from helpers.paths import ROOT
+from helpers.traces import PARENTS, FakeRace, make_step, one_node, race_of
 
 # ---- layout
 
@@ -161,47 +115,6 @@ def test_rounding_claims_no_certainty(q, words):
 
 
 # ---- wire
-
-
-@dataclass
-class FakeRace:
-    """Two lanes of given steps in the order of their clocks; `closed` says that the run was given back."""
-
-    steps: list[tuple[int, Step]]
-    lanes: list[SimpleNamespace] = field(default_factory=list)
-    closed: bool = False
-
-    def __post_init__(self):
-        for name in ("vanilla", "tree"):
-            system = SimpleNamespace(name=name, title=name.title(), idea="An idea.", guarantee="tokens")
-            trace = Trace(name, "a pair", "a machine", "fp32", "Once", [1, 2], 0.0, 3, 4, 4, 8, 40)
-            self.lanes.append(SimpleNamespace(system=system, trace=trace))
-
-    def run(self) -> Iterator[tuple[int, Step]]:
-        try:
-            for lane, step in self.steps:
-                self.lanes[lane].trace.steps.append(step)
-                yield lane, step
-        finally:
-            self.closed = True
-
-    def record(self) -> Record:
-        costs = (PLAIN, DRAFTED)
-        about = [(lane.system.title, lane.system.idea, lane.system.guarantee) for lane in self.lanes]
-        return Record(
-            [LaneRecord(*each, cost, lane.trace) for each, cost, lane in zip(about, costs, self.lanes, strict=True)]
-        )
-
-
-def race_of(rounds: int) -> FakeRace:
-    steps = []
-    for index in range(rounds):
-        end = "length" if index == rounds - 1 else ""
-        steps += [
-            (0, one_node(index=index, burst=[99], pieces=[" fox"], end=end)),
-            (1, make_step(index=index, end=end)),
-        ]
-    return FakeRace(steps)
 
 
 def test_every_step_arrives_once_in_order_and_the_clocks_add_up():

@@ -5,15 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import choose, dial, needs_chromium, play, race
-from conftest import PATIENCE
 from playwright.sync_api import Page, expect
-from test_page import HOSTILE, IMAGE, texts
-from test_record import made_race
-from test_views import make_step, one_node
 
 from engine.measure import record_races
 from engine.record.race_file import Record
+from helpers.page import HOSTILE, IMAGE, PATIENCE, choose, dial, play, race, texts
+from helpers.traces import made_race, make_step, one_node
 
 FIRST = Record.from_json(next(iter(sorted(record_races.RACES.glob("*.json")))).read_text("utf-8"))
 SAVE = "Save or open a race"
@@ -56,7 +53,6 @@ def idle(page: Page, server: str, **context) -> Page:
 # ---- the race that plays when the page opens
 
 
-@needs_chromium
 def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     tab = idle(page, server)
     label = tab.locator("[data-recorded]")
@@ -74,7 +70,6 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     tab.context.close()
 
 
-@needs_chromium
 def test_without_motion_the_recorded_race_is_over_at_once(page, server):
     tab = idle(page, server, reduced_motion="reduce")
     expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
@@ -82,7 +77,6 @@ def test_without_motion_the_recorded_race_is_over_at_once(page, server):
     tab.context.close()
 
 
-@needs_chromium
 def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):
     button = page.get_by_role("button", name="recorded", exact=True)
     for at, (_, _, settings) in enumerate(record_races.RECORDED.values()):
@@ -101,7 +95,6 @@ def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):
 # ---- taking a race away
 
 
-@needs_chromium
 def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     dial(page, "number input for Temperature", 0.6)
     choose(page, 1, "bigram tree")
@@ -149,7 +142,6 @@ def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     assert figures(page) == shown
 
 
-@needs_chromium
 def test_tree_and_mask_are_saved_as_pictures(page, tmp_path):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))])
     page.get_by_role("radio", name="Cost").check(force=True)  # the mask need not be on the page
@@ -166,7 +158,6 @@ def test_tree_and_mask_are_saved_as_pictures(page, tmp_path):
     assert page.locator(".offstage").count() == 0
 
 
-@needs_chromium
 def test_a_stopped_race_is_saved_as_far_as_it_came(page, tmp_path):
     menu(page)
     expect(page.locator("[data-shown]")).to_have_text("No race is shown yet.")
@@ -190,7 +181,6 @@ def test_a_stopped_race_is_saved_as_far_as_it_came(page, tmp_path):
     expect(page.locator("[data-verdict]")).to_contain_text("stopped; identical so far")
 
 
-@needs_chromium
 def test_texts_of_a_file_are_never_markup(page, tmp_path):
     record = made_race()
     for lane in record.lanes:
@@ -220,7 +210,6 @@ def test_texts_of_a_file_are_never_markup(page, tmp_path):
 # ---- opening files
 
 
-@needs_chromium
 def test_a_bad_file_is_a_sentence_and_the_race_stays(page, tmp_path):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))])
     before = figures(page)
@@ -236,7 +225,6 @@ def test_a_bad_file_is_a_sentence_and_the_race_stays(page, tmp_path):
     expect(page.locator("[data-notice]")).to_be_hidden()
 
 
-@needs_chromium
 def test_a_file_is_dropped_on_the_page(page):
     page.evaluate(
         """text => {
@@ -256,7 +244,6 @@ def test_a_file_is_dropped_on_the_page(page):
 # ---- links
 
 
-@needs_chromium
 def test_a_link_restores_everything(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     choose(page, 0, "prompt lookup")
@@ -278,7 +265,6 @@ def test_a_link_restores_everything(page):
     assert page.evaluate("TreeRace.view.systems.map(({ trace }) => ({ ...trace, hardware: '' }))") == before
 
 
-@needs_chromium
 def test_a_link_to_a_mix_keeps_its_shape(page, server):
     page.goto(f"{server}?right=bigram/kary/token_match&depth=2&width=3&nodes=9&tokens=16")
     expect(page.locator(".right [data-badge]")).to_have_text("same tokens")
@@ -292,7 +278,6 @@ def test_a_link_to_a_mix_keeps_its_shape(page, server):
     assert (trace["depth"], trace["width"], trace["nodes"]) == (2, 3, 9)
 
 
-@needs_chromium
 @pytest.mark.parametrize("wrong", ["nodes=9999", "right=<img src=x onerror=window.__hostile=1>"])
 def test_a_wrong_link_is_a_sentence_and_leaves_the_rest(page, server, wrong):
     page.goto(f"{server}?{wrong}&seed=77")

@@ -1,13 +1,10 @@
-"""CUDA graphs as captured and replayed. Collected only where there is a CUDA GPU (`conftest.py`)."""
+"""CUDA graphs as captured and replayed, on a CUDA GPU."""
 
 import dataclasses
 import random
 
 import pytest
 import torch
-from conftest import tiny_llama, tiny_pair
-from test_static import PROMPT, committed
-from test_tree import random_tree
 
 from engine.decode import decode
 from engine.forward.runner import Runner
@@ -18,6 +15,11 @@ from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
 from engine.tree import LARGEST_TREE
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.sessions import PROMPT, committed
+from helpers.trees import random_tree
+
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -1,23 +1,22 @@
-"""GPU code without a GPU: no device round, bucket or session reads a number back from the device or mixes devices (`numberless.py`)."""
+"""GPU code without a GPU: no device round, bucket or session reads a number back from the device or mixes devices."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch.utils.backend_registration as registration
 
-HERE = Path(__file__).parent
+from helpers.paths import ROOT
 
 
 @pytest.mark.skipif(
     not hasattr(registration, "_setup_privateuseone_for_python_backend"), reason="this torch makes no device in Python"
 )
 def test_what_a_graph_holds_never_asks_the_host():
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     ran = subprocess.run(
-        [sys.executable, HERE / "numberless.py"],
+        [sys.executable, "-m", "helpers.shape_only_device"],
         env=environment,
         capture_output=True,
         text=True,

@@ -1,4 +1,6 @@
-"""`python tests/numberless.py`: run what a CUDA graph would hold on tensors that only know their shape and their device.
+"""A device whose tensors know their shape and no numbers, and what a CUDA graph would hold, run on it.
+
+`python -m helpers.shape_only_device` in `tests/` runs every case.
 
 Reading one on the host, an index whose size depends on values, or a CPU tensor in their midst raises: a capture would break off at the
 first two, and no graph may hold the third. torch lets a device be made in Python for that; a process has one, so this is a process.
@@ -7,7 +9,6 @@ first two, and no graph may hold the third. torch lets a device be made in Pytho
 from collections.abc import Callable
 
 import torch
-from conftest import tiny_llama
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -17,6 +18,7 @@ from engine.forward.session_gpu import Buckets
 from engine.rounds import round_gpu
 from engine.rounds.round_gpu import DeviceRound
 from engine.sampling import Sampling
+from helpers.pairs import tiny_llama
 
 DEVICE = "npy"
 

@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from conftest import tiny_pair
-from test_views import make_step, one_node
 
 from engine.forward.cache import KVCache
 from engine.race import Lane, Race, Settings
@@ -14,6 +12,8 @@ from engine.record.trace import Trace
 from engine.screens import sweep as sweep_module
 from engine.screens.sweep import Plan, Sweep, Tally, figures, recommended
 from engine.views.stream import numbered
+from helpers.pairs import tiny_pair
+from helpers.traces import make_step, one_node
 
 TEXT = "Story: Once upon a time"
 SMALL = {"depth": [1, 3], "width": [1, 2], "max_new_tokens": 24}

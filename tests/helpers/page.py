@@ -1,18 +1,22 @@
-"""Hands for the tests of the page: they choose, race, and play made-up races in the tab that conftest.py opens."""
+"""Hands for the tests of the page: they choose, race, and play made-up races in an open tab."""
 
 import json
+import shutil
 
-import pytest
-from conftest import CHROMIUM, PATIENCE
 from playwright.sync_api import Page, expect
-from test_views import FakeRace
 
 from engine.views import wire
+from helpers.traces import FakeRace
 
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever
 PROMPT = "Story: Once upon a time, there was a little fox who"
 RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "divergence": None}
+IMAGE = "<img src=x onerror=window.__hostile=1>"
+HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
 expect.set_options(timeout=60_000)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 
 
 def dial(page: Page, label: str, value: float) -> None:
@@ -75,3 +79,7 @@ def fps(page: Page, seconds: float = 3.0) -> float:
 
 def shown_step(page: Page) -> int:
     return page.evaluate("TreeRace.view.step")
+
+
+def texts(page: Page) -> list[str]:
+    return page.locator("[data-bursts]").all_text_contents()

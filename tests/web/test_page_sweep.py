@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from browser import needs_chromium
-from conftest import tiny_pair
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from engine.screens.sweep import Plan, Sweep
 from engine.views.stream import numbered
+from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
 WORDS = "[data-lab-words]"
@@ -55,7 +54,6 @@ def set_grid(page: Page, depth: str, width: str, tokens: int = 8) -> None:
     page.fill("[data-lab-sweep] [data-tokens]", str(tokens))
 
 
-@needs_chromium
 def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     open_lab(page)
     set_grid(page, "1, 2", "1, 2", tokens=12)
@@ -74,7 +72,6 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     expect(page.locator("#systems input").nth(1)).to_have_value("draft tree")
 
 
-@needs_chromium
 def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     open_lab(page)
     first = next(index for index, each in enumerate(messages) if "cell" in each)
@@ -91,7 +88,6 @@ def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     assert len(shapes) == 1 and 0.5 < shapes[0]["x0"] < 0.6 and 1.4 < shapes[0]["y1"] < 1.5
 
 
-@needs_chromium
 def test_charts_state_their_findings(page, messages):
     open_lab(page)
     feed(page, messages)
@@ -119,7 +115,6 @@ def test_charts_state_their_findings(page, messages):
     assert curve == 64
 
 
-@needs_chromium
 def test_a_click_on_a_cell_goes_to_its_race_and_keys_do_the_same(page, messages):
     open_lab(page)
     feed(page, messages)
@@ -140,7 +135,6 @@ def test_a_click_on_a_cell_goes_to_its_race_and_keys_do_the_same(page, messages)
     expect(page.get_by_label("number input for Width")).to_have_value("2")
 
 
-@needs_chromium
 @pytest.mark.parametrize(
     ("depth", "words"), [("0", "Depth must be between 1 and 12"), ("2, oak", "got 'oak'"), ("2 2", "twice")]
 )
@@ -153,7 +147,6 @@ def test_a_grid_that_makes_no_sense_gets_a_sentence(page, depth, words):
     assert page.input_value("[data-lab-sweep] [data-depth]") == depth
 
 
-@needs_chromium
 def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     open_lab(page)
     set_grid(page, "1 2 3 4 5 6 7 8", "1 2 3 4", tokens=24)
@@ -172,7 +165,6 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     page.wait_for_function("TreeRace.sweep.measured.total === 1 && TreeRace.sweep.root.dataset.state === 'done'")
 
 
-@needs_chromium
 def test_every_chart_can_be_saved(page, messages, tmp_path):
     open_lab(page)
     feed(page, messages)
@@ -198,7 +190,6 @@ def test_every_chart_can_be_saved(page, messages, tmp_path):
     assert [float(cell["speedup"]) for cell in cells] == list(SPEEDS.values())
 
 
-@needs_chromium
 def test_rows_with_commas_quotes_and_lines_survive_csv(page):
     rows = [["a", 'say "hi"', "one, two"], ["line\nbreak", None, 0.5], ["", "é", " x"]]
     text = page.evaluate("rows => TreeRace.csv(rows)", rows)
@@ -207,7 +198,6 @@ def test_rows_with_commas_quotes_and_lines_survive_csv(page):
     ]
 
 
-@needs_chromium
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
 def test_the_lab_fits_the_window_in_both_themes(page, messages, width, height):
     page.set_viewport_size({"width": width, "height": height})
@@ -232,7 +222,6 @@ def test_the_lab_fits_the_window_in_both_themes(page, messages, width, height):
         assert drawn == ink
 
 
-@needs_chromium
 def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     open_lab(page)
     expect(page.locator("#dials .heat")).to_be_visible()
@@ -256,7 +245,6 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     assert len(Plan(**order).cells) == 24 and order["temperature"] == [0.3]
 
 
-@needs_chromium
 def test_a_sentence_from_the_server_is_never_markup(page, messages):
     hostile = "<img src=x onerror=window.__hostile=1>"
     start, *_, end = messages

@@ -5,40 +5,21 @@ Untrained nets agree with nothing by chance: serving is compared with the traini
 
 import pytest
 import torch
-from conftest import tiny_pair
 
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.nets import NETS, NetConfig, load_nets
+from engine.nets import NETS, load_nets
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import ServedEagle
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.target import Target
-from engine.train import eagle, medusa
 from engine.train.features import Batch, Shards, cache, observe
 from engine.tree import DraftTree
-
-CONFIGS = {
-    "medusa": NetConfig("medusa", 64, 2, 128, layers=0, depth=3, vocab=256),
-    "eagle": NetConfig("eagle", 64, 2, 128, layers=1, depth=3, vocab=256, own_vocab=200),
-}
-RECIPES = {"medusa": medusa, "eagle": eagle}
-TEXT = [5, 80, 33, 12, 200, 41, 7, 9, 150, 61, 2, 99, 31, 64, 18, 77]
-
-
-def pair_with(*names: str):
-    pair = tiny_pair()
-    torch.manual_seed(3)
-    for name in names:
-        net = RECIPES[name].build(pair.target.model, CONFIGS[name], torch.tensor(TEXT * 30))
-        with torch.no_grad():
-            for parameter in net.parameters():
-                parameter.add_(0.05 * torch.randn_like(parameter))
-        pair.learned[name] = net.eval().requires_grad_(False)
-    return pair
+from helpers.learned import CONFIGS, RECIPES, TEXT, pair_with
+from helpers.pairs import tiny_pair
 
 
 def batch_of(pair, ids: list[int]) -> Batch:

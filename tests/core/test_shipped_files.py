@@ -3,9 +3,9 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from helpers.paths import ROOT
+
 ASSETS = ROOT / "assets"
 MEGABYTE = 1 << 20
 

@@ -4,11 +4,9 @@ import json
 import sys
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_record import made_race
 
 import app
 from engine.measure import record_races
@@ -17,8 +15,9 @@ from engine.record.race_file import Record
 from engine.screens.link import read
 from engine.systems import SYSTEMS
 from engine.views import gif, page_files, standalone
+from helpers.paths import ROOT
+from helpers.traces import made_race
 
-ROOT = Path(__file__).parents[2]
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
 
 

@@ -1,0 +1,62 @@
+"""Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters."""
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.forward.runner import Runner
+from engine.models.bigram import BigramTable
+from engine.models.pairs import LoadedPair, Pair
+from engine.record.calibration import Calibration
+from engine.train.learned import RECIPES, config_for
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, 256 in all."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0) -> LlamaForCausalLM:
+    """A random Llama over 256 tokens; `scale` sharpens its logits so that its distributions differ clearly."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=160,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    model = LlamaForCausalLM(config)
+    model.lm_head.weight.data.mul_(scale / 0.16)
+    return model.eval()
+
+
+def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
+    """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
+    target = Runner(tiny_llama(0), lean=lean)
+    ids = torch.arange(256).repeat(4)
+    learned = {
+        name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()
+    }
+    return LoadedPair(
+        pair=Pair(name="tiny", title="tiny random pair", target="", draft=""),
+        tokenizer=byte_tokenizer(),
+        target=target,
+        draft=target if same else Runner(tiny_llama(1, layers=1)),
+        bigram=BigramTable.count(torch.randint(0, 256, (2000,), generator=torch.Generator().manual_seed(0)), 256, k=8),
+        hardware="test machine",
+        dtype="fp32",
+        context=160,
+        stop_ids=stop_ids,
+        learned={name: net.eval().requires_grad_(False) for name, net in learned.items()},
+        calibration=Calibration(ranks=[[0.5, 0.2, 0.1], [0.4, 0.2, 0.1], [0.3, 0.1, 0.1]]),
+    )

@@ -1,0 +1,20 @@
+"""Random draft trees, and the brute force that their masks are checked against."""
+
+import random
+
+from engine.tree import DraftTree
+
+
+def random_tree(rng: random.Random, size: int) -> DraftTree:
+    tree = DraftTree.rooted(7)
+    for _ in range(size - 1):
+        tree.add(rng.randrange(len(tree)), rng.randrange(50), rng.random(), rng.random())
+    return tree
+
+
+def ancestors(tree: DraftTree, node: int) -> set[int]:
+    found = set()
+    while node >= 0:
+        found.add(node)
+        node = tree.parents[node]
+    return found
