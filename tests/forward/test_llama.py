@@ -93,7 +93,7 @@ def answers(runner: Runner) -> torch.Tensor:
 def unlightened(model) -> Runner:
     """A runner over transformers' own modules as they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.forward.session.lighten", lambda model: None)
+        patch.setattr("engine.forward.runner.lighten", lambda model: None)
         return Runner(model, lean=False)
 
 
