@@ -8,13 +8,15 @@ from datetime import date
 import pytest
 from PIL import Image
 
-import app
 from engine.measure import record_races
 from engine.race import Settings
 from engine.record.race_file import Record
+from engine.screens import answers, cards
 from engine.screens.link import read
 from engine.systems import SYSTEMS
 from engine.views import gif, page_files, standalone
+from engine.web import form
+from engine.web import theme as page_theme
 from helpers.paths import ROOT
 from helpers.traces import made_race
 
@@ -52,9 +54,9 @@ def test_the_recorded_races_are_what_the_command_would_record():
 
 def test_the_page_opens_with_what_its_form_begins_with():
     first = Record.from_json(RACES[0].read_text("utf-8")).lanes
-    assert tuple(lane.trace.system for lane in first) == app.LANES
-    assert first[0].trace.prompt == app.prompt_box().value
-    dials = {name: dial.value for name, dial in app.dials().items()}
+    assert tuple(lane.trace.system for lane in first) == cards.LANES
+    assert first[0].trace.prompt == form.prompt_box().value
+    dials = {name: dial.value for name, dial in form.dials().items()}
     assert {name: getattr(first[1].trace, name) for name in dials} == dials
 
 
@@ -160,7 +162,7 @@ def test_the_replay_page_is_made_from_a_file(capsys, monkeypatch, tmp_path):
 
 
 def test_the_replay_page_wears_the_servers_colours():
-    theme, styles = app.theme(), page_files.read("replay/replay.css")
+    theme, styles = page_theme.theme(), page_files.read("replay/replay.css")
     light, dark = styles.split(".dark.gradio-container", 1)
     for name in (
         "body_background_fill",
@@ -214,12 +216,12 @@ def test_a_film_out_of_bounds_is_refused(width, seconds, words):
 
 def test_the_server_answers_a_bad_file_with_a_sentence():
     good = made_race()
-    assert json.loads(app.opened(good.to_json())["event"])["end"] is True
-    assert app.replay_page(good.to_json())["html"].startswith("<!doctype html>")
+    assert json.loads(answers.opened(good.to_json())["event"])["end"] is True
+    assert answers.replay_page(good.to_json())["html"].startswith("<!doctype html>")
     eight = Record([good.lanes[0]] * 3, "")
     for text, words in (("{", "no JSON"), (None, "no JSON"), (eight.to_json(), "3 lanes")):
-        for answer in (app.opened(text), app.replay_page(text)):
+        for answer in (answers.opened(text), answers.replay_page(text)):
             assert list(answer) == ["refused"] and words in answer["refused"]
-    assert "no recorded race" in app.recorded("../../etc/passwd")["refused"]
-    assert json.loads(app.recorded(RACES[0].stem)["event"])["end"] is True
+    assert "no recorded race" in answers.recorded("../../etc/passwd")["refused"]
+    assert json.loads(answers.recorded(RACES[0].stem)["event"])["end"] is True
     assert asdict(Record.from_json(good.to_json())) == asdict(good)

@@ -94,7 +94,7 @@ window.TreeRace = window.TreeRace || {};
       this.reset();
       this.root.dataset.state = "running";
       this.say("Waiting for the models …");
-      return JSON.stringify({ prompts: this.prompts, system: this.at("system").value });
+      return { order: JSON.stringify({ prompts: this.prompts, system: this.at("system").value }) };
     }
 
     failed() {

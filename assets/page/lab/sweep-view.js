@@ -86,7 +86,7 @@ window.TreeRace = window.TreeRace || {};
     }
 
     // The order for the server; `prompt`, `temperature` and `seed` come from the form that all screens share.
-    order(prompt, temperature, seed) {
+    order({ prompt, temperature, seed }) {
       const several = (name) => (this.at(name).value.trim() ? list(this.at(name).value) : []);
       const [tokens] = list(this.at("tokens").value);
       const each = Object.values(this.gallery).map(([first]) => first.prompt);
@@ -105,10 +105,11 @@ window.TreeRace = window.TreeRace || {};
 
     // ---- what arrives -----------------------------------------------------------------------------------------------
 
-    pending(...form) {
+    // What Start sends.
+    pending(form) {
       this.root.dataset.state = "waiting";
       this.say("Waiting for the models …");
-      return this.order(...form);
+      return { order: this.order(form) };
     }
 
     failed() {

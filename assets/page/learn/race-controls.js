@@ -2,9 +2,7 @@
 window.TreeRace = window.TreeRace || {};
 
 (function (T) {
-  const NAMES = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "max_new_tokens", "seed", "broken"];
-
-  // `button` is hidden; a click on it hands the values of all controls to `take` and sets them to what that returns. One click at a
+  // `button` is hidden; a click on it hands the values of all controls, by name, to `take` and sets them to what that returns. One click at a
   // time: a second one would read the values before the first has set them.
   T.Controls = class {
     constructor(button) {
@@ -12,10 +10,10 @@ window.TreeRace = window.TreeRace || {};
     }
 
     take(values) {
-      let now = Object.fromEntries(NAMES.map((name, index) => [name, values[index]]));
+      let now = values;
       this.taken = this.turns.splice(0);
       for (const { turn } of this.taken) now = { ...now, ...turn(now) };
-      return NAMES.map((name) => now[name]);
+      return now;
     }
 
     settled() {

@@ -55,11 +55,11 @@ window.TreeRace = window.TreeRace || {};
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    // The names of those that race next.
+    // What Race sends: the names of those that race next.
     pending() {
       this.say("Warming up every system …");
       this.field.open(false);
-      return this.field.names.join(" ");
+      return { systems: this.field.names.join(" ") };
     }
 
     failed() {

@@ -64,6 +64,16 @@ window.TreeRace = window.TreeRace || {};
       });
     }
 
+    // The menus' choice.
+    chosen({ left, right }) {
+      this.describe([left, right]);
+    }
+
+    // The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
+    mixed({ system }) {
+      return { system: this.lanes[1].mix.restored ? "" : system };
+    }
+
     pending() {
       this.lanes.forEach((lane) => lane.card.open(false));
       this.pause();

@@ -135,6 +135,14 @@ window.TreeRace = window.TreeRace || {};
       document.querySelector("#take-link").click();
     }
 
+    asked() {
+      return { query: this.query };
+    }
+
+    told({ refusals }) {
+      this.say(refusals);
+    }
+
     // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {

@@ -16,6 +16,8 @@ window.TreeRace = window.TreeRace || {};
   // The button that starts what the shown screen is about.
   T.go = () => [...document.querySelectorAll(".go")].find((go) => go.offsetParent);
 
+  T.pressGo = () => T.go()?.click();
+
   // A menu of titles and prompts; `choose` is told which one was taken.
   T.galleryMenu = function (name, entries, choose) {
     const menu = make("div", "menu");

@@ -1,0 +1,63 @@
+"""What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
+
+from dataclasses import asdict
+
+from engine.acceptance import ACCEPTANCES
+from engine.drafters import DRAFTERS
+from engine.policies import POLICIES
+from engine.race import SHAPE
+from engine.systems import SYSTEMS, System, find
+
+PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
+LANES = ("vanilla", "tree")  # what the two lanes start with
+FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
+MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
+FIELDS = {  # of the grand prix, the first one chosen at the start
+    "the seeds": ("vanilla", "chain", "nanogpt-tree", "naive", "medusa", "parallel-tree", "specblock", "dyspec"),
+    "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
+    "learned drafters": ("vanilla", "medusa", "medusa-typical", "parallel-tree", "specblock", "specblock-adapt", "eagle", "auto"),
+}  # fmt: skip
+
+
+def card(system: System) -> dict[str, object]:
+    """What the page says about a system; with `limits` its tree only stays within depth, width and nodes."""
+    return {**asdict(system), "guarantee": system.guarantee, "limits": system.reads_costs}
+
+
+def cards() -> dict[str, dict[str, object]]:
+    """The cards of all systems by name."""
+    return {name: card(system) for name, system in SYSTEMS.items()}
+
+
+def parts() -> dict[str, dict[str, str]]:
+    """A sentence for every part that a system can be mixed from."""
+    registries = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+    return {kind: {name: part.about for name, part in names.items()} for kind, names in registries.items()}
+
+
+def shape(name: object) -> dict[str, int] | None:
+    """The depth, width and nodes that a system starts with; None if there is no such system."""
+    try:
+        system = find(str(name))
+    except ValueError:
+        return None
+    return {dial: getattr(system, dial) for dial in SHAPE}
+
+
+def label(system: System) -> str:
+    """The system's title in a menu, which says when the system changes the text."""
+    marked = system.guarantee == "lossy" and "lossy" not in system.title
+    return f"{system.title} · lossy" if marked else system.title
+
+
+def menu(first: str) -> list[tuple[str, str]]:
+    """Labels and names of the systems by what they promise, the lossy ones last and `first` before its like; then the mix."""
+    promises = list(PROMISES)
+    ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
+    return [*((label(system), system.name) for system in ordered), ("mix your own …", MIX)]
+
+
+def headings() -> dict[int, str]:
+    """Each promise by the place, from 1, of its first system in the menus."""
+    guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
+    return {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}

@@ -1,0 +1,91 @@
+"""The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the view that is shown."""
+
+import json
+from collections.abc import Iterator
+
+import gradio as gr
+
+from engine.models.pairs import LoadedPair
+from engine.screens import own_prompts
+from engine.screens.answers import production, read_prompts
+from engine.screens.cards import cards
+from engine.screens.gallery import PROMPTS
+from engine.screens.sweep import Plan, Sweep
+from engine.views.stream import numbered
+from engine.web.form import Form
+from engine.web.parts import call, hidden, part, trigger
+from engine.web.streams import QUIET, api, runs, told
+
+
+def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED}
+    part("lab", "mountLab", about, server_functions=[read_prompts, production])
+    go.click(None, js=call("lab.start"), **QUIET)
+    fill_sweep(pair, form, halt)
+    fill_own_prompts(pair, form, halt)
+
+
+def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+    def stream(**plan: object) -> Iterator[str]:
+        yield from told(lambda: numbered(Sweep(pair, Plan(**plan)).run()))
+
+    def sweep_on_page(order, **_):
+        yield from stream(**json.loads(order))
+
+    def sweep(
+        prompts: list[str],
+        system: str = Plan.system,
+        grid: str = Plan.grid,
+        depth: list[int] = Plan.depth,
+        width: list[int] = Plan.width,
+        nodes: list[int] = Plan.nodes,
+        temperature: list[float] = Plan.temperature,
+        max_new_tokens: int = Plan.max_new_tokens,
+        seed: int = Plan.seed,
+    ) -> Iterator[str]:
+        """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
+
+        Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary".
+        """
+        yield from stream(
+            prompts=prompts,
+            system=str(system),
+            grid=str(grid),
+            depth=depth,
+            width=width,
+            nodes=nodes,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+
+    begin = trigger("sweep-start")
+    order = {"order": hidden()}  # the page's script writes it from its own menus and from the form
+    runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab", "sweep")
+    api(sweep)
+
+
+def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+    def prompts_on_page(order, **dialled):
+        yield from told(lambda: numbered(own_prompts.results(pair, **json.loads(order), **dialled)))
+
+    def prompts(
+        text: str,
+        name: str = "prompts.txt",
+        system: str = "tree",
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
+
+        Streams JSON strings, one with a "row" and the "summary" so far for every prompt; the last one carries "end".
+        """
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        read = own_prompts.read
+        yield from told(lambda: numbered(own_prompts.results(pair, read(name, text), str(system), **dialled)))
+
+    begin = trigger("prompts-start")
+    fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
+    runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
+    api(prompts)

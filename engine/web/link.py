@@ -1,0 +1,28 @@
+"""The form takes what a link says, or what an opened race was run with. Wrong values are told and leave it as it is."""
+
+from engine.screens.cards import MIX
+from engine.screens.link import LANES, read
+from engine.web.form import Form
+from engine.web.parts import by_name, hidden, trigger
+from engine.web.streams import QUIET
+
+
+def fill(form: Form) -> None:
+    fields = form.fields()
+    refusals = hidden()
+
+    def restore(query):
+        given, refused = read(query)
+        for side in LANES:
+            if "/" in given.get(side, ""):
+                given |= {f"{side}_mix": given[side], side: MIX}
+        return {refusals: " ".join(refused), **{fields[name]: value for name, value in given.items()}}
+
+    asked = {"query": hidden()}
+    trigger("take-link").click(
+        restore,
+        inputs_kwargs=asked,
+        outputs=[*fields.values(), refusals],
+        js=by_name("take.asked", asked),
+        **QUIET,
+    ).then(None, refusals, js=by_name("take.told", {"refusals": refusals}), **QUIET)

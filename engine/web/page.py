@@ -1,0 +1,85 @@
+"""The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import gradio as gr
+
+from engine.models.pairs import LoadedPair
+from engine.screens.answers import opened, recorded, replay_page
+from engine.screens.gallery import PROMPTS, races
+from engine.views import page_files
+from engine.views.standalone import PLOTLY
+from engine.web import lab, prix, race
+from engine.web.form import Form, dials, prompt_box
+from engine.web.parts import call, part
+from engine.web.streams import QUIET
+from engine.web.theme import menu_headings, theme
+
+WAITING = 16  # races that may stand in the queue
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One tab of the page. Its elements' ids begin with `name`; `fill` wires its own column, its Start and its Stop."""
+
+    name: str
+    title: str
+    start: str
+    fill: Callable[[LoadedPair, Form, gr.Button, gr.Button], None]
+
+
+SCREENS = (  # the first one is open at the start
+    Screen("race", "Race", start="Race", fill=race.fill),
+    Screen("prix", "Grand prix", start="Race", fill=prix.fill),
+    Screen("lab", "Lab", start="Start", fill=lab.fill),
+)
+
+
+def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
+    """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
+    with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
+        masthead(pair, screens)
+        with gr.Row(elem_id="entry"):
+            prompt = prompt_box()
+            buttons = [start_and_stop(screen) for screen in screens]
+        columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
+        with gr.Row(elem_id="dials"):
+            form = Form(prompt, **dials())
+        for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
+            with column:
+                screen.fill(pair, form, start, stop)
+        prompt.submit(None, js=call("pressGo"), **QUIET)
+    return page
+
+
+def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
+    about = {
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}",
+        "prompts": PROMPTS,
+        "screens": {screen.name: screen.title for screen in screens},
+        "races": races(),
+    }
+    part("masthead", "mountHeader", about, server_functions=[recorded, opened, replay_page])
+
+
+def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
+    start = gr.Button(screen.start, variant="primary", elem_id=f"{screen.name}-go", elem_classes="go")
+    return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
+
+
+def launch(page: gr.Blocks, host: str, port: int) -> None:
+    """Serves the page until the process ends."""
+    gr.set_static_paths([PLOTLY])
+    page.queue(max_size=WAITING).launch(
+        server_name=host,
+        server_port=port,
+        theme=theme(),
+        css=page_files.styles("page") + menu_headings(),
+        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        mcp_server=False,
+        quiet=True,
+    )

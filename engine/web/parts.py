@@ -1,0 +1,50 @@
+"""The components that the page's own scripts fill: parts of the page and wires. Knows how Gradio calls a script by name."""
+
+import json
+
+import gradio as gr
+
+from engine.views import page_files
+
+
+def call(name: str, *given: object) -> str:
+    """The call of `TreeRace.<name>` with plain values."""
+    return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
+
+
+def by_name(name: str, fields: dict[str, gr.components.Component]) -> str:
+    """The call of `TreeRace.<name>` with the fields' values in one object, by name. It may answer with those that it changes."""
+    return call("named", name, list(fields))
+
+
+def wire(name: str) -> gr.HTML:
+    """A hidden component that carries JSON strings to the page, where each is a window event of that name."""
+    return gr.HTML(
+        "",
+        html_template="",
+        js_on_load=f"TreeRace.mountWire({json.dumps(name)}, props, watch);",
+        visible="hidden",
+        elem_id=f"wire-{name}",
+    )
+
+
+def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML:
+    """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
+    return gr.HTML(
+        json.dumps(value),
+        html_template=page_files.markup(name),
+        js_on_load=f"TreeRace.{mount}(element, JSON.parse(props.value), server);",
+        apply_default_css=False,
+        elem_id=name,
+        **more,
+    )
+
+
+def hidden(name: str | None = None) -> gr.Textbox:
+    """A field without a face: the page's scripts write it."""
+    return gr.Textbox(visible="hidden", elem_id=name)
+
+
+def trigger(name: str) -> gr.Button:
+    """A button without a face: the page's scripts click it."""
+    return gr.Button(visible="hidden", elem_id=name)

@@ -1,0 +1,102 @@
+"""The race: two lanes side by side, and the API of the same. Beside it stand the guided walk, and links that set its controls."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import gradio as gr
+
+from engine.models.pairs import LoadedPair
+from engine.race import SHAPE, Race, Settings
+from engine.screens.answers import look
+from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, shape
+from engine.views.wire import events
+from engine.web import link, walk
+from engine.web.form import Form
+from engine.web.parts import by_name, hidden, part
+from engine.web.streams import QUIET, api, runs, told
+
+
+@dataclass(frozen=True)
+class RaceForm(Form):
+    """The form, and what is set on the race's own screen."""
+
+    left: gr.Dropdown
+    right: gr.Dropdown
+    left_mix: gr.Textbox  # the system that the visitor mixed, while the menu says `MIX`
+    right_mix: gr.Textbox
+    broken: gr.Textbox  # a system of the walk's that races in place of the menus' two
+
+
+def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
+        yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
+
+    def race_on_page(left, right, left_mix, right_mix, broken, **form):
+        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+        if broken:
+            systems = (broken.partition("!")[0], broken)
+        if {dial: form[dial] for dial in SHAPE} == shape(systems[1]):
+            form |= dict.fromkeys(SHAPE)  # nobody moved these dials: each lane keeps the shape of its own system
+        yield from stream(systems, **form)
+
+    def race(
+        prompt: str,
+        system: str = "tree",
+        depth: int = 4,
+        width: int = 4,
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result."""
+        yield from stream(
+            ("vanilla", str(system)),
+            prompt,
+            depth=depth,
+            width=width,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+
+    form = race_form(form)
+    runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
+    lanes = form.fields("left", "right")
+    for lane in lanes.values():
+        lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
+    take_shapes(form)
+    api(race)
+    link.fill(form)
+    walk.fill(pair, form, halt)
+
+
+def race_form(form: Form) -> RaceForm:
+    """The menus above the race, the race itself, and its hidden fields."""
+    with gr.Row(elem_id="systems"):
+        left, right = (
+            gr.Dropdown(
+                menu(first),
+                value=name,
+                label=f"System of the {side} lane",
+                show_label=False,
+                container=False,
+                filterable=False,
+            )
+            for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
+        )
+    part("race", "mountRace", {"systems": cards(), "parts": parts(), "lanes": LANES}, server_functions=[look])
+    left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
+    return RaceForm(**form.fields(), left=left, right=right, left_mix=left_mix, right_mix=right_mix, broken=hidden())
+
+
+def take_shapes(form: RaceForm) -> None:
+    """The dials take the shape of the system that the right lane is given."""
+    dials = form.fields(*SHAPE)
+
+    def take(system):
+        found = shape(system)
+        return gr.skip() if found is None else {dials[name]: value for name, value in found.items()}
+
+    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix out of a link brings its shape along
+    for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):
+        chosen(take, system, [*dials.values()], js=js, trigger_mode="always_last", **QUIET)

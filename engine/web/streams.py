@@ -1,0 +1,53 @@
+"""Runs that stream into a wire of the page: one at a time, told from refusals. Knows Gradio's queue; knows no race."""
+
+import html
+from collections.abc import Callable, Iterator
+
+import gradio as gr
+
+from engine.web.form import Fields
+from engine.web.parts import by_name, call, wire
+
+ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
+ON_PAGE = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ONE_AT_A_TIME}
+QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def refusal(sentence: str) -> gr.Error:
+    """A sentence for the visitor. Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
+    return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
+
+
+def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """The events; what the visitor can mend is told in a sentence."""
+    try:
+        yield from events()
+    except ValueError as error:
+        raise refusal(str(error)) from None
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise refusal(
+            "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
+        ) from None
+
+
+def streaming(
+    begin: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, js: str | None = None
+) -> gr.events.Dependency:
+    """`begin` streams into the wire of that name; `stream` is given the fields by name, as `js` has changed them."""
+    return begin.click(stream, inputs_kwargs=fields, outputs=wire(channel), js=js, **ON_PAGE)
+
+
+def runs(
+    begin: gr.Button, halt: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, view: str
+) -> None:
+    """`begin` streams into the wire of that name and `halt` cancels it; the page's `TreeRace.<view>` is told."""
+    running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields))
+    running.failure(None, js=call(f"{view}.failed"), **QUIET)
+    halt.click(None, js=call(f"{view}.stop"), cancels=[running], **QUIET)
+
+
+def api(function: Callable[..., Iterator[str]]) -> None:
+    """The function as an endpoint of its own name, with its own parameters, defaults and docstring."""
+    gr.api(function, api_name=function.__name__, **ONE_AT_A_TIME)

@@ -1,0 +1,36 @@
+"""The guided walk beside the race: it sets the controls, and measures how far off a system is that is broken on purpose."""
+
+import gradio as gr
+
+from engine.breaks import BREAKS
+from engine.models.pairs import LoadedPair
+from engine.race import Settings
+from engine.screens.break_distance import measure
+from engine.screens.cards import card
+from engine.screens.gallery import PROMPTS
+from engine.systems import find
+from engine.views.stream import numbered
+from engine.web.form import Form
+from engine.web.parts import by_name, call, part, trigger
+from engine.web.streams import QUIET, streaming, told
+
+CONTROLS = ("prompt", "left", "right", "depth", "width", "nodes", "temperature", "max_new_tokens", "seed", "broken")
+
+
+def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+    def distances(prompt, broken, **settings):
+        systems = (broken.partition("!")[0], broken)
+        yield from told(lambda: numbered(measure(pair, Settings(prompt, systems, **settings))))
+
+    broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
+    breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
+    part("walk", "mountWalk", {"prompt": PROMPTS["stories"][1]["prompt"], "breaks": breaks})
+    controls = form.fields(*CONTROLS)
+    components = [*controls.values()]
+    trigger("walk-set").click(None, components, components, js=by_name("walk.controls.take", controls), **QUIET).then(
+        None, js=call("walk.controls.settled"), **QUIET
+    )
+    asked = form.fields(*(name for name in CONTROLS if name not in ("left", "right")))
+    measuring = streaming(trigger("walk-measure"), distances, asked, "treebreak")
+    measuring.failure(None, js=call("walk.breaks.failed"), **QUIET)
+    halt.click(None, cancels=[measuring], **QUIET)
