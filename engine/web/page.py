@@ -14,7 +14,7 @@ from engine.web import lab, prix, race
 from engine.web.form import Form, dials, prompt_box
 from engine.web.parts import call, part
 from engine.web.streams import QUIET
-from engine.web.theme import menu_headings, theme
+from engine.web.theme import rules, theme
 
 WAITING = 16  # races that may stand in the queue
 
@@ -75,7 +75,7 @@ def launch(page: gr.Blocks, host: str, port: int) -> None:
         server_name=host,
         server_port=port,
         theme=theme(),
-        css=page_files.styles("page") + menu_headings(),
+        css="\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),
         head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
         footer_links=[],
         run_history=False,

@@ -1,5 +1,7 @@
 """Colours, letters, and the style rules that follow from what the engine has. Knows no component."""
 
+from collections.abc import Iterable
+
 import gradio as gr
 
 from engine.screens.cards import headings
@@ -27,6 +29,17 @@ def theme() -> gr.themes.Base:
         slider_color="#a84300",
         slider_color_dark="#f08a24",
     )
+
+
+def rules(screens: Iterable[str]) -> str:
+    """The style rules of a page that has these screens, by name."""
+    return "\n".join((*map(unless_shown, screens), menu_headings()))
+
+
+def unless_shown(screen: str) -> str:
+    """The style rule that hides a screen's column and buttons while another one is shown."""
+    own = ", ".join(f"#{screen}-{element}" for element in ("screen", "go", "halt"))
+    return f'#screen:not([data-screen="{screen}"]) :is({own}) {{ display: none; }}'
 
 
 def menu_headings() -> str:

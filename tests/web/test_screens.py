@@ -1,0 +1,73 @@
+"""The page as Gradio is told it, without a server or a browser: screens from their registry, values by name, scripts by name."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+
+from engine.views import page_files
+from engine.web.page import SCREENS, Screen, build
+from engine.web.theme import rules
+
+ROOT = Path(__file__).parents[2]
+PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32")  # what the page says before anything runs
+CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
+
+
+@pytest.fixture(scope="module")
+def page() -> dict:
+    return build(PAIR).get_config_file()
+
+
+def by_id(page: dict) -> dict[str, dict]:
+    return {each["props"]["elem_id"]: each["props"] for each in page["components"] if each["props"].get("elem_id")}
+
+
+def test_only_the_web_room_imports_gradio_and_only_app_imports_the_room():
+    gradio, web = (
+        re.compile(r"^\s*(import|from) gradio", re.M),
+        re.compile(r"^\s*(import|from) engine\.web|engine import web", re.M),
+    )
+    for path in (ROOT / "engine").rglob("*.py"):
+        if path.parent.name != "web":
+            source = path.read_text("utf-8")
+            assert not gradio.search(source) and not web.search(source), path
+
+
+def test_a_new_tab_is_a_line_of_the_registry():
+    filled = []
+
+    def fill(pair, form, start, stop):
+        filled.append((pair, start.value, stop.value))
+        gr.HTML("of the new tab", elem_id="inside")
+
+    screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill))
+    parts = by_id(build(PAIR, screens).get_config_file())
+    assert filled == [(PAIR, "Begin", "Stop")]
+    assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
+    assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
+    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in rules(
+        each.name for each in screens
+    )
+
+
+def test_handlers_of_the_page_are_given_every_value_by_name():
+    for function in build(PAIR).fns.values():
+        if function.fn and function.name.endswith(("_on_page", "distances", "restore")):
+            assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
+                function.name
+            )
+
+
+def test_python_calls_the_pages_scripts_by_name_alone(page):
+    scripts = page_files.scripts("page")
+    calls = [each["js"] for each in page["dependencies"] if each["js"]]
+    assert len(calls) > 15
+    for call in calls:
+        name, given = CALL.fullmatch(call).groups()
+        given = json.loads(f"[{given}]")
+        for path in (name, given[0]) if name == "named" else (name,):
+            assert re.search(rf"\b{path.split('.')[-1]}\b[^\n]*[({{=]", scripts), call
