@@ -33,7 +33,7 @@ def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML
     return gr.HTML(
         json.dumps(value),
         html_template=page_files.markup(name),
-        js_on_load=f"TreeRace.{mount}(element, JSON.parse(props.value), server);",
+        js_on_load=f"TreeRace.mount({json.dumps(mount)}, element, props, server);",
         apply_default_css=False,
         elem_id=name,
         **more,

@@ -31,13 +31,13 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
         yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
 
-    def race_on_page(left, right, left_mix, right_mix, broken, **form):
+    def race_on_page(left, right, left_mix, right_mix, broken, **settings):
         systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (broken.partition("!")[0], broken)
-        if {dial: form[dial] for dial in SHAPE} == shape(systems[1]):
-            form |= dict.fromkeys(SHAPE)  # nobody moved these dials: each lane keeps the shape of its own system
-        yield from stream(systems, **form)
+        if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
+            settings |= dict.fromkeys(SHAPE)  # nobody moved these dials: each lane keeps the shape of its own system
+        yield from stream(systems, **settings)
 
     def race(
         prompt: str,
