@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import gradio as gr
@@ -11,8 +10,8 @@ import pytest
 from engine.views import page_files
 from engine.web.page import SCREENS, Screen, build
 from engine.web.theme import rules
+from helpers.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32")  # what the page says before anything runs
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
@@ -65,9 +64,11 @@ def test_handlers_of_the_page_are_given_every_value_by_name():
 def test_python_calls_the_pages_scripts_by_name_alone(page):
     scripts = page_files.scripts("page")
     calls = [each["js"] for each in page["dependencies"] if each["js"]]
-    assert len(calls) > 15
+    calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
+    assert len(calls) > 25
     for call in calls:
         name, given = CALL.fullmatch(call).groups()
-        given = json.loads(f"[{given}]")
-        for path in (name, given[0]) if name == "named" else (name,):
-            assert re.search(rf"\b{path.split('.')[-1]}\b[^\n]*[({{=]", scripts), call
+        paths = [name, *re.findall(r'^"([\w.]+)"', given)] if name in ("named", "mount") else [name]
+        for path in paths:
+            method = path.split(".")[-1]
+            assert re.search(rf"(^|[ .]){method}( = |\([^\n]*\) {{)", scripts, re.M), call
