@@ -31,12 +31,47 @@ PROPOSALS = {
 }
 RANK_HEAD = "rank head"  # what a drafter may offer beside `log_q`, and a policy may need
 
+# What serving engines know, by the kind of part; `engine.screens.serving` says how each of them spells it.
+SERVED = {
+    "drafter": ("no draft", "n-gram lookup", "draft model", "EAGLE", "Medusa", "block"),
+    "policy": ("chain of guesses", "tree of guesses", "full tree", "fixed tree", "tree that adapts"),
+    "acceptance": ("match", "min(1, p/q)", "several draws", "threshold"),
+}
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """What a part becomes in the engines that serve models. Raises `ValueError` for a kind that they do not know.
+
+    `kind` is one of `SERVED`, "" for none. `lacks` names the part where that kind is only the nearest, in words before "drafter".
+    `lost` is a sentence on what no engine does of it; with no kind it says why there is none.
+    """
+
+    kind: str = ""
+    lacks: str = ""
+    lost: str = ""
+
+    def __post_init__(self):
+        known = [kind for kinds in SERVED.values() for kind in kinds]
+        if self.kind and self.kind not in known:
+            raise ValueError(f"Serving engines know no {self.kind!r}. Choose one of {', '.join(known)}, or none.")
+
 
 class Part:
-    """What every part says about itself. `about` is one sentence for a visitor."""
+    """What every part says about itself."""
 
-    about: ClassVar[str]
+    title: ClassVar[str]  # a few words that go before "drafter", "policy" or "rule"
+    about: ClassVar[str]  # one sentence for a visitor
+    source: ClassVar[str]  # who it comes from: a paper, or "ours"
+    counterpart: ClassVar[Counterpart] = (
+        Counterpart()
+    )  # in serving engines; none, because none is declared, when left out
     on_device: ClassVar[bool] = False  # whether `engine.rounds.round_gpu` computes this part too
+
+    def __init_subclass__(cls) -> None:
+        """A part computes something else than the part it was made from, so it says for itself whether a device computes it too."""
+        super().__init_subclass__()
+        cls.on_device = vars(cls).get("on_device", False)
 
 
 class Drafter(Part):
@@ -92,6 +127,7 @@ class Policy(Part):
     """
 
     proposals: ClassVar[frozenset[str]]
+    branches: ClassVar[bool] = True  # False for the one that grows no more than a chain
     needs: ClassVar[str] = ""  # of a drafter's `offers`; "" where `log_q` is enough
     reads_costs: ClassVar[bool] = False  # whether it is also made with this machine's `costs`
 

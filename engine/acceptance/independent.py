@@ -7,7 +7,7 @@ come out too often. At temperature 0 only the target's own token passes, and the
 import torch
 
 from engine.acceptance.walk import residual
-from engine.contracts import Acceptance, Verdict
+from engine.contracts import Acceptance, Counterpart, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -15,7 +15,12 @@ LEAST_Q = 1e-38  # at low temperatures q rounds to 0 even for the second favouri
 
 
 class Independent(Acceptance):
+    title = "naive p/q"
     about = "Every guess alone with min(1, p/q): simple, and biased."
+    source = "tree-based speculative decoding for nanoGPT, its own rule"
+    counterpart = Counterpart(
+        lost="This system’s biased rule is not offered, which is a gain: the target’s distribution is kept."
+    )
     proposal = "top"
     guarantee = "lossy"
 

@@ -6,6 +6,7 @@ Along a path it goes on with the chains that share the accepted token: those are
 import torch
 
 from engine.acceptance.walk import Walk
+from engine.contracts import Counterpart
 from engine.kernels.compiling import compiled
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -14,7 +15,10 @@ HALVINGS = 20
 
 
 class KSeq(Walk):
+    title = "K-SEQ"
     about = "Tries several draws, each with a p/q scaled for their number."
+    source = "SpecTr (Sun et al. 2023)"
+    counterpart = Counterpart("several draws")
     proposal = "with replacement"
 
     def select(

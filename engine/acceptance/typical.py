@@ -6,7 +6,7 @@ output is the target's.
 
 import torch
 
-from engine.contracts import Acceptance, Verdict
+from engine.contracts import Acceptance, Counterpart, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -16,7 +16,13 @@ EPSILON, DELTA = 0.09, 0.3
 class Typical(Acceptance):
     """Accepts x where p(x) > min(epsilon, delta exp(-H(p))); the longest path wins, of several the most probable."""
 
+    title = "typical acceptance"
     about = "Keeps what the target finds likely enough, whatever it would have drawn."
+    source = "Medusa (Cai et al. 2024)"
+    counterpart = Counterpart(
+        "threshold",
+        lost="Typical acceptance is not offered: it keeps the target’s distribution, and accepts less.",
+    )
     proposal = "any"
     guarantee = "lossy"
 

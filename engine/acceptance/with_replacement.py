@@ -3,10 +3,14 @@
 import torch
 
 from engine.acceptance.walk import Rounds
+from engine.contracts import Counterpart
 
 
 class WithReplacement(Rounds):
+    title = "draws with replacement"
     about = "Tries several draws from one q in turn, each against what is left of p."
+    source = "SpecInfer (Miao et al. 2024)"
+    counterpart = Counterpart("several draws")
     proposal = "with replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor:

@@ -3,10 +3,14 @@
 import torch
 
 from engine.acceptance.walk import Rounds
+from engine.contracts import Counterpart
 
 
 class WithoutReplacement(Rounds):
+    title = "draws without replacement"
     about = "Tries draws in turn; a token that failed is not drawn again."
+    source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"
+    counterpart = Counterpart("several draws")
     proposal = "without replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:

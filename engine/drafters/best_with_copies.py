@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.drafters.eagle import EagleDrafter
 from engine.drafters.lookup import LookupDrafter
 from engine.drafters.model import ModelDrafter
@@ -68,7 +68,12 @@ class Copier:
 
 
 class BestDrafter(Drafter):
+    title = "best, with copies"
     about = "EAGLE or what else the pair has; offers the policy auto copies from the text besides."
+    source = "ours: the pair's strongest drafter, and prompt lookup (Saxena 2023)"
+    counterpart = Counterpart(
+        "EAGLE", lost="It drafts in one way all the time: it does not copy from the text when that promises more."
+    )
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if "eagle" in pair.learned:

@@ -7,7 +7,7 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.drafters.drafted_rows import DraftedRows, stream_start
 from engine.kernels.expansion import ASKED, Expansion, Terms
 from engine.models.pairs import LoadedPair
@@ -18,7 +18,10 @@ WINDOW = 256  # rows that are attended to, as many as a training row had; so dra
 
 
 class EagleDrafter(Drafter):
+    title = "EAGLE"
     about = "A small layer that goes on from the target's own hidden states."
+    source = "EAGLE-3 (Li et al. 2025)"
+    counterpart = Counterpart("EAGLE")
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

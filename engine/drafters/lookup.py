@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -17,7 +17,10 @@ KNOWN_SHARE = 0.9  # probability given to what was seen; the rest is spread over
 
 
 class LookupDrafter(Drafter):
+    title = "prompt lookup"
     about = "Copies what followed the same words earlier in the text."
+    source = "prompt lookup decoding (Saxena 2023)"
+    counterpart = Counterpart("n-gram lookup")
 
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab = pair.target.vocab

@@ -3,14 +3,17 @@ node of a level gets the same guess."""
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
 
 
 class MedusaDrafter(Drafter):
+    title = "Medusa"
     about = "Heads on the target, one for each place ahead; none knows what the others guess."
+    source = "Medusa (Cai et al. 2024)"
+    counterpart = Counterpart("Medusa")
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

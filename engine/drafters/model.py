@@ -6,7 +6,7 @@ Invariant: between rounds the cache holds the rows of the committed context up t
 import numpy as np
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.drafters.drafted_rows import DraftedRows
 from engine.forward.llama_compiled import SmallLlama
 from engine.kernels.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
@@ -15,7 +15,10 @@ from engine.tree import DraftTree
 
 
 class ModelDrafter(Drafter):
+    title = "draft model"
     about = "A small language model beside the target."
+    source = "Leviathan et al. 2023, Chen et al. 2023"
+    counterpart = Counterpart("draft model")
     on_device = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -2,13 +2,16 @@
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
 class NoDrafter(Drafter):
+    title = "no draft"
     about = "Guesses nothing: every token comes from the target."
+    source = "autoregressive decoding"
+    counterpart = Counterpart("no draft")
     on_device = True
     guesses = False
 

@@ -6,7 +6,7 @@ Invariant: between rounds the cache holds the rows of stream entries made of the
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import Counterpart, Drafter
 from engine.drafters.drafted_rows import stream_start
 from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
@@ -15,7 +15,10 @@ from engine.tree import DraftTree
 
 
 class ParallelDrafter(Drafter):
+    title = "parallel"
     about = "A small net that guesses every depth in one forward."
+    source = "the feature-conditioned parallel-tree drafter of the seeds"
+    counterpart = Counterpart("block", lacks="parallel-tree")
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):

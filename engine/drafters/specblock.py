@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.contracts import RANK_HEAD, Drafter
+from engine.contracts import RANK_HEAD, Counterpart, Drafter
 from engine.drafters.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.models.pairs import LoadedPair
@@ -33,7 +33,10 @@ class Block:
 
 
 class SpecBlockDrafter(Drafter):
+    title = "SpecBlock"
     about = "A small net that guesses a block of several depths in one forward."
+    source = "SpecBlock"
+    counterpart = Counterpart("block", lacks="SpecBlock")
     reads_features = True
     offers = frozenset({RANK_HEAD})
 

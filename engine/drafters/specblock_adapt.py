@@ -14,7 +14,7 @@ Weights are this drafter's own copy: nothing reaches other lanes. Rows in the ca
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +79,10 @@ class Bandit:
 
 
 class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
+    title = "adapting SpecBlock"
     about = "The block drafter, which goes on learning from the target while it serves."
+    source = "SpecBlock's cost-aware adaptation; the reward is our own"
+    counterpart = replace(SpecBlockDrafter.counterpart, lost="Its drafter does not learn while it serves.")
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import (
     ASKED,
     BEST,
@@ -58,7 +58,10 @@ class Pace:
 
 
 class Auto(Policy):
+    title = "auto"
     about = "As many guesses as pay on this machine, for this text, right now."
+    source = "ours: measured costs of forwards, and how often guesses came true so far"
+    counterpart = Counterpart("tree that adapts")
     proposals = frozenset({"ranked"})
     reads_costs = True
 

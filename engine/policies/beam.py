@@ -7,7 +7,7 @@ guesses all depths at once answers from one forward.
 
 import heapq
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -15,7 +15,10 @@ from engine.tree import DraftTree
 
 
 class Beam(Policy):
+    title = "beam"
     about = "The best few paths survive each level."
+    source = "the feature-conditioned parallel-tree drafter of the seeds"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

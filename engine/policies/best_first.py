@@ -4,7 +4,7 @@ A path's score is the product of its nodes' scores, so it never grows with depth
 parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
 """
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import Expansion, Terms
 from engine.policies.growing import expand
 from engine.record.calibration import Calibration
@@ -15,7 +15,10 @@ LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to 
 
 
 class BestFirst(Policy):
+    title = "best-first"
     about = "The most probable path next, within a node budget."
+    source = "EAGLE-2's expand and rerank (Li et al. 2024), exact"
+    counterpart = Counterpart("tree of guesses")
     on_device = True
     proposals = frozenset({"ranked"})
 

@@ -1,6 +1,6 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -8,7 +8,11 @@ from engine.tree import DraftTree
 
 
 class Chain(Policy):
+    title = "chain"
     about = "One guess after another, no branches."
+    source = "Leviathan et al. 2023, Chen et al. 2023"
+    counterpart = Counterpart("chain of guesses")
+    branches = False
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -5,7 +5,7 @@ Chains that pass through the same tokens share nodes, and the tree remembers how
 
 from collections import Counter
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.drawing import ask
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -13,7 +13,10 @@ from engine.tree import DraftTree
 
 
 class Chains(Policy):
+    title = "merged chains"
     about = "Several independent chains, merged where they begin alike."
+    source = "SpecTr (Sun et al. 2023)"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -7,7 +7,7 @@ gets children.
 
 import heapq
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.drawing import ask
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -15,7 +15,10 @@ from engine.tree import DraftTree
 
 
 class DySpec(Policy):
+    title = "DySpec"
     about = "Each draw goes where it is most likely to be accepted."
+    source = "DySpec, Algorithm 1"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

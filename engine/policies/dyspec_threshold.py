@@ -6,7 +6,7 @@ keeping. One draft forward per level.
 
 import heapq
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.drawing import ask
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -14,7 +14,10 @@ from engine.tree import DraftTree
 
 
 class DySpecThreshold(Policy):
+    title = "DySpec by levels"
     about = "Level by level, a draw wherever it is worth its place."
+    source = "DySpec, Algorithm 2"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -5,7 +5,7 @@ is the ancestor. Differs from best_first in that a level expands k nodes even wh
 per level.
 """
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import Expansion, Terms
 from engine.policies.growing import expand
 from engine.record.calibration import Calibration
@@ -14,7 +14,10 @@ from engine.tree import DraftTree
 
 
 class ExpandRerank(Policy):
+    title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
+    source = "EAGLE-2 (Li et al. 2024)"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -1,6 +1,6 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites, most_probable
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -8,7 +8,10 @@ from engine.tree import LARGEST_TREE, DraftTree
 
 
 class Kary(Policy):
+    title = "full tree"
     about = "A full tree: the same number of branches everywhere."
+    source = "tree-based speculative decoding for nanoGPT"
+    counterpart = Counterpart("full tree")
     proposals = frozenset({"ranked", "top"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

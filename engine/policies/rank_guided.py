@@ -6,7 +6,7 @@ does not trust the favourite. A start that the node budget would cut off anyway 
 2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
 """
 
-from engine.contracts import RANK_HEAD, Drafter, Policy
+from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -18,7 +18,10 @@ LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to 
 
 
 class RankGuided(Policy):
+    title = "rank-guided"
     about = "The drafter itself says where to branch and from where to draft on."
+    source = "SpecBlock, rank-guided tree"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
     needs = RANK_HEAD
 

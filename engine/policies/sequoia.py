@@ -7,7 +7,7 @@ of depth and width, that promise the most tokens a second by the pair's measured
 
 from functools import cache
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.drawing import ask
 from engine.policies.static_trees import BestTrees
 from engine.record.calibration import Calibration
@@ -20,7 +20,10 @@ TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.0
 
 
 class Sequoia(Policy):
+    title = "Sequoia"
     about = "One fixed shape, the best for how often guesses were right when measured."
+    source = "Sequoia (Chen et al. 2024), dynamic program"
+    counterpart = Counterpart("fixed tree")
     proposals = frozenset({"without replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

@@ -6,7 +6,7 @@ budget is used. One question to the drafter per level, which heads answer from o
 
 import heapq
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -14,7 +14,10 @@ from engine.tree import DraftTree
 
 
 class Sparse(Policy):
+    title = "sparse tree"
     about = "One fixed shape, the best for how often each favourite was right."
+    source = "Medusa (Cai et al. 2024), calibrated sparse tree"
+    counterpart = Counterpart("fixed tree")
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

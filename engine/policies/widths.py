@@ -5,7 +5,7 @@ Draws of the same token share a node, and the tree remembers how often it was dr
 
 from math import prod
 
-from engine.contracts import Drafter, Policy
+from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.drawing import ask
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -13,7 +13,10 @@ from engine.tree import DraftTree
 
 
 class Widths(Policy):
+    title = "fixed widths"
     about = "A fixed number of independent draws behind every node."
+    source = "SpecInfer (Miao et al. 2024)"
+    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):

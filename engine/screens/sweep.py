@@ -46,7 +46,7 @@ class Plan:
     def __post_init__(self):
         if self.grid not in GRIDS:
             raise ValueError(f"Unknown grid {self.grid!r}. Available: {', '.join(GRIDS)}.")
-        if find(self.system).drafter == "none":
+        if not find(self.system).guesses:
             trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
             raise ValueError(f"{self.system} drafts no tree, so there is nothing to sweep. Choose one of {trees}.")
         alone = re.split("[:!]", self.system)[0]

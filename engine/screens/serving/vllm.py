@@ -1,0 +1,72 @@
+"""vLLM's spelling of a setting. It drafts in every way that engines know, and verifies chains."""
+
+import json
+
+from engine.drafters.lookup import LONGEST
+from engine.screens.serving import sentences
+from engine.screens.serving.sentences import guesses, one_chain, request, seeds, tokens
+from engine.screens.serving.setting import Configuration, Mode, Modes, Setting
+
+MODES = Modes(
+    own={
+        "n-gram lookup": Mode("ngram", "n-gram lookup"),
+        "draft model": Mode("draft_model", "a draft model", "a small model with TARGET’s vocabulary"),
+        "EAGLE": Mode("eagle3", "EAGLE-3", "an EAGLE-3 head trained for TARGET"),
+        "Medusa": Mode("medusa", "Medusa", "a set of Medusa heads trained for TARGET"),
+        "block": Mode("dflash", "DFlash", "a DFlash drafter trained for TARGET"),
+    },
+    nearest={},
+)
+
+
+def vllm(setting: Setting) -> Configuration:
+    mode, options, idea = MODES.of(setting), {}, "Plain decoding: vLLM without speculation."
+    if mode and mode.draft:
+        options = {"method": mode.option, "model": "DRAFT", "num_speculative_tokens": setting.chain}
+        idea = f"A chain of {guesses(setting.chain)} a round; DRAFT is {mode.draft}."
+        if setting.accepts_by == "min(1, p/q)":
+            options["draft_sample_method"] = "probabilistic"
+    elif mode:
+        options = {
+            "method": mode.option,
+            "num_speculative_tokens": setting.chain,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": LONGEST,
+        }
+        idea = f"N-gram lookup: copies up to {tokens(setting.chain)} that followed the same words before."
+    serve = "vllm serve TARGET"
+    if options:
+        serve += f" \\\n  --speculative-config '{indented(options)}'"
+    return Configuration(
+        engine="vLLM",
+        version="0.26",
+        idea=idea,
+        language="bash",
+        code=f"{serve}\n\n{request(8000, setting.temperature)}",
+        cannot=cannot(setting, mode),
+        source="vLLM’s documentation 0.26, “Speculative Decoding”, and its pull request 42121",
+    )
+
+
+def cannot(setting: Setting, mode: Mode | None) -> list[str]:
+    said = sentences.drafter(setting, MODES)
+    if not mode:
+        return said + seeds(setting, drafts=False)
+    if mode.option == "medusa":
+        said.append("Of every head only its first guess is verified; the heads’ other ranks are not used.")
+    said += one_chain(setting)
+    if setting.grows == "tree that adapts":
+        said.append(
+            f"The chain’s length is fixed, or follows the batch size: {setting.chain} is an upper limit here, and less may pay more."
+        )
+    said += sentences.policy(setting)
+    if mode.option == "ngram":
+        said.append("It copies one earlier match; here every earlier match votes.")
+    said += sentences.rule(setting)
+    if setting.temperature == 0 and setting.system.guarantee == "tokens":
+        said.append("Its text equals plain decoding’s up to rounding, which changes with the size of the batch.")
+    return said + seeds(setting, drafts=True)
+
+
+def indented(options: dict) -> str:
+    return json.dumps(options, indent=2).replace("\n", "\n  ")
