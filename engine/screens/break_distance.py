@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from engine.acceptance import ACCEPTANCES
+from engine.acceptance.token_match import TokenMatch
 from engine.breaks import BREAKS
 from engine.decode import Round
 from engine.forward.session import Session
@@ -118,7 +118,7 @@ def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling)
     tree = policy.grow(drafter, prompt[-1], target.length, sampling, system.depth)
     logits = target.verify(tree)[0].cpu()
     p, stride = sampling.probabilities(logits[0]).double(), max(tree.depth) + 1
-    rules, counts = (naive, ACCEPTANCES["token_match"]()), torch.zeros(2, len(p), dtype=torch.float64)
+    rules, counts = (naive, TokenMatch()), torch.zeros(2, len(p), dtype=torch.float64)
     for draw in range(DRAWS):
         for rule, count in zip(rules, counts, strict=True):
             verdict = rule.decide(tree, logits, sampling, draw * stride)
