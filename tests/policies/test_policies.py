@@ -36,7 +36,7 @@ MEASURED = Calibration(
     verify_ms={1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0},
     draft_ms=0.6,
 )
-ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not hasattr(policy, "needs")}
+ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not policy.needs}
 EVERY_WAY = [(name, proposal) for name, policy in ANY_DRAFTER.items() for proposal in sorted(policy.proposals)]
 
 
