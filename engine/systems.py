@@ -152,11 +152,10 @@ def find(name: str) -> System:
             f"Unknown system {name!r}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
         )
     drafter, policy, acceptance = parts
-    lossy = acceptance in ACCEPTANCES and ACCEPTANCES[acceptance].guarantee == "lossy"
     try:
-        return System(
+        mix = System(
             name=name,
-            title="your own mix (lossy)" if lossy else "your own mix",
+            title="your own mix",
             idea=f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand.",
             source="mixed by hand",
             cost="As its drafter and its policy.",
@@ -169,6 +168,7 @@ def find(name: str) -> System:
         )
     except KeyError as error:
         raise ValueError(error.args[0]) from None
+    return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix
 
 
 def break_of(right: System, broken: str) -> System:
