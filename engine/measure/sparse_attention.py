@@ -1,7 +1,7 @@
 """Tree attention that skips empty tiles of the mask: a reference for every device, FlexAttention for CUDA. Knows masks; knows no tree.
 
 Invariant: both give what scaled dot-product attention gives under the additive mask. Every query sees the committed prefix; the last
-N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `engine.measure.attention`
+N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `python -m engine attention`
 measures where that pays.
 """
 

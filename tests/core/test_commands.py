@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import COMMANDS, main
+from helpers.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 WRITTEN = {".py", ".md", ".txt", ".json", ".jsonl", ".js", ".html", ".css", ".yml", ".yaml", ".toml", ".ini", ""}
 ROOMS = ("engine", "tests", "assets", ".ci", ".github")  # what a clone holds beside them stands at the top
 
