@@ -1,7 +1,7 @@
 """The CPU's forward: Llama and its kin without transformers' modules, and lighter modules for every other model.
 
 On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products; without them an 8-node
-verification costs little more than one token, which is what lets a tree win there (`python -m engine.bench` measures it). Tested equal
+verification costs little more than one token, which is what lets a tree win there (`python -m engine bench` measures it). Tested equal
 to the transformers path.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m engine.bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
+"""`python -m engine bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
 
 All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
 ratios to the baseline. With `--repeats` every prompt is raced so often, and of each lane the run of the median time counts.
@@ -11,11 +11,11 @@ committing and Python. `--peers` adds what `transformers` itself offers (assiste
 import argparse
 import json
 import statistics
-from pathlib import Path
 
 from tqdm import tqdm
 
 from engine.measure import peers
+from engine.measure.options import add_pair, first_prompts, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Race, Settings
@@ -24,7 +24,6 @@ from engine.record.trace import Trace
 from engine.systems import SYSTEMS
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
-HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "auto")  # systems that are compared with the peers
 
 
@@ -175,9 +174,8 @@ def beside_peers(pair: LoadedPair) -> list[str]:
     return able
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
-    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine bench", description=__doc__)
     parser.add_argument(
         "--systems",
         help="names or mixes (drafter/policy/rule), comma-separated, or all; "
@@ -189,7 +187,7 @@ def main() -> None:
         help="measure transformers' assisted generation and prompt lookup in the same run",
     )
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
-    parser.add_argument("--domain", choices=held_out, default="stories")
+    parser.add_argument("--domain", choices=held_out(), default="stories")
     parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
@@ -197,20 +195,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     for name in SHAPE:
         parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
-    parser.add_argument("--pair", default="embedded")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
-    options = parser.parse_args()
+    add_pair(parser)
+    options = parser.parse_args(arguments)
     if options.list:
         print(
             "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
         )
         return
-    prompts = held_out[options.domain][: options.prompts]
-    if not 1 <= options.prompts <= len(held_out[options.domain]):
-        parser.error(f"--prompts must be between 1 and {len(held_out[options.domain])}, got {options.prompts}.")
     if options.repeats < 1 or options.repeats % 2 == 0:
         parser.error(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
-    try:
+    with refusals(parser):
+        prompts = first_prompts(options.domain, options.prompts)
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         pair = load(options.pair, device=options.device)
         if options.systems is None:
@@ -228,13 +223,7 @@ def main() -> None:
             options.peers,
             options.repeats,
         )
-    except ValueError as error:
-        parser.error(str(error))
     print(table(figures))
     if options.peers:
         print("\n" + peers.table(figures))
     print(json.dumps(figures))
-
-
-if __name__ == "__main__":
-    main()

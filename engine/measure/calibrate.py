@@ -1,4 +1,4 @@
-"""`python -m engine.calibrate`: measure a pair once and write its calibration, which static trees are laid out by.
+"""`python -m engine calibrate`: measure a pair once and write its calibration, which static trees are laid out by.
 
 Texts are the gallery's prompts, or a file's lines, continued by the target itself; never the bench's held-out prompts.
 """
@@ -16,6 +16,7 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
+from engine.measure.options import add_pair, refusals
 from engine.models.loading import load
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.record.calibration import Calibration
@@ -141,7 +142,7 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
         verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
         draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
-        f"T = {temperature:g}, ranks at T = 0; python -m engine.calibrate",
+        f"T = {temperature:g}, ranks at T = 0; python -m engine calibrate",
     )
 
 
@@ -149,10 +150,9 @@ def rounded(values: list[float]) -> list[float]:
     return [round(value, 5) for value in values]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.calibrate", description=__doc__)
-    parser.add_argument("--pair", default="embedded")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine calibrate", description=__doc__)
+    add_pair(parser)
     parser.add_argument(
         "--data", type=Path, default=None, help="a text file, one prompt a line; the gallery's when left out"
     )
@@ -160,21 +160,15 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
     parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
     parser.add_argument("--out", type=Path, default=EMBEDDED / "calibration.json")
-    options = parser.parse_args()
-    if options.data is None:
-        gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
-        prompts = [each["prompt"] for domain in gallery.values() for each in domain]
-    else:
-        prompts = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
-    try:
+    options = parser.parse_args(arguments)
+    with refusals(parser):
+        if options.data is None:
+            gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
+            prompts = [each["prompt"] for domain in gallery.values() for each in domain]
+        else:
+            prompts = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
         measured = calibrate(
             load(options.pair, device=options.device), prompts, options.tokens, options.temperature, options.repeats
         )
-    except ValueError as error:
-        parser.error(str(error))
     options.out.write_text(json.dumps(asdict(measured), indent=1) + "\n", encoding="utf-8")
     print(f"{options.out}: {measured}")
-
-
-if __name__ == "__main__":
-    main()

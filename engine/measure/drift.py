@@ -1,4 +1,4 @@
-"""`python -m engine.drift`: one SpecBlock drafter over a stream of prompts whose subject changes, frozen against adapting.
+"""`python -m engine drift`: one SpecBlock drafter over a stream of prompts whose subject changes, frozen against adapting.
 
 Both drafters live through the whole stream, first stories, then code. Prompts alternate between the two, so that both see the machine
 in the same state; the texts are the target's own and equal in both.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.contracts import Acceptance, Drafter, Policy
 from engine.decode import decode
-from engine.measure.bench import HELD_OUT
+from engine.measure.options import add_pair, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
@@ -61,9 +61,34 @@ def total(counts: list[Count]) -> Count:
     return sum(counts, Count())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.drift", description=__doc__.split("\n")[0])
-    parser.add_argument("--pair", default="embedded")
+def loaded(name: str, device: str | None, folder: Path | None) -> LoadedPair:
+    """The named pair, with the SpecBlock net in `folder` instead of its own when there is one."""
+    pair = load(name, device=device)
+    if folder is None:
+        return pair
+    model = pair.target.model
+    net = SpecBlock.load(folder, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return replace(pair, learned={**pair.learned, "specblock": net})
+
+
+def changing(pair: LoadedPair, counts: dict[str, int]) -> list[tuple[str, list[int]]]:
+    """(domain, prompt ids) of a stream with so many prompts of each domain in turn; a domain's held-out ones, again and again.
+
+    Raises `ValueError` when that is no prompt at all.
+    """
+    if max(counts.values()) < 1:
+        raise ValueError(f"One of {', '.join(f'--{domain}' for domain in counts)} must be at least 1.")
+    texts = held_out()
+    return [
+        (domain, pair.tokenizer(texts[domain][index % len(texts[domain])])["input_ids"])
+        for domain, count in counts.items()
+        for index in range(count)
+    ]
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine drift", description=__doc__.split("\n")[0])
+    add_pair(parser)
     parser.add_argument(
         "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
     )
@@ -74,24 +99,15 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs=3, default=(4, 4, 12), metavar=("DEPTH", "WIDTH", "NODES"))
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
-    options = parser.parse_args()
-    pair = load(options.pair)
-    if options.net:
-        model = pair.target.model
-        net = SpecBlock.load(options.net, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-        pair = replace(pair, learned={**pair.learned, "specblock": net})
-    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
-    stream = [
-        (domain, pair.tokenizer(texts[index % len(texts)])["input_ids"])
-        for domain, count in (("stories", options.stories), ("code", options.code))
-        for texts in [held_out[domain]]
-        for index in range(count)
-    ]
-    capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
-    lanes = {
-        lane: find(f"{drafter}/{options.policy}/token_match").build(pair, capacity, *options.shape)
-        for lane, drafter in LANES.items()
-    }
+    options = parser.parse_args(arguments)
+    with refusals(parser):
+        pair = loaded(options.pair, options.device, options.net)
+        stream = changing(pair, {"stories": options.stories, "code": options.code})
+        capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
+        lanes = {
+            lane: find(f"{drafter}/{options.policy}/token_match").build(pair, capacity, *options.shape)
+            for lane, drafter in LANES.items()
+        }
     found: dict[str, list[Count]] = {lane: [] for lane in lanes}
     print(f"{'prompts':>9} {'subject':>8}   tau frozen  adapting   tokens/s adapting / frozen")
     for index, (domain, prompt) in enumerate(stream):
@@ -119,7 +135,3 @@ def main() -> None:
         print(f"{arm}: {made} updates of {bandit.choices} choices, {cost:.1f} ms each")
     updates = {"choices": bandit.choices, "updates": bandit.updates, "seconds": bandit.seconds}
     print(json.dumps({"pair": options.pair, "hardware": pair.hardware, "domains": figures, **updates}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`python -m engine.gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
+"""`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
 Correctness (graphs against eager, trees against one path at a time, device rounds against the loop), races of the embedded pair, what
 forwards of large shapes cost, memory, and a projection from those costs. A section that fails leaves its sentence and the rest goes on.
@@ -17,8 +17,9 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.measure import bench
-from engine.measure.gpu_checks import correctness
-from engine.measure.gpu_shapes import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.measure.gpu_correctness import correctness
+from engine.measure.gpu_costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.measure.options import first_prompts
 from engine.models.loading import checked_device, hardware_name, load_pair
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Race, Settings
@@ -163,7 +164,7 @@ def projection(costs: dict[str, object], measured: list[dict]) -> dict:
 
 def measure(report: Report, device: torch.device, plan: Plan) -> None:
     """All sections in order, for the embedded pair on this device."""
-    prompts = json.loads(bench.HELD_OUT.read_text(encoding="utf-8"))["stories"][: plan.prompts]
+    prompts = first_prompts("stories", plan.prompts)
     pairs = {dtype: load_pair(PAIRS["embedded"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
     report.add("correctness", lambda: correctness(pairs, prompts[:2], plan.tokens, plan.temperatures))
@@ -176,13 +177,13 @@ def measure(report: Report, device: torch.device, plan: Plan) -> None:
     report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], plan))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.gpu", description=__doc__)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine gpu", description=__doc__)
     parser.add_argument("--out", type=Path, help="the JSON; assets/results/gpu-<name>.json when left out")
     parser.add_argument(
         "--quick", action="store_true", help="a minute or two: fewer prompts, systems, sizes and repeats"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         parser.error("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
     device = checked_device("cuda")
@@ -190,7 +191,3 @@ def main() -> None:
     report = Report(options.out or RESULTS / f"gpu-{name}.json")
     measure(report, device, QUICK if options.quick else Plan())
     print(report.path)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`python -m engine.growth`: how cost grows with the tokens written, the tree, the context, the model and the number of races.
+"""`python -m engine growth`: how cost grows with the tokens written, the tree, the context, the model and the number of races.
 
 Within a part everything that is compared runs interleaved in one process; figures are medians. Parts:
   memory   MiB of this process after each of many short races; the first to run, for memory given back by others would hide growth
@@ -21,8 +21,8 @@ from functools import cached_property
 from tqdm import tqdm
 
 from engine.forward.runner import Runner
-from engine.measure.bench import HELD_OUT
 from engine.measure.footprint import resident_mib
+from engine.measure.options import add_pair, first_prompts, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Race, Settings
@@ -268,46 +268,39 @@ def table(part: str, rows: list[dict]) -> str:
     return "\n".join([part, head, *lines])
 
 
-def main() -> None:
-    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m engine.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
         "--systems", default="tree,auto", help="beside the baseline, comma-separated; tree,auto if left out"
     )
-    parser.add_argument("--domain", choices=held_out, default="stories", help="of the parts tokens, context and memory")
+    parser.add_argument(
+        "--domain", choices=held_out(), default="stories", help="of the parts tokens, context and memory"
+    )
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts of the parts tokens and context")
     parser.add_argument("--repeats", type=int, default=25, help="timings of the parts tree and size; the median counts")
     parser.add_argument("--races", type=int, default=100, help="of the part memory")
-    parser.add_argument("--pair", default="embedded")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
-    options = parser.parse_args()
-    texts = held_out[options.domain]
-    if not 1 <= options.prompts <= len(texts):
-        parser.error(f"--prompts must be between 1 and {len(texts)}, got {options.prompts}.")
+    add_pair(parser)
+    options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {options.repeats}.")
     figures: dict[str, object] = {}
     interrupted = False
     try:
-        pair = load(options.pair, device=options.device)
-        beside = [find(name).name for name in options.systems.split(",") if name != "vanilla"]
-        run = Run(pair, texts[: options.prompts], beside, options.repeats, options.races)
-        figures |= {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "parts": {}}
-        for part in filter(options.parts.__contains__, PARTS):
-            rows = PARTS[part](run)
-            figures["parts"][part] = rows
-            print(table(part, rows), end="\n\n", flush=True)
-    except ValueError as error:
-        parser.error(str(error))
+        with refusals(parser):
+            prompts = first_prompts(options.domain, options.prompts)
+            pair = load(options.pair, device=options.device)
+            beside = [find(name).name for name in options.systems.split(",") if name != "vanilla"]
+            run = Run(pair, prompts, beside, options.repeats, options.races)
+            figures |= {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "parts": {}}
+            for part in filter(options.parts.__contains__, PARTS):
+                rows = PARTS[part](run)
+                figures["parts"][part] = rows
+                print(table(part, rows), end="\n\n", flush=True)
     except KeyboardInterrupt:
         interrupted = True
     print(json.dumps(figures | {"interrupted": interrupted}))
     if interrupted:
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

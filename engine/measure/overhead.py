@@ -1,4 +1,4 @@
-"""`python -m engine.overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
+"""`python -m engine overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
 
 The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: growing the tree
 (ranking every answer's vocabulary, choosing, Python), the rule, and the two commits. Where all levels are one compiled call, the
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from engine.kernels.expansion import IN_ALL, IN_FORWARDS, Expansion
-from engine.measure.bench import HELD_OUT
+from engine.measure.options import add_pair, first_prompts, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Settings
@@ -83,18 +83,18 @@ def timed(lane: Lane, spent: dict[str, float]) -> Iterator[dict[str, float]]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.overhead", description=__doc__)
-    parser.add_argument("--pair", default="embedded")
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine overhead", description=__doc__)
+    add_pair(parser)
     parser.add_argument("--systems", default="vanilla,tree,eagle,auto", help="names, separated by commas")
     parser.add_argument("--prompts", type=int, default=4, help="held-out stories to write on")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     figures = {}
-    try:
-        pair = load(options.pair)
-        prompts = json.loads(HELD_OUT.read_text(encoding="utf-8"))["stories"][: options.prompts]
+    with refusals(parser):
+        prompts = first_prompts("stories", options.prompts)
+        pair = load(options.pair, device=options.device)
         print(f"{'ms a round':<12}{'nodes':>8}" + "".join(f"{part:>16}" for part in PARTS) + f"{'outside':>10}")
         for system in options.systems.split(","):
             rounds(pair, system, prompts[0], 16, options.temperature)  # first calls
@@ -105,10 +105,4 @@ def main() -> None:
             row["outside"] = statistics.median(sum(each[part] for part in PARTS[2:]) for each in found)
             figures[system] = row
             print(f"{system:<12}{row['nodes']:>8.0f}" + "".join(f"{row[part]:>16.3f}" for part in (*PARTS, "outside")))
-    except ValueError as error:
-        parser.error(str(error))
     print(json.dumps({"machine": pair.hardware, "ms": figures}))
-
-
-if __name__ == "__main__":
-    main()

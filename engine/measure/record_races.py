@@ -1,7 +1,7 @@
-"""Command line that records races: race files for the page, for replays and for films. Knows races and files; knows no page.
+"""`python -m engine record`: race files for the page, for replays and for films. Knows races and files; knows no page.
 
-python -m engine.recording                          the races of assets/races, anew
-python -m engine.recording --prompt "Story: ..." --system eagle --out race.json
+python -m engine record                              the races of assets/races, anew
+python -m engine record --prompt "Story: ..." --system eagle --out race.json
 """
 
 import argparse
@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
+from engine.measure.options import add_pair, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
@@ -73,17 +74,19 @@ def write(path: Path, made: Record) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompt", help="record this prompt instead of the races of assets/races")
     parser.add_argument("--system", default="tree", help="of the right lane; plain decoding is on the left")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pair", default="embedded")
+    add_pair(parser)
     parser.add_argument("--out", type=Path, help="a file with --prompt (race.json), else a folder (assets/races)")
-    given = parser.parse_args()
-    try:
+    given = parser.parse_args(arguments)
+    with refusals(parser):
         if given.prompt is None:
             files = {(given.out or RACES) / f"{name}.json": settings_of(*each) for name, each in RECORDED.items()}
         else:
@@ -95,12 +98,6 @@ def main() -> None:
                 seed=given.seed,
             )
             files = {given.out or Path("race.json"): settings}
-        pair = load(given.pair)
+        pair = load(given.pair, device=given.device)
         for path, settings in files.items():
             print(write(path, record(pair, settings)), flush=True)
-    except ValueError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Tree attention that skips empty tiles of the mask: a reference for every device, FlexAttention for CUDA. Knows masks; knows no tree.
 
 Invariant: both give what scaled dot-product attention gives under the additive mask. Every query sees the committed prefix; the last
-N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `engine.measure.mask_blocks`
+N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `python -m engine attention`
 measures where that pays.
 """
 
@@ -89,7 +89,7 @@ def flex_block_mask(mask: torch.Tensor, keys: int, block: int = 64) -> BlockMask
 def flex_attention_path(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tiles: BlockMask) -> torch.Tensor:
     """The same attention by FlexAttention's compiled kernel; `tiles` comes from `flex_block_mask`. The first call compiles.
 
-    CUDA only: raises `ValueError` elsewhere. No CPU test reaches the kernel; `python -m engine.shape_bench` compares its output with
+    CUDA only: raises `ValueError` elsewhere. No CPU test reaches the kernel; `python -m engine attention` compares its output with
     plain attention's before it times it.
     """
     if q.device.type != "cuda":

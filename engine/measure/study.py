@@ -1,6 +1,6 @@
-"""`python -m engine.study`: the field's claims, checked side by side on the held-out prompts; tables for people, one JSON object last.
+"""`python -m engine study`: the field's claims, checked side by side on the held-out prompts; tables for people, one JSON object last.
 
-Everything here is counted (tokens, nodes, forwards), not timed, so it reads the same on any machine; `engine.measure.bench` times.
+Everything here is counted (tokens, nodes, forwards), not timed, so it reads the same on any machine; `python -m engine bench` times.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 
 from tqdm import tqdm
 
-from engine.measure.bench import HELD_OUT
+from engine.measure.options import add_pair, first_prompts, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
@@ -89,18 +89,16 @@ def table(claim: str, domain: str, rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    held_out = json.loads(HELD_OUT.read_text(encoding="utf-8"))
-    parser = argparse.ArgumentParser(prog="python -m engine.study", description=__doc__)
-    parser.add_argument("--pair", default="embedded")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine study", description=__doc__)
+    add_pair(parser)
     parser.add_argument("--claims", help="comma-separated names of claims; all when left out")
-    parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out))
+    parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out()))
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
     parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
-    options = parser.parse_args()
-    try:
+    options = parser.parse_args(arguments)
+    with refusals(parser):
         pair = load(options.pair, device=options.device)
         claims = cases(list(SYSTEMS), options.temperatures)
         for name in (options.claims or "").split(",") if options.claims else ():
@@ -112,19 +110,11 @@ def main() -> None:
         found: dict[str, dict[str, list[dict]]] = {}
         for claim, runs in chosen.items():
             for domain in options.domains.split(","):
-                if domain not in held_out:
-                    raise ValueError(f"Unknown domain {domain!r}. Available: {', '.join(held_out)}.")
-                prompts = held_out[domain][: options.prompts]
+                prompts = first_prompts(domain, options.prompts)
                 rows = [
                     count(pair, prompts, system, options.tokens, temperature, **shape)
                     for system, temperature, shape in tqdm(runs, desc=f"{claim}, {domain}", unit="run")
                 ]
                 found.setdefault(claim, {})[domain] = rows
                 print(table(claim, domain, rows), end="\n\n", flush=True)
-    except ValueError as error:
-        parser.error(str(error))
     print(json.dumps({"pair": pair.title, "machine": pair.hardware, "dtype": pair.dtype, "claims": found}))
-
-
-if __name__ == "__main__":
-    main()

@@ -87,7 +87,7 @@ class BigramTable:
             return cls(tensors["next_ids"], tensors["next_logp"])
         except FileNotFoundError as error:
             raise ValueError(
-                f"No bigram table at {path}. Make the embedded one with `python -m engine.train pair`."
+                f"No bigram table at {path}. Make the embedded one with `python -m engine train pair`."
             ) from error
         except (SafetensorError, KeyError, ValueError) as error:
             raise ValueError(f"{path} is no bigram table: {error}") from error

@@ -79,7 +79,7 @@ def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, f
     if bigram is not None and bigram.vocab != config.vocab_size:
         raise ValueError(
             f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {target.path} has {config.vocab_size}. "
-            "Make them together with `python -m engine.train pair`."
+            "Make them together with `python -m engine train pair`."
         )
     model = load_model(target, place, DTYPES[precision], four_bit)
     drafting = None

@@ -145,7 +145,7 @@ class LoadedPair:
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
             raise ValueError(
-                f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine.train {name} "
+                f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
                 f"--pair {self.pair.name}`, or choose the system tree or lookup."
             )
         return self.learned[name]

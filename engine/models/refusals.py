@@ -59,7 +59,7 @@ def refuse_missing_weights(checkpoint: Checkpoint) -> None:
             "write them with `save_pretrained`."
         )
     if folder.is_relative_to(EMBEDDED):
-        raise ValueError(f"No model weights at {folder}. Make the embedded pair with `python -m engine.train pair`.")
+        raise ValueError(f"No model weights at {folder}. Make the embedded pair with `python -m engine train pair`.")
     raise ValueError(
         f"No model weights at {folder}: this must be a folder with config.json and safetensors. "
         "A Hub repository needs its commit as the pair's revision."

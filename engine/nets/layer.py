@@ -180,7 +180,7 @@ class Net(nn.Module):
         if (config.vocab, config.hidden) != tuple(embedding.shape):
             raise ValueError(
                 f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
-                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine.train {config.kind}`."
+                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
             )
         net = cls(config, embedding, head)
         try:

@@ -25,7 +25,7 @@ class Sparse(Policy):
         if calibration is None or not calibration.ranks:
             raise ValueError(
                 "The policy sparse lays out its tree by measured accuracies of Medusa heads, and this pair has none. Measure them with "
-                "`python -m engine.calibrate`, or use the policy best_first."
+                "`python -m engine calibrate`, or use the policy best_first."
             )
         self.nodes = best_neighbours(calibration.ranks[:depth], width, nodes)
 

@@ -28,7 +28,7 @@ class Calibration:
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
-                f"{path} is no calibration: {error}. Measure one with `python -m engine.calibrate`."
+                f"{path} is no calibration: {error}. Measure one with `python -m engine calibrate`."
             ) from error
 
     def verify_at(self, rows: int) -> float:

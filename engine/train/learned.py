@@ -1,4 +1,4 @@
-"""`python -m engine.train medusa | parallel | specblock | eagle`: a learned drafter for any target, from the target's own text.
+"""`python -m engine train medusa | parallel | specblock | eagle`: a learned drafter for any target, from the target's own text.
 
 The frozen target writes text after openings of the corpus, is observed on it once (features cached in shards), and the drafter learns
 from that. A run that was cut off resumes at its last checkpoint.

@@ -1,4 +1,4 @@
-"""`python -m engine.train.memory`: the peak memory of one training step of the parallel-tree drafter, by number of segments.
+"""`python -m engine memory`: the peak memory of one training step of the parallel-tree drafter, by number of segments.
 
 On a GPU the figure is the allocator's own peak. On a CPU it is the peak of bytes that autograd holds for the backward pass: every
 tensor saved by the forward is counted once per storage and until it is released, weights aside. That is exact and repeatable where a
@@ -83,14 +83,14 @@ def peak_bytes(net: Parallel, batch: Batch, segments: int) -> int:
     return saved.peak
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.train.memory", description=__doc__.split("\n")[0])
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine memory", description=__doc__.split("\n")[0])
     parser.add_argument("--segments", type=int, nargs="+", default=[1, 2, 3, 6])
     parser.add_argument("--length", type=int, default=512, help="tokens a row")
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--depth", type=int, default=6, help="positions an anchor predicts")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.manual_seed(0)
     config = NetConfig("parallel", HIDDEN, HEADS, MLP, parallel.LAYERS, options.depth, VOCAB)
     net = Parallel(config, torch.randn(VOCAB, HIDDEN) * 0.05, torch.randn(VOCAB, HIDDEN) * 0.05).to(options.device)
@@ -107,7 +107,3 @@ def main() -> None:
         )
         net.zero_grad(set_to_none=True)
     print(json.dumps({"measure": what, "length": options.length, "depth": options.depth, "mib": peaks}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """A race as an animated GIF: both lanes on their clocks, the tree of the right one, the verdict. Knows a Record; draws with Pillow.
 
-python -m engine.views.gif race.json [-o race.gif] [--width 960] [--seconds 8]
+python -m engine gif race.json [-o race.gif] [--width 960] [--seconds 8]
 """
 
 import argparse
@@ -255,20 +255,18 @@ def save(record: Record, path: Path, width: int = SIZE[0], seconds: float = 8.0)
     first.save(path, save_all=True, append_images=others, duration=held, loop=0, optimize=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine gif", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("race", type=Path, help="a race file")
     parser.add_argument("-o", "--out", type=Path, help="the picture (race.gif beside the race file)")
     parser.add_argument("--width", type=int, default=SIZE[0])
     parser.add_argument("--seconds", type=float, default=8.0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     out = given.out or given.race.with_suffix(".gif")
     try:
         save(Record.from_json(given.race.read_text("utf-8")), out, given.width, given.seconds)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
-
-
-if __name__ == "__main__":
-    main()

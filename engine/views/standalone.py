@@ -1,6 +1,6 @@
 """The replay page: a race as one HTML file that plays from a disk with no network. Knows a Record and the page's own files.
 
-python -m engine.views.standalone race.json -o replay.html
+python -m engine replay race.json -o replay.html
 """
 
 import argparse
@@ -58,18 +58,16 @@ def faces() -> list[str]:
     return rules
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("race", type=Path, help="a race file")
     parser.add_argument("-o", "--out", type=Path, help="the page (race.html beside the race file)")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     out = given.out or given.race.with_suffix(".html")
     try:
         out.write_text(html(Record.from_json(given.race.read_text("utf-8"))), "utf-8")
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")
-
-
-if __name__ == "__main__":
-    main()

@@ -192,7 +192,7 @@ def test_a_net_survives_its_files_and_refuses_another_target(name, tmp_path):
 def test_a_pair_without_the_drafter_says_how_to_train_it():
     pair = tiny_pair()
     pair.learned.clear()
-    with pytest.raises(ValueError, match=r"no trained eagle drafter\. Train one with `python -m engine.train eagle"):
+    with pytest.raises(ValueError, match=r"no trained eagle drafter\. Train one with `python -m engine train eagle"):
         DRAFTERS["eagle"](pair, 64)
 
 

@@ -49,5 +49,5 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
     path.write_text(json.dumps(asdict(whole)))
     assert Calibration.load(path) == whole
     path.write_text("{}")
-    with pytest.raises(ValueError, match=r"is no calibration: .* Measure one with `python -m engine\.calibrate`"):
+    with pytest.raises(ValueError, match=r"is no calibration: .* Measure one with `python -m engine calibrate`"):
         Calibration.load(path)

@@ -1,7 +1,6 @@
 """The GPU script's sections on a CPU with tiny models: they run, and they notice what they are there to notice. Judges no timing."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -9,8 +8,8 @@ import torch
 from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
-from engine.measure import bench, gpu, gpu_checks, gpu_shapes
-from engine.measure.gpu_shapes import Shape
+from engine.measure import gpu, gpu_correctness, gpu_costs, options
+from engine.measure.gpu_costs import Shape
 from helpers.pairs import tiny_llama, tiny_pair
 
 CPU = torch.device("cpu")
@@ -35,7 +34,7 @@ def small_capacities(monkeypatch):
 def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tmp_path, capsys):
     held_out = tmp_path / "held_out.json"
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
-    monkeypatch.setattr(bench, "HELD_OUT", held_out)
+    monkeypatch.setattr(options, "HELD_OUT", held_out)
     monkeypatch.setattr(gpu, "load_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(gpu, "SHAPES", {"1B": TINY, "8B": TINY})
     report = gpu.Report(tmp_path / "new" / "gpu-tiny.json")
@@ -97,9 +96,8 @@ def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(tmp_pa
 
 def test_without_a_gpu_it_says_so_and_writes_nothing(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path / "x.json")])
     with pytest.raises(SystemExit):
-        gpu.main()
+        gpu.main(["--out", str(tmp_path / "x.json")])
     assert "There is no CUDA GPU here" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -111,26 +109,26 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
         return whole(self, ids, positions, slots, torch.ones_like(visible))
 
     runner = Runner(tiny_llama(0), lean=False)
-    monkeypatch.setattr(Runner, "open", lambda self, *rest: gpu_checks.Session(self, *rest, graphed=True))
-    assert gpu_checks.tree_against_paths(runner)["largest_difference"] < 1e-3
+    monkeypatch.setattr(Runner, "open", lambda self, *rest: gpu_correctness.Session(self, *rest, graphed=True))
+    assert gpu_correctness.tree_against_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
-    assert gpu_checks.tree_against_paths(runner)["largest_difference"] > 0.1
+    assert gpu_correctness.tree_against_paths(runner)["largest_difference"] > 0.1
 
 
 def test_shapes_have_the_sizes_that_their_names_promise():
-    billions = {name: shape.parameters / 1e9 for name, shape in gpu_shapes.SHAPES.items()}
+    billions = {name: shape.parameters / 1e9 for name, shape in gpu_costs.SHAPES.items()}
     assert billions == pytest.approx({"1B": 1.24, "8B": 8.03, "14B": 14.77}, abs=0.01)
-    model = gpu_shapes.random_model(TINY, CPU, torch.bfloat16)
+    model = gpu_costs.random_model(TINY, CPU, torch.bfloat16)
     norms = sum(each.numel() for name, each in model.named_parameters() if "norm" in name)
     assert sum(each.numel() for each in model.parameters()) == TINY.parameters + norms
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
 
 
 def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
-    model = gpu_shapes.random_model(TINY, CPU, torch.bfloat16)
+    model = gpu_costs.random_model(TINY, CPU, torch.bfloat16)
     ids = torch.arange(8)[None]
     plain = model(ids).logits
-    gpu_shapes.to_four_bit(model)
+    gpu_costs.to_four_bit(model)
     kinds = {type(module).__name__ for module in model.model.layers.modules()}
     assert "Linear4bit" in kinds and "Linear" not in kinds and type(model.lm_head) is torch.nn.Linear
     rounded = model(ids).logits

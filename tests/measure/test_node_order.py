@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_mask
 
-from engine.measure.mask_blocks import grown_tree, run, table
+from engine.measure.attention import grown_tree, run, table
 from engine.measure.node_order import ORDERS, mask_blocks, subtree_sizes
 from engine.measure.sparse_attention import (
     behind_prefix,

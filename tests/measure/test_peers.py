@@ -2,7 +2,6 @@
 
 import gc
 import json
-import sys
 from dataclasses import replace
 
 import pytest
@@ -213,8 +212,7 @@ def test_peak_memory_is_what_lives_at_once():
 
 def printed(capsys, monkeypatch, pair, *arguments: str) -> list[str]:
     monkeypatch.setattr(growth, "load", lambda *_, **__: pair)
-    monkeypatch.setattr(sys, "argv", ["command", *arguments])
-    growth.main()
+    growth.main(list(arguments))
     return capsys.readouterr().out.splitlines()
 
 

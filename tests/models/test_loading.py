@@ -273,7 +273,7 @@ def test_an_unknown_pair_names_the_known_ones():
 
 def test_missing_embedded_weights_say_how_to_make_them(tmp_path, monkeypatch):
     monkeypatch.setattr(refusals, "EMBEDDED", tmp_path)
-    with pytest.raises(ValueError, match=r"No model weights at .*target.*python -m engine\.train pair"):
+    with pytest.raises(ValueError, match=r"No model weights at .*target.*python -m engine train pair"):
         loading.load_pair(pair_of(tmp_path / "target"), device="cpu")
 
 

@@ -10,11 +10,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from engine.train import learned
 from engine.train import pretrain as pretraining
-from engine.train.__main__ import ship
 from engine.train.data import Corpus, documents, functions_of, is_held_out
 from engine.train.distill import distill, distillation_loss
 from engine.train.loop import Budget, train
 from engine.train.muon import Muon, orthogonalised
+from engine.train.pair import ship
 from engine.train.tokenizer import END_OF_TEXT, train_tokenizer
 
 WORDS = [

@@ -1,7 +1,6 @@
 """What is taken away from a race, without a browser: the recorded races, links, the replay page, the film. No page."""
 
 import json
-import sys
 from dataclasses import asdict
 from datetime import date
 
@@ -23,9 +22,8 @@ from helpers.traces import made_race
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
 
 
-def run(monkeypatch, main, *arguments: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
-    main()
+def run(main, *arguments: object) -> None:
+    main([str(each) for each in arguments])
 
 
 # ---- recorded races
@@ -61,15 +59,15 @@ def test_the_page_opens_with_what_its_form_begins_with():
 
 
 def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):
-    monkeypatch.setattr(record_races, "load", lambda name: embedded)
+    monkeypatch.setattr(record_races, "load", lambda name, device: embedded)
     out = tmp_path / "new" / "race.json"
-    run(monkeypatch, record_races.main, "--prompt", "Story: A fox", "--system", "lookup", "--tokens", 12, "--out", out)
+    run(record_races.main, "--prompt", "Story: A fox", "--system", "lookup", "--tokens", 12, "--out", out)
     record = Record.from_json(out.read_text("utf-8"))
     assert record.recorded == date.today().isoformat()
     assert [lane.trace.system for lane in record.lanes] == ["vanilla", "lookup"]
     assert len(record.lanes[0].trace.tokens) == 12 and "identical" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        run(monkeypatch, record_races.main, "--prompt", "Story: A fox", "--system", "warp")
+        run(record_races.main, "--prompt", "Story: A fox", "--system", "warp")
     assert "Unknown system 'warp'" in capsys.readouterr().err
 
 
@@ -149,15 +147,15 @@ def test_hostile_texts_end_no_script():
     assert json.loads(event)["systems"][0]["trace"]["prompt"] == hostile
 
 
-def test_the_replay_page_is_made_from_a_file(capsys, monkeypatch, tmp_path):
+def test_the_replay_page_is_made_from_a_file(capsys, tmp_path):
     file = tmp_path / "race.json"
     file.write_text(made_race().to_json(), "utf-8")
-    run(monkeypatch, standalone.main, file)
+    run(standalone.main, file)
     assert len((tmp_path / "race.html").read_text("utf-8")) == len(standalone.html(made_race()))
     assert "race.html: " in capsys.readouterr().out
     file.write_text("{}", "utf-8")
     with pytest.raises(SystemExit):
-        run(monkeypatch, standalone.main, file, "-o", tmp_path / "other.html")
+        run(standalone.main, file, "-o", tmp_path / "other.html")
     assert "missing 'lanes', 'recorded'" in capsys.readouterr().err and not (tmp_path / "other.html").exists()
 
 
@@ -179,10 +177,10 @@ def test_the_replay_page_wears_the_servers_colours():
 # ---- the film
 
 
-def test_the_film_plays_the_race_and_holds_the_verdict(monkeypatch, tmp_path, capsys):
+def test_the_film_plays_the_race_and_holds_the_verdict(tmp_path, capsys):
     file = tmp_path / "race.json"
     file.write_text(made_race().to_json(), "utf-8")
-    run(monkeypatch, gif.main, file, "--width", 640, "--seconds", 2)
+    run(gif.main, file, "--width", 640, "--seconds", 2)
     with Image.open(tmp_path / "race.gif") as film:
         assert film.size == (640, 400) and film.n_frames > 4
         waits, pictures = [], set()

@@ -1,4 +1,4 @@
-"""`python -m engine.shape_bench`: what a tree's node order and skipping empty tiles save. A table for people, one JSON object last.
+"""`python -m engine attention`: what a tree's node order and skipping empty tiles save. A table for people, one JSON object last.
 
 Attention alone, one layer, random queries and keys: no model and no decoding. Trees grow as DySpec's do, from random draft
 distributions. Medians of interleaved calls; every output is compared with plain attention's before it is timed.
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from engine.forward.cache import additive
 from engine.measure.node_order import ORDERS, mask_blocks
+from engine.measure.options import refusals
 from engine.measure.sparse_attention import FLEX_BLOCKS, flex_attention_path, flex_block_mask, sparse_attention
 from engine.models.loading import checked_device, hardware_name
 from engine.sampling import seeded
@@ -132,7 +133,6 @@ def run(sizes: list[int], prefixes: list[int], block: int, device: torch.device,
         "machine": hardware_name(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "command": shlex.join(["python", "-m", "engine.measure.mask_blocks", *sys.argv[1:]]),
         "path": "FlexAttention" if device.type == "cuda" else "gathered tiles in plain torch",
         "heads": heads,
         "head_dim": width,
@@ -145,7 +145,6 @@ def run(sizes: list[int], prefixes: list[int], block: int, device: torch.device,
 def table(figures: dict) -> str:
     names = list(ORDERS)
     lines = [
-        figures["command"],
         f"{figures['machine']}, torch threads: {figures['threads']}, torch {figures['torch']}, {figures['heads']} heads of "
         f"{figures['head_dim']}, {figures['dtype']}",
         "",
@@ -182,29 +181,24 @@ def table(figures: dict) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.shape_bench", description=__doc__)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine attention", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="nodes")
     parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
     parser.add_argument("--block", type=int, choices=FLEX_BLOCKS, default=32, help="tile of the timed paths")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     parser.add_argument("--out", type=Path, default=None, help="also write the output to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if min(*options.sizes, options.repeats) < 1 or min(options.prefixes) < 0:
         parser.error("--sizes and --repeats must be at least 1, --prefixes at least 0.")
-    try:
+    with refusals(parser):
         device = checked_device(options.device)
-    except ValueError as error:
-        parser.error(str(error))
     if device.type == "cpu":
         print("No CUDA GPU is used: FlexAttention is not measured, the plain torch reference is.", file=sys.stderr)
+    command = shlex.join(["python", "-m", "engine", "attention", *arguments])
     figures = run(options.sizes, options.prefixes, options.block, device, options.repeats)
-    text = f"{table(figures)}\n{json.dumps(figures)}\n"
+    text = f"{command}\n{table(figures)}\n{json.dumps({'command': command, **figures})}\n"
     print(text, end="")
     if options.out:
         options.out.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,65 +1,26 @@
-"""`python -m engine.train pair`, then `medusa`, `eagle`, ...: everything in `assets/models/`, from files it is given."""
+"""`python -m engine train pair`, then `medusa`, `eagle`, ...: everything in `assets/models/`, from files it is given.
+
+Knows every recipe's options; the recipes stand in `pair` and `learned`.
+"""
 
 import argparse
-import json
-import shutil
 from pathlib import Path
 
-import numpy as np
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
 
-from engine.models.bigram import BigramTable
-from engine.models.pairs import PAIRS
-from engine.train.data import DOMAINS, Corpus, documents
-from engine.train.distill import agreement, distill
+from engine.models.pairs import EMBEDDED, PAIRS
+from engine.train.data import DOMAINS
 from engine.train.learned import RECIPES, train_learned
-from engine.train.loop import Budget
-from engine.train.pretrain import LONG_ROW, SIZES, pretrain, validation_loss
-from engine.train.tokenizer import train_tokenizer
-
-MODELS = Path(__file__).parents[2] / "assets" / "models"
+from engine.train.pair import train_pair
+from engine.train.pretrain import SIZES
 
 
-def ship(model: LlamaForCausalLM, tokenizer, folder: Path) -> None:
-    """Write float16 safetensors, config and tokenizer into `folder`, replacing what stood there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    model.half().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    model.float()
-
-
-def train_pair(options: argparse.Namespace) -> None:
-    work = options.work / "pair"
-    work.mkdir(parents=True, exist_ok=True)
-    texts, held_out_texts = documents(options.data), documents(options.data, held_out=True)
-    if not (work / "tokenizer").exists():
-        everything = [text for domain in texts.values() for text in domain]
-        train_tokenizer(everything).save_pretrained(work / "tokenizer")
-    tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    corpus, held_out = Corpus(texts, tokenizer), Corpus(held_out_texts, tokenizer)
-    print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
-    budget = Budget(options.minutes, options.tokens)
-    target = pretrain(corpus, held_out, work, options.size, budget, len(tokenizer), options.device)
-    ship(target, tokenizer, options.out / "target")
-    draft = distill(target, corpus, held_out, work, Budget(options.draft_minutes), options.own_rows)
-    ship(draft, tokenizer, options.out / "draft")
-    stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
-    BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
-    figures = {
-        "loss": validation_loss(target, held_out),
-        "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": agreement(draft, target, held_out),
-    }
-    print(json.dumps(figures))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine.train", description=__doc__)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m engine train", description=__doc__)
     recipes = parser.add_subparsers(dest="recipe", required=True)
     pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of the embedded pair")
     pair.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
-    pair.add_argument("--out", type=Path, default=MODELS, help="where the models are written")
+    pair.add_argument("--out", type=Path, default=EMBEDDED, help="where the models are written")
     pair.add_argument("--work", type=Path, default=Path(".train"), help="checkpoints; a run resumes from them")
     pair.add_argument("--size", choices=SIZES, default="11M", help="parameters of the target")
     pair.add_argument("--minutes", type=float, default=75, help="wall-clock budget of the target's training")
@@ -80,7 +41,7 @@ def main() -> None:
         drafter.add_argument("--pair", choices=PAIRS, default="embedded", help="train for this pair's target")
         drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
         drafter.add_argument("--revision", help="the Hub repository's full commit")
-        drafter.add_argument("--out", type=Path, default=MODELS / "drafters", help="where the drafter is written")
+        drafter.add_argument("--out", type=Path, default=EMBEDDED / "drafters", help="where the drafter is written")
         drafter.add_argument(
             "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
         )
@@ -96,9 +57,5 @@ def main() -> None:
                 "--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory"
             )
         drafter.set_defaults(run=train_learned)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.run(options)
-
-
-if __name__ == "__main__":
-    main()

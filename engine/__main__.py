@@ -1,0 +1,53 @@
+"""`python -m engine`: lists the commands and runs one. Knows their names and modules; imports only the module that it runs."""
+
+import sys
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A module with `main(arguments)`, and what it does in a line."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "bench": Command("engine.measure.bench", "race systems over held-out prompts; with --peers beside generate()"),
+    "overhead": Command("engine.measure.overhead", "tell where a round's time goes: forwards, policy, rule, commit"),
+    "growth": Command("engine.measure.growth", "tell how cost grows with length, tree, context, model and races"),
+    "study": Command("engine.measure.study", "count what systems reach at equal budgets: tau, nodes, draft forwards"),
+    "drift": Command("engine.measure.drift", "run one drafter over a changing subject, frozen against adapting"),
+    "attention": Command(
+        "engine.measure.attention", "time attention that skips a tree mask's empty tiles, by node order"
+    ),
+    "gpu": Command("engine.measure.gpu", "measure everything that a GPU changes and write it to one JSON file"),
+    "calibrate": Command("engine.measure.calibrate", "measure a pair and write the calibration for its static trees"),
+    "train": Command("engine.train.recipes", "train the embedded pair, or a learned drafter for any target"),
+    "memory": Command("engine.train.memory", "tell the peak memory of a training step by number of segments"),
+    "record": Command("engine.measure.record_races", "record a race to a file, or the page's recorded races anew"),
+    "gif": Command("engine.views.gif", "turn a race file into an animated GIF"),
+    "replay": Command("engine.views.standalone", "turn a race file into a page that plays without a network"),
+}
+
+
+def overview() -> str:
+    """The commands, one a line."""
+    lines = [f"  {name:<11}{command.about}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: python -m engine <command> [options]", "", *lines, "", "Each has a --help of its own."])
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command that the first argument names with the others; without one, prints what there is."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return
+    name, *others = arguments
+    if name not in COMMANDS:
+        print(f"Unknown command {name!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
+        sys.exit(2)
+    import_module(COMMANDS[name].module).main(others)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
