@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from engine.acceptance import ACCEPTANCES
+from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.policies import POLICIES
 from engine.race import SHAPE
@@ -20,8 +21,9 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
 
 
 def card(system: System) -> dict[str, object]:
-    """What the page says about a system; with `limits` its tree only stays within depth, width and nodes."""
-    return {**asdict(system), "guarantee": system.guarantee, "limits": system.reads_costs}
+    """What the page says about a system; with `guesses` it drafts, with `limits` its tree only stays within depth, width and nodes."""
+    said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.reads_costs}
+    return {**asdict(system), **said}
 
 
 def cards() -> dict[str, dict[str, object]]:
@@ -29,10 +31,14 @@ def cards() -> dict[str, dict[str, object]]:
     return {name: card(system) for name, system in SYSTEMS.items()}
 
 
-def parts() -> dict[str, dict[str, str]]:
-    """A sentence for every part that a system can be mixed from."""
+def parts() -> dict[str, dict[str, dict[str, str]]]:
+    """What every part that a system can be mixed from says about itself, by kind and name."""
     registries = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
-    return {kind: {name: part.about for name, part in names.items()} for kind, names in registries.items()}
+    return {kind: {name: words(part) for name, part in names.items()} for kind, names in registries.items()}
+
+
+def words(part: type[Part]) -> dict[str, str]:
+    return {"title": part.title, "about": part.about, "source": part.source}
 
 
 def shape(name: object) -> dict[str, int] | None:

@@ -69,7 +69,7 @@ window.TreeRace = window.TreeRace || {};
     // ---- what is asked for ------------------------------------------------------------------------------------------
 
     fillForm(systems) {
-      const drafting = Object.entries(systems).filter(([, { drafter }]) => drafter !== "none");
+      const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
       T.fillSystems(this.at("system"), Object.fromEntries(drafting), "tree");
       for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
       this.choose("shape");

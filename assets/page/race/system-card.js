@@ -10,7 +10,7 @@ window.TreeRace = window.TreeRace || {};
   };
 
   T.Card = class {
-    // `parts`: one sentence for every drafter, policy and acceptance rule, by kind and name.
+    // `parts`: what every drafter, policy and acceptance rule says about itself, by kind and name.
     constructor(root, index, parts) {
       this.root = root;
       this.parts = parts;
@@ -48,7 +48,9 @@ window.TreeRace = window.TreeRace || {};
       part.querySelector("b").textContent = T.plainName(name);
       part.querySelector("b").hidden = mixed;
       part.querySelector("select").hidden = !mixed;
-      part.querySelector("p").textContent = this.parts[kind][name] || "";
+      const { title, about, source } = this.parts[kind][name] || { title: "", about: "", source: "" };
+      part.querySelector("p").textContent = about;
+      part.title = [title, source].filter(Boolean).join(" · ");
     }
   };
 

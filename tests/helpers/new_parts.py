@@ -1,0 +1,70 @@
+"""A drafter, a policy and a rule that the engine has never heard of, as someone adding parts would write them."""
+
+import torch
+
+from engine.acceptance.token_match import TokenMatch
+from engine.contracts import Counterpart, Drafter, Policy
+from engine.models.pairs import LoadedPair
+from engine.policies.ranking import favourites
+from engine.record.calibration import Calibration
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+PERIOD = 3  # tokens that are said again
+
+
+class Echo(Drafter):
+    title = "echo"
+    about = "Says the last three tokens again, and again."
+    source = "a test"
+    counterpart = Counterpart(
+        "n-gram lookup", lacks="echo", lost="A copy follows the text; an echo goes round by itself."
+    )
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        self.vocab, self.text = pair.target.vocab, [0] * PERIOD
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.text += prompt
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        """The token of a period ago is the likeliest, then those that stood behind it."""
+        rows = torch.ones(len(nodes), self.vocab)
+        for row, node in zip(rows, nodes, strict=True):
+            for back, token in enumerate((self.text + [tree.tokens[each] for each in tree.path(node)])[-PERIOD:]):
+                row[token] += self.vocab / 2**back
+        return (rows / rows.sum(-1, keepdim=True)).log()
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.text += [*(tree.tokens[node] for node in path), bonus]
+
+
+class Comb(Policy):
+    """Declares no counterpart in serving engines."""
+
+    title = "comb"
+    about = "A chain of favourites, with a tooth for every other guess."
+    source = "a test"
+    proposals = frozenset({"ranked"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        self.depth, self.width, self.nodes = depth, width, nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, back = DraftTree.rooted(root), 0
+        for level in range(1, min(self.depth, room) + 1):
+            log_q = drafter.log_q(tree, [back])
+            count = min(self.width, self.nodes - len(tree))
+            if log_q is None or count < 1:
+                break
+            [tokens], [scores], [q] = favourites(log_q, position + level, count, sampling)
+            above = tree.score[back]
+            teeth = [tree.add(back, *each) for each in zip(tokens, (above * score for score in scores), q, strict=True)]
+            back = teeth[0]
+        return tree
+
+
+class Again(TokenMatch):
+    title = "again"
+    about = "Token match under a name of its own."
+    source = "a test"
