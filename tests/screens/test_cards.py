@@ -1,0 +1,52 @@
+"""What the screens say about systems, without a page."""
+
+import subprocess
+import sys
+
+import pytest
+
+from engine.screens import answers
+from engine.screens.cards import FIELDS, FIRSTS, LANES, MIX, PROMISES, card, headings, label, menu, parts, shape
+from engine.systems import SYSTEMS, find
+from helpers.paths import ROOT
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_menu_goes_by_promises_begins_with_its_own_and_ends_with_the_mix(first):
+    *systems, last = menu(first)
+    names = [name for _, name in systems]
+    promised = [list(PROMISES).index(SYSTEMS[name].guarantee) for name in names]
+    assert sorted(names) == sorted(SYSTEMS) and promised == sorted(promised)
+    assert names[0] == first and last[1] == MIX and MIX not in SYSTEMS
+
+
+def test_headings_stand_beside_the_first_system_of_each_promise():
+    names = [name for _, name in menu(LANES[0])]
+    assert list(headings()) == sorted(headings()) and list(headings().values()) == list(PROMISES.values())
+    for place, words in headings().items():
+        assert PROMISES[SYSTEMS[names[place - 1]].guarantee] == words
+        assert place == 1 or SYSTEMS[names[place - 2]].guarantee != SYSTEMS[names[place - 1]].guarantee
+
+
+def test_lossy_systems_say_so_wherever_they_are_named():
+    assert all(("lossy" in label(system)) == (system.guarantee == "lossy") for system in SYSTEMS.values())
+    assert card(SYSTEMS["naive"])["guarantee"] == "lossy"
+
+
+def test_a_shape_is_the_systems_own_or_none():
+    assert shape("tree") == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
+    assert shape("tree:3x2x8") == {"depth": 3, "width": 2, "nodes": 8}
+    assert shape("warp") is None and shape(None) is None and shape("") is None
+
+
+def test_what_is_there_to_choose_has_words():
+    assert all(words for each in parts().values() for words in each.values())
+    assert {name for field in FIELDS.values() for name in field} <= SYSTEMS.keys()
+    assert answers.look("tree")["name"] == "tree" and "Unknown system 'warp'" in answers.look("warp")["refused"]
+
+
+def test_the_screens_need_no_gradio():
+    code = "import pkgutil, importlib, sys, engine.screens as room; "
+    code += "[importlib.import_module(f'engine.screens.{each.name}') for each in pkgutil.iter_modules(room.__path__)]; "
+    code += "sys.exit('gradio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False).returncode == 0
