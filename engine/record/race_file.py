@@ -13,21 +13,10 @@ from engine.record.trace import ACCEPTED, ENDS, PHASES, ROOT, VERDICTS, Step, Tr
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 MOST_BYTES = 20_000_000
-LANES, STEPS, NODES = (
-    (1, 8),
-    (1, 1000),
-    (1, 400),
-)  # the least and the most lanes of a race, steps of a lane, nodes of a tree
+LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # least and most: lanes a race, steps a lane, nodes a tree
 LONGEST_SECONDS = 86_400
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
-SHARED = (
-    "pair",
-    "prompt",
-    "prompt_tokens",
-    "temperature",
-    "seed",
-    "max_new_tokens",
-)  # what all lanes of a race have in common
+SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # equal in all lanes of a race
 
 
 @dataclass

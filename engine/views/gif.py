@@ -18,10 +18,7 @@ from engine.views.sentence import VISIBLE
 FRAMES_A_SECOND, HELD_SECONDS = 10, 2.0
 WIDTHS, SECONDS = (480, 1920), (1, 60)
 PAPER, CARD, INK, FAINT, RULE, CELL = "#f4f3ee", "#ffffff", "#1b1c1e", "#5b5c5e", "#d9d8d1", "#eeede7"
-HUES = (
-    ("#0072b2", "#005f96", "#dcebf4"),
-    ("#d55e00", "#a84300", "#f9e6c4"),
-)  # by lane: line, letters, background of a burst
+HUES = (("#0072b2", "#005f96", "#dcebf4"), ("#d55e00", "#a84300", "#f9e6c4"))  # by lane: line, letters, wash
 SIZE = (960, 600)  # all places and sizes below are in pixels of a frame this large
 TREE_TOP = 330
 
