@@ -1,7 +1,7 @@
 """Lane and Race: two or more systems on one prompt, each on its own clock. Knows whose turn it is; knows no page.
 
-The fair clock: a lane's clock counts only its own synchronised prefill, draft, verify, accept and commit time, and the lane whose
-clock is behind steps next. All lanes share the model object, dtype, prompt, seed and warm-up; each has its own cache.
+The fair clock: a lane's clock counts only its own synchronised prefill, draft, verify, accept and commit time. The lane whose clock is
+behind steps next. All lanes share the model object, dtype, prompt, seed and warm-up; each has its own cache.
 """
 
 import math
@@ -33,15 +33,15 @@ LIMITS = {
     "seed": (0, 2**53 - 1),
 }
 SHAPE = ("depth", "width", "nodes")
-BASELINE = "vanilla"  # the lane of a grand prix that all are compared with ...
-FIELD = (2, 8)  # ... and how many lanes there may be
-LONGEST_PROMPT = 20_000  # characters; read before any tokenizer is asked
+BASELINE = "vanilla"  # the lane of a grand prix that all others are compared with
+FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
+LONGEST_PROMPT = 20_000  # characters; checked before a tokenizer sees them
 WARM_UP_TOKENS = 12
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a visitor may choose; a shape of None is each system's own. Raises `ValueError` when a value makes no sense."""
+    """What a visitor may choose. None for depth, width or nodes is each system's own. Raises `ValueError` for a senseless value."""
 
     prompt: str
     systems: tuple[str, ...] = ("vanilla", "tree")
@@ -82,7 +82,7 @@ def checked(name: str, value: object) -> int | float:
 
 
 def field(systems: object) -> tuple[str, ...]:
-    """The systems of a grand prix, the baseline first. Raises `ValueError` when they are too few, too many or one is there twice."""
+    """The systems of a grand prix, the baseline first. Raises `ValueError` for too few, too many, and for one that is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
         raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {systems!r}.')
     if twice := [name for name, count in Counter(systems).items() if count > 1]:
@@ -133,7 +133,7 @@ class Lane:
         self.clock = 0.0
 
     def step(self) -> Step:
-        """One target forward, on this lane's clock; the record of it is made off the clock."""
+        """One target forward, on this lane's clock. Its record is made off the clock."""
         step = self.record(next(self.decoding))
         self.trace.steps.append(step)
         self.clock += step.total_seconds
@@ -168,20 +168,20 @@ class Lane:
         )
 
     def close(self) -> None:
-        """Free the caches; the trace stays."""
+        """Frees the caches. The trace stays."""
         self.decoding.close()
         self.rounds = None
 
 
 class Race:
-    """Several lanes on one prompt. Raises `ValueError` when the prompt does not fit the context or a system the pair."""
+    """Several lanes on one prompt. Raises `ValueError` when the prompt exceeds the context or the pair lacks a system's parts."""
 
     def __init__(self, pair: LoadedPair, settings: Settings):
         prompt = encoded(pair, settings.prompt)
         self.pair, self.settings = pair, settings
-        device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane draws its noise
+        device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane makes its noise
         systems = [find(name) for name in settings.systems]
-        self.lanes = [  # each draws the same noise by itself: were it shared, the lane that is ahead would pay for all
+        self.lanes = [  # each makes the same noise for itself; the lane that is ahead would pay for shared noise
             Lane(pair, system, settings, Sampling(settings.temperature, seed=settings.seed, device=device), prompt)
             for system in systems
         ]
@@ -196,7 +196,7 @@ class Race:
                 warm.step()
 
     def run(self) -> Iterator[tuple[int, Step]]:
-        """Steps as (lane index, step); the lane whose clock is behind goes next. Closing the iterator frees every lane."""
+        """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
         try:
             self.warm_up()
             while running := [index for index, lane in enumerate(self.lanes) if not lane.finished]:
@@ -207,7 +207,7 @@ class Race:
                 lane.close()
 
     def watched(self, seconds: float) -> Iterator[None]:
-        """Runs to the end and comes back about every so many seconds, to show how far it is. Closing it frees every lane."""
+        """Runs to the end and yields about every `seconds`, so that the caller can show progress. Closing it frees every lane."""
         told = time.monotonic()
         with closing(self.run()) as steps:
             for _ in steps:
@@ -216,8 +216,7 @@ class Race:
                     yield
 
     def record(self) -> Record:
-        """The race as a record that grows with it; measures what forwards cost here (`engine.rounds.timing`) where that
-        is not known yet."""
+        """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
         return Record(
             [
                 LaneRecord(

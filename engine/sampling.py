@@ -1,9 +1,13 @@
 """Sampling: how logits become probabilities and how probabilities become tokens. The only randomness in the engine.
 
-Noise is keyed, never consumed: the Gumbel row of a position depends on (seed, position) alone, so every lane that reaches a
-position draws the same token there, whatever tree brought it. Draws for the papers' rules are keyed by (seed, purpose, position,
-node or depth, try), where position is the round's root: no two rounds, nodes or tries share one. A race on a GPU draws its Gumbel
-rows there, by counting instead of by a generator; other numbers of the same law, the same for every lane.
+Noise is keyed, never consumed: the Gumbel row of a position depends on (seed, position) alone. Every lane that reaches a position
+therefore draws the same token there, whatever tree brought it.
+
+Draws for the papers' rules are keyed by (seed, purpose, position, node or depth, try). The position is the round's root, so no two
+rounds, nodes or tries share a key.
+
+A race on a GPU makes its Gumbel rows there, by counting instead of by a generator. They are other numbers of the same law, and the
+same for every lane.
 """
 
 import bisect
@@ -20,15 +24,15 @@ from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import larger
 
 MAX_TEMPERATURE = 5.0
-DRAFT_TEMPERATURE = 0.6  # of branching drafts when the target is greedy (DySpec, section 6.1)
-LEAST_MASS = 1e-12  # less than this of q left to draw from is rounding
-BLOCK_ELEMENTS = 1 << 18  # noise is drawn this many numbers at a time
-GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # SplitMix64's numbers, signed
+DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
+LEAST_MASS = 1e-12  # when less of q is left to draw from, it is rounding
+BLOCK_ELEMENTS = 1 << 18  # numbers in a block of noise, at most
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed numbers
 MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def seeded(*key: int | str) -> torch.Generator:
-    """A CPU generator that depends on the key alone; the same key gives the same numbers on every machine."""
+    """A CPU generator that depends on the key alone. The same key gives the same numbers on every machine."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
@@ -45,7 +49,7 @@ class GumbelNoise:
         return self.kept(position // size, vocab)[position % size]
 
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
-        """`[n, V]` of n positions."""
+        """The rows of n positions, `[n, V]`."""
         if len(positions) == 1:
             return self.row(positions[0], vocab)[None]
         size = self.size(vocab)
@@ -54,7 +58,7 @@ class GumbelNoise:
         return self.kept(positions[0] // size, vocab)[[position % size for position in positions]]
 
     def span(self, first: int, count: int, vocab: int) -> np.ndarray:
-        """`[count, V]` of positions one after another, on a CPU; where one block has them all, a view of it."""
+        """The rows of `count` positions from `first` on, `[count, V]` on a CPU. Rows of one block are a view of it."""
         size = self.size(vocab)
         index, offset = divmod(first, size)
         if offset + count <= size:
@@ -62,11 +66,11 @@ class GumbelNoise:
         return self.rows(list(range(first, first + count)), vocab).numpy()
 
     def size(self, vocab: int) -> int:
-        """Positions a block."""
+        """Positions in a block."""
         return max(1, min(64, BLOCK_ELEMENTS // vocab))
 
     def kept(self, index: int, vocab: int) -> torch.Tensor:
-        """A block out of memory, or made now."""
+        """A block: the one in memory, or one made now."""
         if (index, vocab) not in self.blocks:
             self.blocks[index, vocab] = self.block(index, self.size(vocab), vocab)
             while len(self.blocks) > self.blocks_kept:
@@ -94,8 +98,8 @@ class DeviceNoise(GumbelNoise):
 def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
     """Standard Gumbel rows `[n, V]` float32 of `positions [n]` int64, from a seed that is a tensor too. Waits for no device.
 
-    Every number depends on (seed, position, token) alone: seed and position choose a place in the sequence of SplitMix64 (Steele,
-    Lea and Flood 2014), tokens count on from it. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
+    Every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of SplitMix64 (Steele, Lea
+    and Flood 2014), and tokens count on from there. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
     """
     place = mixed(mixed(seed + GOLDEN) ^ mixed(positions * MIX[0] + 1))
     tokens = torch.arange(1, vocab + 1, device=positions.device)
@@ -105,7 +109,7 @@ def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.
 
 
 def mixed(x: torch.Tensor) -> torch.Tensor:
-    """SplitMix64's mixing of int64 numbers, which wrap around as unsigned ones would."""
+    """SplitMix64's mixing, of int64 numbers. They wrap around as unsigned ones would."""
     x = (x ^ (x >> 30 & (1 << 34) - 1)) * MIX[0]
     x = (x ^ (x >> 27 & (1 << 37) - 1)) * MIX[1]
     return x ^ (x >> 31 & (1 << 33) - 1)
@@ -113,8 +117,9 @@ def mixed(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How both lanes sample. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token. `device` is where to draw the Gumbel
-    rows, by counting; None draws them from a CPU generator.
+    """How every lane samples. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
+
+    Gumbel rows are made on `device`, by counting. With None they come from a CPU generator.
 
     Raises `ValueError` with the offending value when a setting makes no sense.
     """
@@ -144,11 +149,11 @@ class Sampling:
 
     @property
     def open_ended(self) -> bool:
-        """Whether every token may be drawn."""
+        """Whether every token may be drawn: neither top-k nor top-p leaves any out."""
         return not self.top_k and self.top_p == 1
 
     def scaled(self, logits: torch.Tensor) -> torch.Tensor:
-        """`[..., V]` logits / temperature in float32 or better, with what top-k and top-p exclude at -inf; as they are when greedy."""
+        """`[..., V]` logits / temperature, in float32 or better; at temperature 0 they are not divided. Excluded tokens are at -inf."""
         return self.scaled_by(self.temperature or 1.0, logits)
 
     def scaled_by(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
@@ -173,12 +178,14 @@ class Sampling:
         return self.scaled(logits).softmax(-1)
 
     def draft_probabilities(self, log_q: torch.Tensor) -> torch.Tensor:
-        """`[..., V]` the q that branching policies draw guesses from: the target's temperature, or 0.6 when that is 0, for a one-hot
-        q would never branch."""
+        """`[..., V]` the q that branching policies draw guesses from, at the target's temperature.
+
+        At temperature 0 it is `DRAFT_TEMPERATURE`, because a one-hot q would never branch.
+        """
         return self.scaled_by(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
 
     def perturbed(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
-        """`[n, V]` scores whose argmax is the token drawn at each of the n positions (Gumbel-max); plain logits when greedy."""
+        """`[n, V]` scores whose argmax is the token drawn at each of the n positions (Gumbel-max). When greedy they are the logits."""
         scaled = self.scaled(logits)
         return scaled if self.greedy else scaled + self.noise.rows(positions, logits.shape[-1]).to(scaled.device)
 
@@ -190,8 +197,8 @@ class Sampling:
         return scores.argmax(-1).tolist()
 
     def drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
-        """`draw` row by row. On a CPU a row costs nothing until it is asked for; else all are drawn in one go."""
-        if not logits.is_cpu:  # its device's type is a new string every time, and that takes as long as a draw
+        """`draw`, for one row a call. On a CPU a row is drawn when it is asked for; on other devices all are drawn at once."""
+        if not logits.is_cpu:  # `is_cpu`, because asking for the device's type takes as long as a draw
             return self.draw(logits, positions).__getitem__
         if logits.dtype != torch.float32 or not (self.greedy or self.open_ended):
             return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
@@ -210,7 +217,7 @@ class Sampling:
         return float(torch.rand((), generator=seeded(self.seed, *key), dtype=torch.float64)) < probability
 
     def repeated(self, q: torch.Tensor, counts: list[int], *key: int | str) -> list[list[tuple[int, float]]]:
-        """`counts[i]` independent draws from row i of `q [n, V]`, each as (token, its q), by the key's own randomness."""
+        """For each row i of `q [n, V]`, `counts[i]` independent draws as (token, its q), by the key's own randomness."""
         edges = q.double().cumsum(-1)
         uniform = torch.rand(len(q), max(counts), generator=seeded(self.seed, *key), dtype=torch.float64).to(q.device)
         tokens = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_(max=q.shape[-1] - 1)
@@ -218,8 +225,10 @@ class Sampling:
         return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, counts, strict=True)]
 
     def distinct(self, q: torch.Tensor, most: int, *key: int | str) -> list[Iterator[tuple[int, float]]]:
-        """For each row of `q [n, V]` up to `most` draws one after another without replacement, each as (token, its q in the whole row),
-        by the key's own randomness. What is not taken from an iterator has not been drawn."""
+        """For each row of `q [n, V]` up to `most` draws without replacement, as (token, its q in the whole row).
+
+        Randomness is the key's own. A draw is made when it is taken from the iterator.
+        """
         edges = q.double().cumsum(-1).cpu().numpy()
         uniform = torch.rand(len(q), most, generator=seeded(self.seed, *key), dtype=torch.float64).tolist()
         return [successive(*row) for row in zip(edges, uniform, strict=True)]
@@ -227,7 +236,7 @@ class Sampling:
 
 @exactly_compiled
 def noisy_favourite(logits, temperature, noise):
-    """The first of the tokens that `logits [V]` / temperature + `noise [V]` is highest for; number by number what `perturbed` gives."""
+    """The first token with the highest `logits [V]` / temperature + `noise [V]`. The numbers are exactly those of `perturbed`."""
     keys, most = np.empty(len(logits), np.float32), np.float32(-np.inf)
     for token in range(len(logits)):
         keys[token] = logits[token] / temperature + noise[token]
@@ -240,11 +249,11 @@ def noisy_favourite(logits, temperature, noise):
 
 
 def successive(edges: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:
-    """Draws without replacement by inversion: every uniform number falls into what the tokens drawn so far have left of [0, total).
+    """Draws without replacement by inversion. `edges [V]` are the cumulative probabilities.
 
-    `edges [V]` are the cumulative probabilities. Ends early when nothing is left to draw.
+    A uniform number picks a place in what the tokens drawn so far have left of [0, total). Ends early when nothing is left to draw.
     """
-    taken: list[tuple[float, float]] = []  # where each drawn token's interval starts, and its length; ascending
+    taken: list[tuple[float, float]] = []  # start and length of each drawn token's interval, ascending
     for number in uniform:
         left = float(edges[-1]) - sum(length for _, length in taken)
         if left < LEAST_MASS:

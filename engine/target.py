@@ -11,7 +11,7 @@ from engine.tree import DraftTree
 
 class Target:
     def __init__(self, runner: Runner, capacity: int, features: bool = False):
-        """`features` asks every forward for what learned drafters read (`Session` says what that is)."""
+        """`features` asks every forward for the hidden states that learned drafters read (`engine.forward.session.Session`)."""
         self.session = runner.open(capacity, features)
 
     @property
@@ -24,8 +24,10 @@ class Target:
         return self.session.prefill(ids)[1]
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` behind every node, each given the committed context and the node's own path, in one forward; and the
-        features `[N, 4, H]`, if asked for."""
+        """One forward: logits `[N, V]` behind every node and, if asked for, features `[N, 4, H]`.
+
+        A node sees the committed context and its own path, nothing else.
+        """
         visible = tree.ancestor_mask() if len(tree) > 1 else None
         return self.session.forward(tree.tokens, tree.positions(self.length), visible)
 

@@ -17,10 +17,14 @@ LARGEST_TREE = 400  # nodes, the root included; caches keep room for one such tr
 class DraftTree:
     """Node i is `tokens[i]` after `parents[i]`; `parents[0]` is -1. The root is the last committed token.
 
-    `score[i]` is the estimated probability that the whole path to i is accepted, `q[i]` the draft probability of the token given
-    its parent (1 for the root). `keys[i]` is the index that the node was created under; pruning leaves it as it is, so a drafter
-    recognises its nodes. Where an acceptance rule needs them, `q_rows[i]` holds the distribution `[V]` that node i's children were
-    drawn from, and `draws[i]` those children in the order of the draws; one that was drawn twice stands there twice.
+    - `score[i]`: the estimated probability that the whole path to i is accepted
+    - `q[i]`: the draft probability of the token given its parent, 1 for the root
+    - `keys[i]`: the index that the node was created under. Pruning does not change it, so a drafter recognises its nodes.
+
+    Two more are filled where an acceptance rule needs them:
+
+    - `q_rows[i]`: the distribution `[V]` that node i's children were drawn from
+    - `draws[i]`: those children in the order of the draws. One that was drawn twice stands there twice.
     """
 
     tokens: list[int]
@@ -53,7 +57,7 @@ class DraftTree:
         return node
 
     def draw(self, parent: int, token: int, q: float) -> int:
-        """Note that `token` was drawn behind `parent`; returns its node, a new one unless an earlier draw was the same token."""
+        """Note that `token` was drawn behind `parent`, and return its node. A token that was drawn before keeps its node."""
         drawn = self.draws.setdefault(parent, [])
         node = next((node for node in drawn if self.tokens[node] == token), None)
         if node is None:
@@ -62,7 +66,7 @@ class DraftTree:
         return node
 
     def path(self, node: int) -> list[int]:
-        """The nodes from below the root down to `node`."""
+        """The nodes from the root down to `node`, the root left out."""
         nodes = []
         while node > 0:
             nodes.append(node)
@@ -80,13 +84,15 @@ class DraftTree:
         return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
 
     def best(self, count: int, among: list[int] | None = None) -> list[int]:
-        """The `count` nodes with the highest scores below the root, or of `among` (ascending), best first. Ties go to the earlier node,
-        so that ancestors come with them wherever a score never grows with depth."""
+        """The `count` nodes with the highest scores, best first, of all below the root or of `among` (ascending).
+
+        Ties go to the earlier node. Where a score never grows with depth, ancestors therefore come before their children.
+        """
         worst_last = [-score for score in self.score]
         return sorted(range(1, len(self)) if among is None else among, key=worst_last.__getitem__)[:count]
 
     def ancestor_mask(self) -> torch.Tensor:
-        """bool `[N, N]`: row i may attend to column j, that is j is i or one of its ancestors."""
+        """bool `[N, N]`: whether row i may attend to column j, which must be i itself or one of its ancestors."""
         return torch.from_numpy(lineage(np.array(self.parents)))
 
     def positions(self, base: int) -> list[int]:
@@ -96,7 +102,7 @@ class DraftTree:
     def kept(self, nodes: list[int]) -> "DraftTree":
         """The subtree of the given nodes, in their order, parents first.
 
-        Raises `KeyError` when a node's parent is missing, or one of its drawn children: leaving out what was drawn biases the output.
+        Raises `KeyError` when a node's parent or one of its drawn children is missing: leaving out what was drawn biases the output.
         """
         index_of = {node: index for index, node in enumerate(nodes)}
         return DraftTree(
@@ -117,7 +123,7 @@ class DraftTree:
 
 @compiled
 def lineage(parents):
-    """bool `[N, N]`, which columns are a row's node or its ancestors."""
+    """bool `[N, N]`: whether a column is the row's node or one of its ancestors."""
     count = len(parents)
     seen = np.zeros((count, count), np.bool_)
     for node in range(count):

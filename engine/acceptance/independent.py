@@ -1,7 +1,7 @@
-"""Independent rule (seed 000): every node on its own with min(1, p/q), then the longest accepted path. Lossy: kept to show the bias.
+"""Independent rule (seed 000): every node passes on its own with min(1, p/q), and the longest path wins. Lossy: kept to show the bias.
 
-p/q is right for one token drawn from q. Here the tokens are the most probable ones, and several siblings try in turn, so likely tokens
-come out too often. At temperature 0 only the target's own token passes, and the output is the target's.
+p/q is right for one token drawn from q. Here the tokens are the most probable ones, and several siblings try in turn. Likely tokens
+therefore come out too often. At temperature 0 only the target's own token passes, and the output is the target's.
 """
 
 import torch

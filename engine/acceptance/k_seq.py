@@ -1,6 +1,6 @@
-"""K-SEQ (SpecTr, Sun et al. 2023): k independent draws, each accepted with min(1, p / (rho q)) whatever became of the others.
+"""K-SEQ (SpecTr, Sun et al. 2023): of k independent draws each is accepted with min(1, p / (rho q)), whatever became of the others.
 
-Along a path it goes on with the chains that share the accepted token: those are the draws behind it.
+Behind an accepted token, the draws are those of the chains that share it.
 """
 
 import torch
@@ -40,7 +40,10 @@ class KSeq(Walk):
 
 @compiled
 def division_factor(p, q, k):
-    """rho in [1, k] with 1 - (1 - beta)^k = rho beta, where beta = sum min(q, p / rho); found from above, where the rule is exact."""
+    """The rho in [1, k] that solves 1 - (1 - beta)^k = rho beta, with beta = sum min(q, p / rho).
+
+    What is returned is not below the solution: the rule is exact from there on.
+    """
     low, high = 1.0, float(k)
     for _ in range(HALVINGS if k > 1 else 0):
         rho = (low + high) / 2

@@ -1,6 +1,6 @@
 """Token match: the target draws its own token behind every node, and a child survives when it carries that token.
 
-With noise keyed by (seed, position) the draw behind a node is the one that plain decoding makes there, so the output is plain
+Noise is keyed by (seed, position), so the draw behind a node is the one that plain decoding makes there. The output is therefore plain
 decoding's, token for token, at every temperature and for every tree.
 """
 

@@ -14,7 +14,7 @@ EPSILON, DELTA = 0.09, 0.3
 
 
 class Typical(Acceptance):
-    """Accepts x where p(x) > min(epsilon, delta exp(-H(p))); the longest path wins, of several the most probable."""
+    """Accepts x where p(x) > min(epsilon, delta exp(-H(p))). The longest path wins; of several such paths, the most probable."""
 
     title = "typical acceptance"
     about = "Keeps what the target finds likely enough, whatever it would have drawn."

@@ -1,7 +1,7 @@
-"""Walk: from the root down, at every node one choice between what was drawn there and a token of the target's own.
+"""Walk: goes from the root down and chooses at every node between what was drawn there and a token of the target's own.
 
-The papers' lossless rules differ only in that choice. They keep the target's distribution exactly, but not the very tokens that plain
-decoding draws with the same seed. Arithmetic is float32 or better.
+The papers' lossless rules differ only in that choice. They keep the target's distribution exactly. They do not keep the very tokens
+that plain decoding draws with the same seed. Arithmetic is float32 or better.
 """
 
 import torch
@@ -27,13 +27,15 @@ class Walk(Acceptance):
     def select(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
-        """The accepted child of `node`, or None and the weights `[V]` that the bonus is drawn from then. `p [V]` is the target's."""
+        """The accepted child of `node`, or None with the weights `[V]` that the bonus is drawn from. `p [V]` is the target's."""
         raise NotImplementedError
 
 
 class Rounds(Walk):
-    """Multi-round speculative sampling: one draw after another is accepted with min(1, R / D), where R starts as p and becomes the
-    residual norm(max(R - D, 0)) after each rejection, and D is what the next draw comes from."""
+    """Multi-round speculative sampling: one draw after another is accepted with min(1, R / D).
+
+    D is what the draw comes from. R starts as p and becomes the residual norm(max(R - D, 0)) after each rejection.
+    """
 
     def select(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
@@ -49,12 +51,12 @@ class Rounds(Walk):
         return None, r
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:
-        """What the draw after `token` came from, when `token` came from `d [V]`; None when that has no mass left."""
+        """What the next draw came from, given that `token` came from `d [V]`. None when that has no mass left."""
         raise NotImplementedError
 
 
 def residual(r: torch.Tensor, d: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """norm(max(r - d, 0)); `p` where that is zero everywhere, which only rounding can bring about."""
+    """norm(max(r - d, 0)). Only rounding can make that zero everywhere; then it is `p`."""
     rest = (r - d).clamp(min=0)
     total = rest.sum()
     return rest / total if total > 0 else p

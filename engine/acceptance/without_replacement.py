@@ -1,4 +1,7 @@
-"""Multi-round rule for draws without replacement (Sequoia, Chen et al. 2024; DySpec, Algorithm 3, with u ~ U(0, 1) for its N(0, 1))."""
+"""Multi-round rule for draws without replacement (Sequoia, Chen et al. 2024; DySpec, Algorithm 3).
+
+Algorithm 3 prints N(0, 1) for its random number; the rule is exact with U(0, 1), which is used here.
+"""
 
 import torch
 

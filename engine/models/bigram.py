@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-MIN_REST = 1e-4  # what the unlisted followers keep at least; float16 cannot tell a smaller rest from rounding
+MIN_REST = 1e-4  # the least share of all unlisted followers; float16 cannot tell a smaller one from rounding
 
 
 class BigramTable:
@@ -51,8 +51,8 @@ class BigramTable:
     def count(cls, stream: np.ndarray | torch.Tensor, vocab: int, k: int = 16) -> "BigramTable":
         """Count the token ids of `stream [n]`.
 
-        p(y | x) = (count(x, y) + u(y)) / (count(x) + 1) with the add-one unigram u. What was never seen backs off
-        to u, so a token without followers lists the most frequent tokens of all.
+        p(y | x) = (count(x, y) + u(y)) / (count(x) + 1) with the add-one unigram u. What was never seen backs off to u.
+        A token without followers therefore lists the most frequent tokens of all.
         Raises `ValueError` when k or an id does not fit the vocabulary.
         """
         stream = np.asarray(stream).astype(np.int64)

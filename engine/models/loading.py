@@ -1,6 +1,6 @@
-"""Model pairs: which draft guesses for which target, and how both come into memory. Knows files; knows no tree.
+"""Loading: how a pair comes into memory. Knows files; knows no tree.
 
-Invariant: what comes out of here can verify a tree exactly: full attention under the caller's mask, explicit positions,
+Invariant: what comes out of here can verify a tree exactly. It has full attention under the caller's mask, explicit positions, and
 one token -> id map for target and draft. Anything else is refused with a sentence, if possible before weights are read.
 """
 
@@ -44,7 +44,7 @@ _loaded: dict[tuple, LoadedPair] = {}
 def load(
     name: str = "embedded", device: str | None = None, dtype: str | None = None, four_bit: bool = False
 ) -> LoadedPair:
-    """The named pair, loaded once: the same arguments give the same object, from any thread.
+    """The named pair, loaded once. The same arguments give the same object, from any thread.
 
     `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
@@ -54,7 +54,7 @@ def load(
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
     key = (name, place, precision, four_bit)
-    if key not in _loaded:  # asked twice, so that nobody waits for another pair's download
+    if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
                 _loaded[key] = load_pair(PAIRS[name], str(place), precision, four_bit)
@@ -138,7 +138,7 @@ def hardware_name(device: torch.device) -> str:
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every id that ends a text, by the generation config, the tokenizer or the model config."""
+    """Every id that ends a text, as the generation config, the tokenizer and the model config name them."""
     found: set[int] = set()
     for ends in (model.generation_config.eos_token_id, tokenizer.eos_token_id, model.config.eos_token_id):
         found.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
@@ -146,7 +146,7 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
 
 
 def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
-    """The cheap files of a checkpoint, with every refusal that they allow."""
+    """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
         refuse_missing_weights(checkpoint)
     with in_plain_words(checkpoint):
@@ -187,7 +187,7 @@ def load_model(
         )
         if not four_bit:
             model = model.to(device)
-    if report["missing_keys"]:  # transformers would go on with random numbers in their place
+    if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
     return model.eval()

@@ -27,19 +27,20 @@ class Checkpoint:
 
     @property
     def source(self) -> dict:
-        """How every `from_pretrained` finds it. A folder never asks the network; nobody's code is ever run."""
+        """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run."""
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`. `drafters` is a
-    folder of drafters trained for the target, `calibration` a file of what was measured about the pair.
+    """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
 
+    `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
     A `gated` pair has a repository that asks for an accepted licence and a token.
-    Raises `ValueError` for a revision that is no full commit: a branch may change, and for pickled weights on a branch
-    transformers would fetch a converted copy from elsewhere.
+
+    Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
+    transformers would also fetch a converted copy from elsewhere.
     """
 
     name: str
@@ -104,7 +105,7 @@ PAIRS = {
             draft_revision="4e20de362430cd3b72f300e6b0f18e50e7166e08",
             gated=True,
         ),
-        Pair(  # the usual draft of Llama 2, JackFram/llama-68m, is published as a pickle only
+        Pair(  # the usual draft of Llama 2, JackFram/llama-68m, exists as a pickle only
             name="llama-2-7b",
             title="TinyLlama 1.1B → Llama 2 7B",
             target="meta-llama/Llama-2-7b-hf",
@@ -121,8 +122,8 @@ PAIRS = {
 class LoadedPair:
     """A pair in memory. `dtype` is the target's, a name in `DTYPES` or "nf4"; `context` is the smaller context window.
 
-    `learned` holds the drafters trained for this target, by name. With padded logits `target.vocab` and `draft.vocab` may differ;
-    every id of the tokenizer is below both.
+    `learned` holds the drafters trained for this target, by name. Padded logits may make `target.vocab` and `draft.vocab` differ; every
+    id of the tokenizer is below both.
     """
 
     pair: Pair

@@ -17,7 +17,7 @@ from engine.forward.llama import head_dim_of
 from engine.models.pairs import EMBEDDED, Checkpoint
 
 FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
-# These rotary embeddings turn every position by the longest one in a forward, and a tree's nodes move that.
+# These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
 
 
@@ -69,7 +69,7 @@ def refuse_missing_weights(checkpoint: Checkpoint) -> None:
 def refuse_other_vocabulary(
     draft: Checkpoint, target: Checkpoint, draft_tokenizer: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Equal sizes prove nothing: every token must have the same id in both."""
+    """Raises `ValueError` unless every token has the same id in both. Equal sizes prove nothing."""
     guessed, wanted = draft_tokenizer.get_vocab(), tokenizer.get_vocab()
     differing = sorted(each for each in guessed.keys() | wanted.keys() if guessed.get(each) != wanted.get(each))
     if differing:
@@ -99,7 +99,7 @@ def refuse_sizes_beyond_four_bit(checkpoint: Checkpoint, config: PreTrainedConfi
 
 @contextmanager
 def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
-    """Whatever goes wrong while files are read leaves as a `ValueError` that says what to do."""
+    """Turns any error while files are read into a `ValueError` that says what to do."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Text of tokens: whole characters across bursts, and a label for a single token. Knows the tokenizer; knows no model."""
+"""Text: what tokens spell, in whole characters across bursts, and a label for a single token. Knows the tokenizer; knows no model."""
 
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
@@ -16,6 +16,6 @@ class TextStream:
 
 
 def label(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
-    """What to call one token in a picture: its text, or its vocabulary entry when it is no whole character or special."""
+    """One token's name in a picture: its text, or its vocabulary entry when it is special or no whole character."""
     text = tokenizer.decode([token])
     return tokenizer.convert_ids_to_tokens(token) if "\ufffd" in text or not text else text

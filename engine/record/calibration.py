@@ -9,9 +9,14 @@ from engine.record.costs import between
 
 @dataclass(frozen=True)
 class Calibration:
-    """`acceptance[b]` is the probability that the b-th child drawn without replacement is the first accepted one; `ranks[d][r]` the
-    probability that the target's token at depth d + 1 is the r-th favourite of the Medusa heads; `verify_ms[N]` the measured time of a
-    verification with N rows and `draft_ms` of a draft level; `source` says on which machine and with which command."""
+    """What was measured, and where.
+
+    - `acceptance[b]`: the probability that the b-th child drawn without replacement is the first accepted one
+    - `ranks[d][r]`: the probability that the target's token at depth d + 1 is the r-th favourite of the Medusa heads
+    - `verify_ms[N]`: milliseconds of a verification with N rows
+    - `draft_ms`: milliseconds of a draft level
+    - `source`: the machine and the command
+    """
 
     acceptance: list[float] = field(default_factory=list)
     ranks: list[list[float]] = field(default_factory=list)
@@ -32,5 +37,5 @@ class Calibration:
             ) from error
 
     def verify_at(self, rows: int) -> float:
-        """ms of a verification with this many rows: `verify_ms` with straight lines between what was measured, and on behind it."""
+        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.between`)."""
         return between(self.verify_ms, rows)

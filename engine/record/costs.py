@@ -1,13 +1,13 @@
 """Costs: what forwards take on this machine. The policy `auto` sizes its trees by them.
 
-They never reach a rule or a draw: two machines with other costs draft other trees and write the same text.
+No rule and no draw depends on them. Two machines with other costs draft other trees and write the same text.
 """
 
 from dataclasses import asdict, dataclass
 
 
 def between(known: dict[int, float], at: int) -> float:
-    """The value at `at`: straight lines between what was measured, and on behind it."""
+    """The value at `at`, on straight lines between the known ones. The last line goes on behind the last known value."""
     places = sorted(known)
     if len(places) == 1:
         return known[places[0]]
@@ -18,8 +18,12 @@ def between(known: dict[int, float], at: int) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds: `verify_ms[N]` of a target forward over N rows; of one drafter `first_ms`, which is its answer for the root, and
-    `level_ms`, one for a level of a few nodes below it."""
+    """Milliseconds on this machine, of one target and one drafter.
+
+    - `verify_ms[N]`: a target forward over N rows
+    - `first_ms`: the drafter's answer for the root
+    - `level_ms`: the drafter's answer for a level of a few nodes below the root
+    """
 
     verify_ms: dict[int, float]
     first_ms: float

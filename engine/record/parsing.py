@@ -1,5 +1,7 @@
-"""Plain values into dataclasses, by the types of their fields; a sentence for whatever does not fit. Standard library only; knows no
-race."""
+"""Parsing: plain values become dataclasses, by the types of their fields. Whatever does not fit gets a sentence.
+
+Standard library only; knows no race.
+"""
 
 import json
 import math
@@ -8,7 +10,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 LARGEST_INT, LONGEST_TEXT = 2**53, 20_000
-LONGEST_INT = 20  # digits that are read: enough for every number to be refused that is too large
+LONGEST_INT = 20  # digits that are read; numbers that are too large still come out too large
 NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
 
@@ -88,7 +90,7 @@ def number(kind: type, value: Any, where: str) -> int | float:
 
 
 def build_key(kind: type, name: str, where: str) -> Any:
-    """JSON's keys are texts, and some of them are numbers."""
+    """A key of JSON, which is always a text, as the text or whole number that it stands for."""
     if kind is str:
         return text(name, where)
     if not (name.isascii() and name.isdigit() and len(name) < 10):
@@ -97,7 +99,7 @@ def build_key(kind: type, name: str, where: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The value for a sentence: short whatever it is, and never broken text."""
+    """The value as it stands in a sentence: at most 40 characters, and never half a character."""
     if isinstance(value, dict | list | bool | None):
         return NAMES[type(value)]
     words = repr(value) if isinstance(value, str | float) else "a number" if abs(value) > LARGEST_INT else str(value)

@@ -1,6 +1,6 @@
 """Record: a race as plain values, its lanes with what is said of them. Standard library only; knows no tensor, no model, no page.
 
-The race file is a Record in JSON: what the page saves and opens, what `assets/races/` holds, what replays and films are made from.
+The race file is a Record in JSON. The page saves and opens it, `assets/races/` holds some, and replays and films are made from it.
 """
 
 import json
@@ -13,10 +13,10 @@ from engine.record.trace import ACCEPTED, ENDS, PHASES, ROOT, VERDICTS, Step, Tr
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 MOST_BYTES = 20_000_000
-LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # of a race, of a lane, of a tree: the least and the most
+LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # least and most: lanes a race, steps a lane, nodes a tree
 LONGEST_SECONDS = 86_400
-BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # one value a node, as tokens have
-SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # by all lanes of a race
+BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
+SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # equal in all lanes of a race
 
 
 @dataclass
@@ -32,7 +32,7 @@ class LaneRecord:
 
 @dataclass
 class Record:
-    """The lanes of a race, the one that all are compared with first. `recorded` is the day in ISO format, "" for a race of now."""
+    """The lanes of a race; all are compared with the first. `recorded` is the day in ISO format, "" for a race of now."""
 
     lanes: list[LaneRecord]
     recorded: str = ""
@@ -45,14 +45,14 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
-        """Raises `ValueError` with a sentence that names what is wrong. Nobody has to doubt a record that was read here."""
+        """The record in a JSON text, checked. Raises `ValueError` with a sentence that names what is wrong."""
         record = build(cls, parse(text, MOST_BYTES), "")
         check(record)
         return record
 
 
 def check(record: Record) -> None:
-    """Raises `ValueError` for what no race can have done."""
+    """Raises `ValueError` when no race can have had this record."""
     within(record.lanes, LANES, "lanes", "lanes")
     require(
         record.recorded == "" or is_day(record.recorded),
@@ -158,10 +158,11 @@ def is_day(text: str) -> bool:
 
 
 def compare(lanes: list[tuple[Trace, str]]) -> dict:
-    """Figures by lane, each a trace and its guarantee, and the comparison of every lane with the first; plain values.
+    """Figures by lane, and the comparison of every lane with the first, as plain values. A lane is a trace and its guarantee.
 
-    `identical` is True or False; when the tokens differ under a rule that keeps the distribution only it is "law", and "lossy" under
-    one that promises neither. `finished` is False when a lane was stopped; then the tokens that both wrote are compared.
+    - `identical`: True when the tokens are equal. When they differ it is "law" if the rule promises only the distribution, "lossy" if
+      it promises neither, and False otherwise.
+    - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
     """
     base, first_guarantee = lanes[0]
     base_speed = len(base.tokens) / base.seconds
@@ -203,12 +204,12 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
 
 
 def worst_of(verdicts: list[bool | str]) -> bool | str:
-    """What can be said of several texts together, each True, "law", "lossy" or False (`compare`)."""
+    """The worst of several verdicts, each True, "law", "lossy" or False (`compare`)."""
     return next((worst for worst in (False, "lossy", "law") if worst in verdicts), True)
 
 
 def parted(left: Trace, right: Trace) -> int | None:
-    """The first token at which two lanes differ, if any; what a lane that was stopped would have gone on to write is not counted."""
+    """The first token at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
     at = first_divergence(left.tokens, right.tokens)
     shorter = min(left, right, key=lambda trace: len(trace.tokens))
     return None if at == len(shorter.tokens) and not shorter.ended else at

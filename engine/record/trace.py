@@ -10,7 +10,7 @@ from engine.record.parsing import build
 
 PHASES = ("prefill", "draft", "verify", "accept", "commit")
 VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
-ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "": it went on
+ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Step:
     """One target forward: the tree it verified and the burst that came out of it.
 
     `p[i]` and `q[i]` are the target's and the drafter's probability of node i's token given its parent's text (1 for the root).
-    `path` holds the accepted nodes from the root down, root excluded; `bonus` is the token that the target itself emitted after it.
-    `burst` is path + bonus, cut at a stop token or at the length limit; `pieces[j]` is the text that token j adds ("" while a
-    character is incomplete). `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
-    `draft_forwards` counts what this round asked of a draft network.
+    `path` holds the accepted nodes from the root down, root excluded. `bonus` is the token that the target itself emitted after it.
+    `burst` is path + bonus, cut at a stop token or at the length limit. `pieces[j]` is the text that token j adds, "" while a
+    character is incomplete. `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
+    `draft_forwards` counts the forwards of a draft network in this round.
     """
 
     index: int
@@ -76,7 +76,7 @@ class Trace:
 
     @property
     def ended(self) -> bool:
-        """The text came to its end; False while the lane runs, and for ever when it was stopped."""
+        """Whether the text came to its end. False while the lane runs, and for a lane that was stopped."""
         return bool(self.steps and self.steps[-1].end)
 
     @property

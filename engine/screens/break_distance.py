@@ -1,5 +1,6 @@
-"""Distance: how far a broken system (`engine.breaks`) is from the target's own distribution, beside the right one. Knows probabilities
-only; knows no page.
+"""Distance: how far a broken system (`engine.breaks`) is from the target's own distribution, beside the right one.
+
+Knows probabilities only; knows no page.
 
 Distances are total variation, half the sum of |p - p'|: 0 is the same distribution, 1 has nothing in common.
 """
@@ -22,16 +23,17 @@ from engine.systems import System, find
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
-TOKENS = 48  # of the right text that a broken target is led along
-DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, and how many between two reports
-EXAMPLES, TAIL = 5, 12  # tokens shown, and tokens of the text before them
+TOKENS = 48  # of the right system's text, along which the broken target is led
+DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, in all and between two reports
+EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before them
 
 
 def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
-    """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed; at
-    the settings' temperature, or at 1 where that is 0. A few seconds; close the iterator to cancel.
+    """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
 
-    Yields dicts of plain values: while it works {"break": name, "done": share from 0 to 1}; at last, with "done" 1, also
+    The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
+
+    Yields dicts of plain values: {"break": name, "done": share from 0 to 1}. The last one has "done" 1 and also
 
     - "title": the break's; "temperature": that of the measured distributions
     - "wrong", "right": distance of the broken and of the right system, 0 to 1
@@ -61,8 +63,10 @@ def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
 def forced(
     pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
 ) -> Iterator[dict]:
-    """The right system writes; the broken target verifies and commits the same trees and paths, and plain decoding visits every node
-    of them, a token a forward."""
+    """`measure` where the target is broken. The right system writes, and the broken target verifies and commits its trees and paths.
+
+    Plain decoding visits every node of these trees too, one token a forward.
+    """
     right = find(system.name.replace(f"!{system.broken}", ""))
     lane = Lane(pair, right, settings, Sampling(settings.temperature, seed=settings.seed), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
@@ -96,8 +100,10 @@ def forced(
 
 
 def one_by_one(plain: Session, done: Round) -> torch.Tensor:
-    """Logits `[N, V]` behind the nodes of a round, each from forwards of one token on a cache that holds its path alone; commits the
-    round's path."""
+    """Logits `[N, V]` behind the nodes of a round, from forwards of one token; then commits the round's path.
+
+    Each node is reached on a cache that holds nothing but its own path.
+    """
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
     for node in (*depth_first(tree), 0, *done.verdict.path):
@@ -109,8 +115,11 @@ def one_by_one(plain: Session, done: Round) -> torch.Tensor:
 
 @torch.inference_mode()
 def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Iterator[dict]:
-    """The law of the first token behind the prompt. The broken system's tree is of favourites and the same every time; its own rule and
-    token match, which is exact on any tree, decide on it again and again, with noise of another position each time."""
+    """`measure` where the rule is broken: the law of the first token behind the prompt.
+
+    The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
+    does token match, which is exact on any tree. Each time the noise is that of another position.
+    """
     capacity = len(prompt) + 2 * LARGEST_TREE
     drafter, policy, naive = system.build(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
@@ -141,7 +150,7 @@ def distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def by_chance(p: torch.Tensor, draws: int) -> float:
-    """The expected distance between `p [V]` and the frequencies of so many draws from it (de Moivre's mean absolute deviation)."""
+    """The expected distance between `p [V]` and the frequencies of `draws` draws from it (de Moivre's mean absolute deviation)."""
     p = p.double()[(p > 0) & (p < 1)]
     n, below = torch.tensor(float(draws), dtype=torch.float64), (draws * p).floor()
     ways = torch.lgamma(n + 1) - torch.lgamma(below + 1) - torch.lgamma(n - below)
@@ -159,7 +168,7 @@ def result(
     right: torch.Tensor,
     wrong: torch.Tensor,
 ) -> dict:
-    """The last report; `right` and `wrong` are the distributions `[V]` behind the tokens `behind` that the examples come from."""
+    """The last report. The examples come from the distributions `right` and `wrong [V]`, both behind the tokens `behind`."""
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
         {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
@@ -171,5 +180,5 @@ def result(
 
 
 def shown(value: float) -> str:
-    """A distance in a sentence; no exponent, for people."""
+    """A distance as people read it, without an exponent."""
     return f"{value:.2f}" if value >= 0.005 else f"{value:.7f}"

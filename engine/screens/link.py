@@ -1,5 +1,7 @@
-"""A link to a race: `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`. Knows what a race
-may be set to and how much of that the page's form can say; knows no component of it."""
+"""Link: a race in an address, `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`.
+
+Knows what a race may be set to, and what of it the page's form can show. Knows no component of the form.
+"""
 
 from urllib.parse import parse_qsl
 
@@ -12,7 +14,7 @@ NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name 
 
 
 def read(query: str) -> tuple[dict[str, object], list[str]]:
-    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is left alone."""
+    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused."""
     given, refused = {}, []
     try:
         pairs = parse_qsl(str(query).removeprefix("?"), keep_blank_values=True, max_num_fields=100)
@@ -32,7 +34,7 @@ def read(query: str) -> tuple[dict[str, object], list[str]]:
 
 
 def menu_system(name: str) -> str:
-    """The name, when the page's menus can say it: a system, or a sound mix. Raises `ValueError` otherwise."""
+    """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
     found = find(name)
     if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
         return name

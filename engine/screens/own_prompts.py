@@ -1,4 +1,4 @@
-"""A visitor's own prompts: a file read within its limits, then a fair race on every prompt. Knows files and races; knows no page."""
+"""Own prompts: reads a visitor's file within limits, then runs a fair race on every prompt. Knows files and races; knows no page."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
-LINES = (".jsonl", ".ndjson")  # names of files that hold a prompt a line
+LINES = (".jsonl", ".ndjson")  # endings of files with one prompt on every line
 ALLOWED = (
     f"Allowed: at most {MOST_PROMPTS} prompts of at most {LONGEST_PROMPT:,} characters, {LARGEST_FILE // 1_000_000} MB a file, UTF-8; "
     "a text file separates prompts by blank lines, a .jsonl file has one JSON string, or an object with a “prompt”, on every line."
 )
 PROBE = "Story: Once upon a time"
-BATCH_SECONDS = 1 / 4  # between two words of how far the race is
-BEGINNING = 80  # characters of a prompt in its row
+BATCH_SECONDS = 1 / 4  # between two messages on how far the race is
+BEGINNING = 80  # characters of a prompt that its row shows
 MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 
@@ -55,7 +55,7 @@ def from_line(line: str, number: int) -> str:
 
 
 def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
-    """The prompts themselves, when there are some and none breaks a limit; otherwise raises `ValueError` naming the first that does."""
+    """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
     if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
         raise refused("Prompts must be a list of strings.")
     if not prompts:
@@ -81,15 +81,15 @@ def refused(sentence: str) -> ValueError:
 def results(
     pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: object
 ) -> Iterator[dict]:
-    """Races plain decoding and the system, in its own shape, on every prompt in turn; closing the iterator ends the race under way.
+    """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
-    Yields plain values: first "start" with what will run, then "at" (the prompt's index, the tokens written so far) while a race
-    runs, a "row" with the "summary" of all rows so far after each, and last "end". A prompt that cannot be raced is a row whose
-    "refused" says why. Raises `ValueError` when no prompt could be raced so.
+    Yields plain values. The first carries "start" with what will run. While a race runs, "at" is the prompt's index and "tokens" what
+    was written so far. Each prompt ends with a "row" and the "summary" of all rows so far; "end" comes last. A prompt that cannot be
+    raced is a row whose "refused" says why. Raises `ValueError` for settings under which no prompt can be raced.
     """
     prompts = checked_prompts(prompts)
     chosen = Settings(PROBE, (BASELINE, system), **settings)
-    title = Race(pair, chosen).lanes[1].system.title  # a system or a shape that the pair cannot run is refused here
+    title = Race(pair, chosen).lanes[1].system.title  # refuses a system or a shape that the pair cannot run
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []
     for index, prompt in enumerate(prompts):
@@ -124,7 +124,7 @@ def figures(race: Race) -> dict:
 
 
 def summary(rows: list[dict]) -> dict:
-    """Medians over the prompts that were raced, and totals; `speedup_total` compares the tokens a second of all races together."""
+    """Medians over the prompts that were raced, and totals. `speedup_total` compares the tokens a second of all races together."""
     raced = [row for row in rows if "refused" not in row]
     totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
     rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]

@@ -1,6 +1,6 @@
-"""Lab: a sweep over tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
+"""Sweep: a grid of tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
 
-Knows races and what to make of many of them; knows no page.
+Knows races, and what many of them say together; knows no page.
 """
 
 import re
@@ -18,19 +18,19 @@ from engine.record.trace import ACCEPTED, REJECTED, Trace
 from engine.rounds.timing import costs_of
 from engine.systems import SYSTEMS, find
 
-GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # what lies along x and along y
+GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
-CELLS, TOKENS, PROMPTS = 64, 200, 3  # at most
+CELLS, TOKENS, PROMPTS = 64, 200, 3  # the most of a sweep
 TIE = 0.02  # speeds so close count as equal
-TICK_SECONDS = 0.2  # between two messages; a sweep can be stopped at each
-FEWEST_FORWARDS = 5  # of a size, for a median of their times
+TICK_SECONDS = 0.2  # between two messages, at each of which a sweep can be stopped
+FEWEST_FORWARDS = 5  # of one size, for which a median time is given
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures. The two settings of its grid take several values, the other two of `SWEPT` one each.
+    """What a sweep measures. The two settings of its grid take several values; the other two of `SWEPT` take one each.
 
-    Raises `ValueError` when a value makes no sense or the whole is too much.
+    Raises `ValueError` for a senseless value, and for more cells, tokens or prompts than a sweep may have.
     """
 
     prompts: tuple[str, ...]
@@ -92,13 +92,13 @@ class Plan:
 
 
 class Tally:
-    """What all cells together say of the guesses and of the target's forwards."""
+    """Counts over all cells: how guesses fared, and what the target's forwards took."""
 
     def __init__(self):
         self.reached = Counter()  # by ("depth", d) and ("rank", r): nodes whose parent was accepted
-        self.accepted = Counter()  # those of them that were accepted too
-        self.levels = Counter()  # by depth: rounds in which some node of it was reached
-        self.verify_ms: dict[int, list[float]] = {}  # by the rows of the forward
+        self.accepted = Counter()  # of these, the accepted ones
+        self.levels = Counter()  # by depth: rounds in which a node of that depth was reached
+        self.verify_ms: dict[int, list[float]] = {}  # milliseconds by rows of the forward
 
     def add(self, trace: Trace) -> None:
         for step in trace.steps:
@@ -124,7 +124,7 @@ class Tally:
 
 
 class Sweep:
-    """A plan at work on a pair. Raises `ValueError` when the pair cannot do it."""
+    """A plan at work on a pair. Raises `ValueError` when the pair lacks what the plan needs."""
 
     def __init__(self, pair: LoadedPair, plan: Plan):
         self.pair, self.plan, self.system = pair, plan, find(plan.system)
@@ -135,8 +135,11 @@ class Sweep:
         self.warmed: set[str] = set()
 
     def run(self) -> Iterator[dict]:
-        """Plain messages: "start" with the grid, for every cell one with "cell" and the "summary" so far, and "end" with all
-        "cells". Each tells how many cells are "done", also in part, and the seconds "left". Closing the iterator frees every lane."""
+        """Runs the sweep and yields plain messages. Closing the iterator frees every lane.
+
+        The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
+        "end" and all "cells". All but the first say how many cells are "done", also in part, and the seconds "left".
+        """
         cells = self.plan.cells
         yield self.start()
         begun = time.monotonic()
@@ -174,7 +177,7 @@ class Sweep:
         }
 
     def measure(self, setting: dict) -> Iterator[float | dict]:
-        """One cell: the part of it that is done, now and then, and at last its figures, or why it cannot be."""
+        """One cell: yields the share of it that is done, now and then, and at last its figures or why it is refused."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
@@ -196,14 +199,14 @@ class Sweep:
         yield {**place, **figures(*zip(*traces, strict=True)), "identical": worst_of(same)}
 
     def race(self, settings: Settings, shaped: str) -> Race:
-        """A warm race. What a first call costs, each system pays once on a CPU; on a GPU every shape has kernels of its own."""
+        """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""
         first = shaped if self.pair.target.device.type == "cuda" else self.system.name
         kind = WarmRace if first in self.warmed else Race
         self.warmed.add(first)
         return kind(self.pair, settings)
 
     def summary(self) -> dict:
-        """What the cells so far say together."""
+        """What all cells so far say together."""
         measured = [cell for cell in self.cells if "refused" not in cell]
         best = [recommended(group) for group in by_temperature(measured)]
         return {
@@ -239,7 +242,7 @@ class Sweep:
 
 
 class WarmRace(Race):
-    """A race of systems that have just run here: nobody's first calls are left to pay."""
+    """A race of systems that ran here before, so that no first call is left to pay for."""
 
     def warm_up(self) -> None:
         pass
@@ -273,7 +276,7 @@ def by_temperature(cells: list[dict]) -> list[list[dict]]:
 
 
 def recommended(cells: list[dict]) -> tuple[dict, dict]:
-    """The cell to take, and the fastest one: the smallest tree whose speed is within `TIE` of the fastest."""
+    """The cell to take, and the fastest one. To take is the smallest tree whose speed is within `TIE` of the fastest."""
     fastest = max(cells, key=lambda cell: cell["speedup"])
     close = [cell for cell in cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
     return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest

@@ -18,14 +18,14 @@ from engine.views.sentence import VISIBLE
 FRAMES_A_SECOND, HELD_SECONDS = 10, 2.0
 WIDTHS, SECONDS = (480, 1920), (1, 60)
 PAPER, CARD, INK, FAINT, RULE, CELL = "#f4f3ee", "#ffffff", "#1b1c1e", "#5b5c5e", "#d9d8d1", "#eeede7"
-HUES = (("#0072b2", "#005f96", "#dcebf4"), ("#d55e00", "#a84300", "#f9e6c4"))  # line, letters and wash of each lane
-SIZE = (960, 600)  # everything below is in these pixels
+HUES = (("#0072b2", "#005f96", "#dcebf4"), ("#d55e00", "#a84300", "#f9e6c4"))  # by lane: line, letters, wash
+SIZE = (960, 600)  # all places and sizes below are in pixels of a frame this large
 TREE_TOP = 330
 
 
 @dataclass(frozen=True)
 class Shot:
-    """What a lane has done at a time."""
+    """What a lane has done by a point in time."""
 
     lane: LaneRecord
     steps: list[Step]
@@ -37,7 +37,7 @@ class Shot:
 
 
 class Brush:
-    """A frame to draw on, in the pixels of `SIZE`, drawn `scale` times as large."""
+    """A frame to draw on. Places are in pixels of `SIZE`; the picture is `scale` times as large."""
 
     def __init__(self, scale: float):
         self.scale = scale
@@ -58,7 +58,7 @@ class Brush:
         self.draw.line(self.at(*places), fill, max(1, round(width * self.scale)), joint="curve")
 
     def text(self, x, y, words, size, fill, anchor="ls") -> float:
-        """Writes and returns how wide it was."""
+        """Draws the words and returns their width."""
         font = self.font(size)
         self.draw.text(self.at(x, y), words, fill, font, anchor)
         return self.width(words, size)
@@ -68,7 +68,7 @@ class Brush:
 
 
 def frames(record: Record, width: int = SIZE[0], seconds: float = 8.0) -> Iterator[Image.Image]:
-    """The race in `seconds`, and its last frame once more with the verdict. Raises `ValueError` for a size or length out of bounds."""
+    """The whole race in `seconds`; the last frame carries the verdict. Raises `ValueError` for a size or length out of bounds."""
     lanes = side_by_side(record)
     for name, value, (least, most) in (("width", width, WIDTHS), ("seconds", seconds, SECONDS)):
         if not least <= value <= most:
@@ -127,7 +127,7 @@ def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
 
 
 def draw_text(brush: Brush, shot: Shot, room: tuple[float, float, float, float], line: str, wash: str) -> None:
-    """The prompt and the bursts, wrapped by words; the last lines that fit."""
+    """The prompt and the bursts, wrapped by words. Only the last lines that fit are drawn."""
     left, right, top, bottom = room
     size, height = 17, 23
     runs = [(shot.lane.trace.prompt, None), *(("".join(step.pieces), at) for at, step in enumerate(shot.steps))]
@@ -246,7 +246,7 @@ def fitting(brush: Brush, words: str, size: float, room: float) -> str:
 
 
 def save(record: Record, path: Path, width: int = SIZE[0], seconds: float = 8.0) -> None:
-    """One palette for all frames, no dithering: flat colours stay flat, and what did not change costs nothing."""
+    """Writes the GIF. One palette and no dithering keep flat colours flat, and what did not change then takes no bytes."""
     drawn = list(frames(record, width, seconds))
     palette = drawn[-1].quantize(48)
     first, *others = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in drawn]

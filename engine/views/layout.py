@@ -6,8 +6,8 @@ from collections.abc import Sequence
 def layout(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     """Column (depth) and row of every node; `parents[0] == -1` and parents come before children.
 
-    Each leaf owns a row, and a node lies on the row of its first child: the favourite guess runs straight on and its
-    rivals branch off below. Nodes never share a place, and the edges of two parents never cross.
+    Each leaf owns a row, and a node lies on the row of its first child. The favourite guess therefore runs straight on, and its
+    rivals branch off below. Nodes never share a place, and the edges of two parents never cross. Raises `ValueError` for other parents.
     """
     children: list[list[int]] = [[] for _ in parents]
     columns = [0] * len(parents)

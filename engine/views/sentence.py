@@ -12,7 +12,7 @@ VISIBLE = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
 def quoted(text: str) -> str:
-    """The text in quotes, whitespace made visible where it would vanish; “…” while a character is incomplete."""
+    """The text in quotes. Line breaks, tabs and a text of spaces get visible signs; “…” stands for an incomplete character."""
     if not text:
         return "“…”"
     inner = text.strip(" ") or "␣" * len(text)
@@ -53,7 +53,7 @@ def reason(step: Step) -> str:
 
 
 def estimate(step: Step) -> str:
-    """The guess about which drafter and target agreed least, among those that the target came to judge."""
+    """Of the guesses that the target came to judge, the one about which drafter and target agreed least."""
     reached = [node for node, verdict in enumerate(step.verdicts) if verdict in (ACCEPTED, REJECTED)]
     if not reached:
         return "Nothing was guessed in this step."
@@ -62,7 +62,7 @@ def estimate(step: Step) -> str:
 
 
 def percent(share: float) -> str:
-    """ "61 %", and bounds where rounding would claim certainty."""
+    """The share as "61 %". It never reads 0 % or 100 % where that is only rounding."""
     if 0 < share < 0.005:
         return "under 1 %"
     if 0.995 <= share < 1:

@@ -1,4 +1,4 @@
-"""Any messages as a stream of JSON strings for a wire of the page: each with the run that it is of and its number in it."""
+"""Stream: any messages as JSON strings for a wire of the page, each with its run and its number in the run. Knows no race."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def numbered(messages: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """Closing the iterator closes `messages`."""
+    """The messages as JSON strings, numbered from 1. Closing the iterator closes `messages`."""
     run = uuid.uuid4().hex
     with closing(messages):
         for seq, message in enumerate(messages, 1):
@@ -17,7 +17,7 @@ def numbered(messages: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON that every reader parses: floats to six digits, and null where a float is not finite."""
+    """Compact JSON. Floats have six digits; null stands for a float that is not finite, which JSON cannot say."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

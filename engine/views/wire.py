@@ -1,7 +1,7 @@
-"""A race as a stream of JSON strings: the page and the API read the same ones. Knows Race by its public face only.
+"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Race by its public face only.
 
-The first string carries "start", with what forwards cost here, every string "run" and a "seq" without gaps, the last one "end" with
-the result. In between, "steps" holds pairs [lane, step] in the order of the lanes' clocks; each step is sent once.
+Every string carries "run" and a "seq" without gaps. The first one carries "start", with what forwards cost here; the last one "end",
+with the result. "steps" holds pairs [lane, step] in the order of the lanes' clocks. Each step is sent once.
 """
 
 import math
@@ -17,14 +17,14 @@ from engine.views.sentence import estimate, sentence
 from engine.views.stream import numbered
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
-SLOWDOWNS = (1, 4, 10)  # of the speeds that the page offers, those it may begin with
+SLOWDOWNS = (1, 4, 10)  # the slow motions that a race may begin with; the page offers more speeds
 WATCHABLE_SECONDS = 7.5  # how long a race should last on screen
-FIRST_STEPS = 4  # measured steps of each lane before a slow motion is suggested ...
-FIRST_SECONDS = 0.5  # ... unless that takes longer than this
+FIRST_STEPS = 4  # a slow motion is suggested when each lane has so many measured steps ...
+FIRST_SECONDS = 0.5  # ... or after so long
 
 
 def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
-    """Runs `race` and yields its events; closing the iterator closes the race."""
+    """Runs `race` and yields its events. Closing the iterator closes the race."""
     return numbered(messages(race, batch_seconds))
 
 
@@ -32,7 +32,7 @@ def messages(race: Any, batch_seconds: float) -> Iterator[dict[str, Any]]:
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
-    record: Record = race.record()  # before any lane runs: costs that are not known yet are measured now
+    record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
 
     def pack(**head: Any) -> dict[str, Any]:
         nonlocal batch, sent
@@ -57,7 +57,7 @@ def messages(race: Any, batch_seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def replay(record: Record) -> str:
-    """A race that is over as one event: start, every step in the order of the clocks, and the end."""
+    """A finished race as one event: start, every step in the order of the clocks, and the end."""
     steps = []
     for index, lane in enumerate(record.lanes):
         clock = 0.0
@@ -81,14 +81,14 @@ def start(record: Record) -> dict[str, Any]:
 
 
 def system(lane: LaneRecord) -> dict[str, Any]:
-    """What races in a lane, without its steps."""
+    """A lane's system and settings, without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
     about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
     return {**about, "costs": lane.costs.to_dict(), "trace": trace}
 
 
 def measured(trace: Trace) -> bool:
-    """The lane has enough steps, or all the steps it will ever have."""
+    """Whether the lane has enough steps to judge its speed by, or will get no more."""
     return len(trace.steps) >= FIRST_STEPS or trace.ended
 
 
@@ -101,12 +101,12 @@ def expected_seconds(trace: Trace) -> float:
 
 
 def slowdown(seconds: float) -> int:
-    """The slow motion at which a race of so many seconds is best watched; 1 is real time."""
+    """The slow motion in which a race of so many seconds is watched best; 1 is real time."""
     return min(SLOWDOWNS, key=lambda factor: abs(math.log(max(seconds, 1e-6) * factor / WATCHABLE_SECONDS)))
 
 
 def page_step(step: Step, clock: float) -> dict[str, Any]:
-    """A step with its place on the lane's clock, its sentences and its drawing; a bonus that is kept is last in `x` and `y`."""
+    """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`."""
     has_bonus = len(step.burst) > len(step.path)
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
     drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
