@@ -7,6 +7,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 import pytest
 import torch
 
+from engine.forward import runner_gpu
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from helpers.page import CHROMIUM
@@ -37,3 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def embedded() -> LoadedPair:
     return load("embedded", device="cpu")
+
+
+@pytest.fixture
+def small_capacities(monkeypatch):
+    """Rows to 64 instead of 1,024: the same code, less to multiply."""
+    monkeypatch.setattr(runner_gpu, "ROW_MULTIPLE", 64)

@@ -1,16 +1,14 @@
 """Race: the fair clock, settings and their sentences, traces and their round trip, and what a closed race leaves behind."""
 
 import gc
-import json
 import math
 import weakref
 
 import pytest
 
 from engine.forward.cache import KVCache
-from engine.models.text import TextStream, label
 from engine.race import LIMITS, Race, Settings
-from engine.record.trace import Step, Trace, first_divergence
+from engine.record.trace import first_divergence
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -47,24 +45,6 @@ def test_another_seed_is_another_text():
         race = Race(pair, Settings(TEXT, ("vanilla",), temperature=1.0, seed=seed, max_new_tokens=20))
         texts.update(tuple(step.burst) for _, step in race.run() if step.index < 5)
     assert len(texts) > 5
-
-
-def test_a_trace_survives_json_exactly():
-    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), temperature=0.7, max_new_tokens=30))
-    for _ in race.run():
-        pass
-    for lane in race.lanes:
-        assert Trace.from_json(lane.trace.to_json()) == lane.trace
-        assert isinstance(lane.trace.steps[0], Step)
-
-
-def test_a_foreign_trace_is_refused_with_what_is_wrong():
-    values = json.loads(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5).to_json())
-    del values["seed"]
-    with pytest.raises(ValueError, match="no Trace: missing 'seed', unknown nothing"):
-        Trace.from_json(json.dumps(values))
-    with pytest.raises(ValueError, match="must be an object, got a list"):
-        Trace.from_json("[1, 2]")
 
 
 def test_figures_of_a_race():
@@ -148,25 +128,6 @@ def test_the_limits_themselves_are_allowed():
 def test_a_prompt_beyond_the_context_window_is_refused():
     with pytest.raises(ValueError, match="holds 160 and must leave room"):
         Race(tiny_pair(), Settings("x" * 500))
-
-
-def test_text_never_shows_half_a_character_and_never_takes_one_back():
-    """Byte tokens: the emoji needs four of them, which come one burst at a time."""
-    pair = tiny_pair()
-    text = "a🦊é猫!"
-    stream, pieces = TextStream(pair.tokenizer, [1]), []
-    for token in pair.tokenizer(text)["input_ids"]:
-        pieces.append(stream.add(token))
-    assert "".join(pieces) == text
-    assert pieces[1:5] == ["", "", "", "🦊"]
-    assert all("\ufffd" not in piece for piece in pieces)
-
-
-def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
-    pair = tiny_pair()
-    first_byte = pair.tokenizer("🦊")["input_ids"][0]
-    assert label(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
-    assert label(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
 
 
 def test_a_mix_by_hand_races_and_an_unsound_one_is_refused_with_the_reason(embedded):

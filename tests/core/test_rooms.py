@@ -37,3 +37,8 @@ def test_randomness_comes_from_sampling_alone():
 def test_the_decode_loop_fits_on_a_screen():
     source = (ROOT / "engine" / "decode.py").read_text(encoding="utf-8")
     assert len(source[source.index("def decode(") :].splitlines()) <= 50
+
+
+def test_views_need_neither_torch_nor_gradio():
+    code = "import sys, engine.views.wire; sys.exit(bool({'torch', 'gradio', 'plotly', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -5,8 +5,9 @@ import shutil
 
 from playwright.sync_api import Page, expect
 
+from engine.record.trace import Step
 from engine.views import wire
-from helpers.traces import FakeRace
+from helpers.traces import FakeRace, make_step, one_node
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -83,3 +84,68 @@ def shown_step(page: Page) -> int:
 
 def texts(page: Page) -> list[str]:
     return page.locator("[data-bursts]").all_text_contents()
+
+
+ROUNDS = 12
+
+
+def two_lanes() -> list[tuple[int, Step]]:
+    """The left lane takes two short steps for each of the right one's; both end together after 0.12 s."""
+    steps = []
+    for index in range(ROUNDS):
+        end = "length" if index == ROUNDS - 1 else ""
+        fox = f" fox{index}"
+        for half, stop in ((0, ""), (1, end)):
+            steps.append(
+                (0, one_node(index=2 * index + half, burst=[99], pieces=[" fox"], bonus_text=" fox", end=stop))
+            )
+        seconds = {"draft": 0.004, "verify": 0.006}
+        drafted = make_step(index=index, seconds=seconds, bonus_text=fox, pieces=[" a", " little", fox], end=end)
+        steps.append((1, drafted))
+    return steps
+
+
+def play_two_lanes(page: Page) -> None:
+    play(page, two_lanes(), **RESULT)
+
+
+def state(page: Page) -> dict:
+    return page.evaluate(
+        """() => {
+          const { view } = TreeRace;
+          const text = (name) => document.querySelector(`#race [data-${name}]`).textContent;
+          const mask = document.querySelector('[data-mask]');
+          return {
+            step: view.step, focus: view.focus, playing: view.playing, bursts: view.lanes.map((lane) => lane.shown),
+            sentence: text('sentence'), place: text('step'), scrub: document.querySelector('[data-scrub]').value,
+            nodes: document.querySelectorAll('[data-tree] .points path').length, rows: mask.data[0].z.length,
+            texts: [...document.querySelectorAll('[data-bursts]')].map((each) => each.textContent),
+          };
+        }"""
+    )
+
+
+SAVE = "Save or open a race"
+
+
+def whole(page: Page) -> None:
+    """Shows the race to its end without waiting for it."""
+    page.evaluate("TreeRace.view.skip()")
+
+
+def menu(page: Page) -> None:
+    page.get_by_role("button", name=SAVE).click()
+
+
+def idle(page: Page, server: str, **context) -> Page:
+    """Another tab of the same browser."""
+    tab = page.context.browser.new_context(viewport={"width": 1280, "height": 720}, **context).new_page()
+    tab.set_default_timeout(PATIENCE)
+    tab.goto(server)
+    return tab
+
+
+def open_view(page: Page, view: str) -> None:
+    """One of the lab's views: sweep, prompts or production."""
+    page.evaluate("TreeRace.showScreen('lab')")
+    page.locator(f"[name=lab][value={view}]").check(force=True)

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.measure import gpu, gpu_correctness, gpu_costs, options
@@ -13,6 +12,7 @@ from engine.measure.gpu_costs import Shape
 from helpers.pairs import tiny_llama, tiny_pair
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("small_capacities")
 TINY = Shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
 PLAN = gpu.Plan(
     prompts=1,
@@ -24,11 +24,6 @@ PLAN = gpu.Plan(
     rows=(1, 3, 8),
     repeats=1,
 )
-
-
-@pytest.fixture(autouse=True)
-def small_capacities(monkeypatch):
-    monkeypatch.setattr(runner_gpu, "ROW_MULTIPLE", 64)
 
 
 def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The policy `auto`: its trees follow the costs and what came true; and `Costs`, which it reads."""
+"""The policy `auto`: its trees follow the costs and what came true."""
 
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ from engine.policies.auto import LONGEST_REST, Auto
 from engine.policies.ranking import favourites
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds
-from engine.rounds.timing import LEVELS, ROWS, costs_of, draft_ms
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -57,42 +56,6 @@ def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[
         sizes.append(len(tree))
         spent += auto.costs.round_ms(len(tree), drafter.forwards - before)
     return sizes, spent
-
-
-def test_costs_between_and_beyond_what_was_measured():
-    assert (
-        COSTS.verify_at(8) == 5.8
-        and COSTS.verify_at(12) == pytest.approx(6.4)
-        and COSTS.verify_at(64) == pytest.approx(16)
-    )
-    assert COSTS.round_ms(8, 0) == 5.8 and COSTS.round_ms(8, 3) == pytest.approx(5.8 + 1.0 + 2 * 0.5)
-    assert COSTS.break_even(8, 3) == pytest.approx(7.8 / 5.0) and COSTS.break_even(1, 0) == 1.0
-
-
-def test_the_machine_is_measured_once_and_in_every_size():
-    pair = tiny_pair()
-    found = costs_of(pair, "model")
-    assert tuple(found.verify_ms) == ROWS and all(ms > 0 for ms in found.verify_ms.values())
-    assert found.first_ms > 0 and found.level_ms > 0
-    assert costs_of(pair, "model") == found and costs_of(pair, "none").level_ms < found.level_ms
-    for name in DRAFTERS:
-        assert (
-            costs_of(pair, name).verify_ms
-            == costs_of(pair, "eagle" if DRAFTERS[name](pair, 99).reads_features else "model").verify_ms
-        )
-
-
-def test_what_is_timed_of_best_are_draft_forwards():
-    """One for every level; copies cost none, and drafting would look free."""
-    pair = tiny_pair()
-    drafters = []
-    kept = DRAFTERS["best"].__init__
-    try:
-        DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
-        draft_ms(pair, "best", repeats=5)
-    finally:
-        DRAFTERS["best"].__init__ = kept
-    assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)
 
 
 def test_a_sure_drafter_gets_a_deep_chain_and_a_doubtful_one_a_wide_tree():

@@ -1,10 +1,12 @@
-"""The API of a race, on the embedded models: what it streams, what it answers, what it refuses."""
+"""The API on the embedded models: what races, grands prix, sweeps and prompts stream, answer and refuse."""
 
 import json
 import urllib.request
 
 import pytest
+from gradio_client import Client
 
+from engine.systems import SYSTEMS
 from helpers.page import PROMPT
 
 
@@ -53,7 +55,7 @@ def test_the_api_answers_a_plain_call_with_the_last_string(client):
         ({"seed": "x"}, "Seed must be"),
     ],
 )
-def test_the_api_refuses_with_a_sentence(client, changes, words):
+def test_the_api_of_a_race_refuses_with_a_sentence(client, changes, words):
     good = {
         "prompt": PROMPT,
         "system": "tree",
@@ -75,3 +77,58 @@ def test_the_api_refuses_a_bare_nan(server):
     event = json.load(urllib.request.urlopen(call, timeout=60))["event_id"]
     answer = urllib.request.urlopen(f"{server}gradio_api/call/race/{event}", timeout=60).read().decode()
     assert "Temperature must be a number" in answer
+
+
+STEPS = 4
+
+
+def test_the_api_streams_a_grand_prix(client):
+    events = [json.loads(each) for each in client.submit(PROMPT, ["tree", "lookup"], 0.0, 16, 0, api_name="/prix")]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert [system["name"] for system in events[0]["systems"]] == ["vanilla", "tree", "lookup"]
+    lanes = events[-1]["lanes"]
+    assert events[-1]["end"] and [lane["identical"] for lane in lanes] == [True] * 3 and lanes[0]["speedup"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"systems": []}, "2 to 8 systems"),
+        ({"systems": ["tree", "tree"]}, "twice"),
+        ({"systems": list(SYSTEMS)[:9]}, "got 9. Choose fewer"),
+        ({"systems": ["warp"]}, "Unknown system 'warp'"),
+        ({"systems": "tree"}, "must be a list"),
+        ({"systems": ["model/kary/speculative"]}, "would bias the output"),
+        ({"temperature": -1}, "Temperature must be"),
+        ({"max_new_tokens": 10**9}, "tokens must be"),
+    ],
+)
+def test_the_api_of_a_grand_prix_refuses_with_a_sentence(client, changes, words):
+    good = {"prompt": PROMPT, "systems": ["tree"], "temperature": 0.0, "max_new_tokens": 16, "seed": 0}
+    with pytest.raises(Exception, match=words) as refusal:
+        client.predict(**{**good, **changes}, api_name="/prix")
+    assert "Traceback" not in str(refusal.value)
+
+
+TEXT = "Story: Once upon a time"
+
+
+def test_the_api_streams_a_sweep(server):
+    client = Client(server, verbose=False)
+    job = client.submit([TEXT], "tree", "shape", [1, 2], [1], [4], [0.0], 8, 0, api_name="/sweep")
+    job.result(timeout=120)
+    lines = [json.loads(line) for line in job.outputs()]
+    assert [(cell["x"], cell["y"]) for cell in lines[-1]["cells"]] == [(1, 1), (2, 1)]
+    assert lines[0]["start"] and lines[-1]["end"]
+    with pytest.raises(Exception, match="at most 64"):
+        client.predict([TEXT], "tree", "shape", list(range(1, 12)), list(range(1, 9)), api_name="/sweep")
+
+
+def test_the_api_streams_a_row_for_every_prompt(server):
+    stream = Client(server, verbose=False).submit(
+        text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts"
+    )
+    messages = [json.loads(event) for event in stream]
+    assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
+    assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))

@@ -1,33 +1,19 @@
-"""Recorded races, saving and opening in a real Chromium: what is taken away plays elsewhere, and what is opened is what was saved."""
+"""Saving and opening races in a real Chromium: what is taken away plays elsewhere, and what is opened is what was saved."""
 
 import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from engine.measure import record_races
 from engine.record.race_file import Record
-from helpers.page import HOSTILE, IMAGE, PATIENCE, choose, dial, play, race, texts
+from helpers.page import HOSTILE, IMAGE, choose, dial, menu, play, race, texts, whole
 from helpers.traces import made_race, make_step, one_node
-
-FIRST = Record.from_json(next(iter(sorted(record_races.RACES.glob("*.json")))).read_text("utf-8"))
-SAVE = "Save or open a race"
-
-
-def whole(page: Page) -> None:
-    """Shows the race to its end without waiting for it."""
-    page.evaluate("TreeRace.view.skip()")
 
 
 def figures(page: Page) -> list[str]:
     parts = ("[data-bursts]", "[data-count]", "[data-clock]", "[data-words]", "[data-sentence]", "[data-prompt]")
     return [text for part in parts for text in page.locator(f"[data-race] {part}").all_text_contents()]
-
-
-def menu(page: Page) -> None:
-    page.get_by_role("button", name=SAVE).click()
 
 
 def saved(page: Page, folder: Path, act) -> Path:
@@ -40,56 +26,6 @@ def saved(page: Page, folder: Path, act) -> Path:
 
 def opened(page: Page, path: Path) -> None:
     page.locator("[data-take] [type=file]").set_input_files(path)
-
-
-def idle(page: Page, server: str, **context) -> Page:
-    """Another tab of the same browser."""
-    tab = page.context.browser.new_context(viewport={"width": 1280, "height": 720}, **context).new_page()
-    tab.set_default_timeout(PATIENCE)
-    tab.goto(server)
-    return tab
-
-
-# ---- the race that plays when the page opens
-
-
-def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
-    tab = idle(page, server)
-    label = tab.locator("[data-recorded]")
-    expect(label).to_contain_text(f"recorded on {FIRST.lanes[0].trace.hardware}, ")
-    expect(label).to_contain_text(FIRST.recorded[:4])
-    tab.wait_for_function("TreeRace.view.playing && TreeRace.view.time > 0")
-    assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "tree"]
-    assert tab.locator(".lane.next").count() == 0
-    whole(tab)
-    assert texts(tab) == [lane.trace.text for lane in FIRST.lanes]
-    expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
-    race(tab, tokens=24)
-    tab.wait_for_function("TreeRace.view.lanes[0].tokens === 24")
-    expect(label).to_have_text("")
-    tab.context.close()
-
-
-def test_without_motion_the_recorded_race_is_over_at_once(page, server):
-    tab = idle(page, server, reduced_motion="reduce")
-    expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
-    assert tab.evaluate("!TreeRace.view.playing && TreeRace.view.atEnd")
-    tab.context.close()
-
-
-def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):
-    button = page.get_by_role("button", name="recorded", exact=True)
-    for at, (_, _, settings) in enumerate(record_races.RECORDED.values()):
-        button.click()
-        choices = page.locator(".prompts:visible .prompt")
-        assert choices.count() == len(record_races.RECORDED)
-        choices.nth(at).click()
-        page.wait_for_function("name => TreeRace.view.systems[1]?.name === name", arg=settings["systems"][1])
-        wanted = page.evaluate("TreeRace.view.systems[1].trace.prompt")
-        page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=wanted)
-        heat = page.get_by_label("number input for Temperature", exact=True)
-        expect(heat).to_have_value(str(settings.get("temperature", 0)))
-        expect(page.locator(".lane.next")).to_have_count(0)
 
 
 # ---- taking a race away
@@ -239,49 +175,3 @@ def test_a_file_is_dropped_on_the_page(page):
     whole(page)
     assert texts(page) == [" a little fox a little fox"] * 2
     assert not page.evaluate("document.querySelector('#screen').hasAttribute('data-drop')")
-
-
-# ---- links
-
-
-def test_a_link_restores_everything(page):
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    choose(page, 0, "prompt lookup")
-    dial(page, "number input for Depth", 2)
-    dial(page, "number input for Temperature", 0.4)
-    dial(page, "Seed", 12345)
-    race(page, "Story: a & b <i> #1 100%")
-    menu(page)
-    page.get_by_role("button", name="Copy link").click()
-    link = page.get_by_label("Link to a race").input_value()
-    assert page.evaluate("navigator.clipboard.readText()") == link
-    before = page.evaluate("TreeRace.view.systems.map(({ trace }) => ({ ...trace, hardware: '' }))")
-    page.goto(link)
-    expect(page.get_by_label("Seed", exact=True)).to_have_value("12345")
-    expect(page.locator("#prompt textarea")).to_have_value("Story: a & b <i> #1 100%")
-    assert page.evaluate("TreeRace.view.run") is None  # a link plays no recorded race
-    page.click("#race-go")
-    page.wait_for_selector("[data-race][data-state=done]")
-    assert page.evaluate("TreeRace.view.systems.map(({ trace }) => ({ ...trace, hardware: '' }))") == before
-
-
-def test_a_link_to_a_mix_keeps_its_shape(page, server):
-    page.goto(f"{server}?right=bigram/kary/token_match&depth=2&width=3&nodes=9&tokens=16")
-    expect(page.locator(".right [data-badge]")).to_have_text("same tokens")
-    expect(page.locator(".right [data-its-name]")).to_have_text("bigram/kary/token_match")
-    expect(page.locator(".right [data-card]")).to_be_hidden()
-    expect(page.get_by_label("number input for Depth", exact=True)).to_have_value("2")
-    page.click("#race-go")
-    page.wait_for_function("TreeRace.view.result")
-    assert page.evaluate("TreeRace.view.systems[1].name") == "bigram/kary/token_match"
-    trace = page.evaluate("TreeRace.view.systems[1].trace")
-    assert (trace["depth"], trace["width"], trace["nodes"]) == (2, 3, 9)
-
-
-@pytest.mark.parametrize("wrong", ["nodes=9999", "right=<img src=x onerror=window.__hostile=1>"])
-def test_a_wrong_link_is_a_sentence_and_leaves_the_rest(page, server, wrong):
-    page.goto(f"{server}?{wrong}&seed=77")
-    expect(page.locator("[data-notice]")).to_contain_text("Nodes must be" if "nodes" in wrong else "Unknown system")
-    expect(page.get_by_label("Seed", exact=True)).to_have_value("77")
-    expect(page.locator("#dials").get_by_label("Nodes", exact=True)).to_have_value("8")
-    assert page.evaluate("window.__hostile") is None

@@ -1,4 +1,4 @@
-"""The grand prix in a real Chromium and its API: real races on the embedded models, and made-up ones for what they hardly ever do."""
+"""The grand prix in a real Chromium: real races on the embedded models, and made-up ones for what they hardly ever do."""
 
 import csv
 import io
@@ -225,35 +225,3 @@ def test_the_grand_prix_fits_its_screen(page, width, height):
         for part in (".tracks", "[data-prix-table]", "[data-prix-caption]", "[data-prix-split]", "#dials"):
             box = page.locator(part).bounding_box()
             assert box["y"] >= 0 and box["y"] + box["height"] <= height and box["height"] > 20, part
-
-
-# ---- the API
-
-
-def test_the_api_streams_a_grand_prix(client):
-    events = [json.loads(each) for each in client.submit(PROMPT, ["tree", "lookup"], 0.0, 16, 0, api_name="/prix")]
-    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    assert [system["name"] for system in events[0]["systems"]] == ["vanilla", "tree", "lookup"]
-    lanes = events[-1]["lanes"]
-    assert events[-1]["end"] and [lane["identical"] for lane in lanes] == [True] * 3 and lanes[0]["speedup"] == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"prompt": ""}, "prompt is empty"),
-        ({"systems": []}, "2 to 8 systems"),
-        ({"systems": ["tree", "tree"]}, "twice"),
-        ({"systems": list(SYSTEMS)[:9]}, "got 9. Choose fewer"),
-        ({"systems": ["warp"]}, "Unknown system 'warp'"),
-        ({"systems": "tree"}, "must be a list"),
-        ({"systems": ["model/kary/speculative"]}, "would bias the output"),
-        ({"temperature": -1}, "Temperature must be"),
-        ({"max_new_tokens": 10**9}, "tokens must be"),
-    ],
-)
-def test_the_api_refuses_with_a_sentence(client, changes, words):
-    good = {"prompt": PROMPT, "systems": ["tree"], "temperature": 0.0, "max_new_tokens": 16, "seed": 0}
-    with pytest.raises(Exception, match=words) as refusal:
-        client.predict(**{**good, **changes}, api_name="/prix")
-    assert "Traceback" not in str(refusal.value)

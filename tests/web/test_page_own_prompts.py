@@ -1,23 +1,17 @@
-"""The lab's views of a visitor's own prompts and of a setting for production, in a real Chromium on the embedded models."""
+"""The lab's view of a visitor's own prompts, in a real Chromium on the embedded models."""
 
 import csv
 import io
 import json
 
 import pytest
-from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from helpers.page import PATIENCE
+from helpers.page import PATIENCE, open_view
 
 HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
 PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "x " * 5000]
 FILE = "\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS)
-
-
-def open_view(page: Page, view: str) -> None:
-    page.evaluate("TreeRace.showScreen('lab')")
-    page.locator(f"[name=lab][value={view}]").check(force=True)
 
 
 def choose_file(page: Page, name: str, content: str | bytes) -> None:
@@ -104,45 +98,3 @@ def test_start_without_a_file_says_so(page):
     page.click("#lab-go")
     expect(page.get_by_test_id("toast-body")).to_contain_text("no prompt in it")
     expect(page.locator("[data-lab-words]")).to_have_text("Choose a file first.")
-
-
-def test_production_shows_three_engines_that_follow_the_choice_and_the_dials(page):
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    open_view(page, "production")
-    cards = page.locator(".engine")
-    expect(cards).to_have_count(3)
-    assert [name.split()[0] for name in page.locator(".engine h3 [data-engine]").all_text_contents()] == [
-        "vLLM",
-        "SGLang",
-        "transformers",
-    ]
-    expect(cards.nth(0)).to_contain_text('"num_speculative_tokens": 4')
-    page.select_option("[data-lab-production] [data-system]", "eagle")
-    expect(cards.nth(1)).to_contain_text("--speculative-num-steps 5")
-    expect(cards.nth(2)).to_contain_text("no EAGLE drafter; a draft model is the nearest")
-
-    page.locator("#dials [aria-label='number input for Temperature']").fill("0.8")
-    expect(cards.nth(0)).to_contain_text('"temperature": 0.8')
-    page.locator("[name=production-shape][value=dials]").check(force=True)
-    expect(page.locator("[data-lab-production] [data-shape]")).to_have_text(
-        "depth 4 · width 4 · 8 nodes · temperature 0.8"
-    )
-    expect(cards.nth(1)).to_contain_text("--speculative-num-steps 4")
-
-    cards.nth(1).get_by_role("button").click()
-    expect(cards.nth(1).get_by_role("button")).to_have_text("Copied")
-    copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("python -m sglang.launch_server \\\n  --model-path TARGET") and copied.endswith("'")
-    fits = "[document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollHeight <= innerHeight]"
-    assert page.evaluate(fits) == [True, True]
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_the_api_streams_a_row_for_every_prompt(server):
-    stream = Client(server, verbose=False).submit(
-        text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts"
-    )
-    messages = [json.loads(event) for event in stream]
-    assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
-    assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))

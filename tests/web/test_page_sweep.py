@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from engine.screens.sweep import Plan, Sweep
@@ -258,14 +257,3 @@ def test_a_sentence_from_the_server_is_never_markup(page, messages):
     plot.hover(position={"x": box["width"] * 0.25, "y": box["height"] * 0.75})
     assert page.evaluate("window.__hostile") is None
     assert page.locator("[data-lab] img").count() == 0
-
-
-def test_the_api_streams_a_sweep(server):
-    client = Client(server, verbose=False)
-    job = client.submit([TEXT], "tree", "shape", [1, 2], [1], [4], [0.0], 8, 0, api_name="/sweep")
-    job.result(timeout=120)
-    lines = [json.loads(line) for line in job.outputs()]
-    assert [(cell["x"], cell["y"]) for cell in lines[-1]["cells"]] == [(1, 1), (2, 1)]
-    assert lines[0]["start"] and lines[-1]["end"]
-    with pytest.raises(Exception, match="at most 64"):
-        client.predict([TEXT], "tree", "shape", list(range(1, 12)), list(range(1, 9)), api_name="/sweep")

@@ -1,0 +1,150 @@
+"""Static forwards of a session, run eagerly: what a CUDA graph would replay is the very same function.
+
+Right logits come from right slots, masks and positions together; the tests that spoil one of them show that the others would notice.
+"""
+
+import random
+
+import pytest
+import torch
+
+from engine.forward import cuda_graphs, runner_gpu
+from engine.forward.cuda_graphs import Captured
+from engine.forward.lender import KEPT, Lender
+from engine.forward.runner import Runner
+from engine.forward.runner_gpu import StaticForward
+from engine.forward.session import Session
+from engine.forward.session_gpu import Buckets
+from helpers.pairs import tiny_llama
+from helpers.sessions import PROMPT, committed
+from helpers.trees import random_tree
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("small_capacities")
+
+
+@pytest.fixture(params=["one key head a query head", "grouped heads", "float64"])
+def runner(request) -> Runner:
+    model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in request.param else 2)
+    return Runner(model.double() if request.param == "float64" else model, lean=False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 13, 40])
+def test_buckets_give_the_sessions_logits_and_features_and_rows(runner, size):
+    """Any number of nodes, padded or not, over rounds of scattered commits: rows behind the committed ones hold masked garbage then."""
+    rng, tolerance = random.Random(size), 1e-9 if runner.dtype == torch.float64 else 1e-4
+    plain, graphed = (committed(runner, features=True, graphed=graphed) for graphed in (False, True))
+    for _ in range(4):
+        tree = random_tree(rng, size)
+        expected, behind = plain.verify(tree)
+        logits, features = graphed.verify(tree)
+        assert torch.allclose(logits, expected, atol=tolerance, rtol=0)
+        assert torch.allclose(features, behind, atol=100 * tolerance, rtol=0)
+        path = tree.path(rng.randrange(size))
+        plain.commit(path)
+        graphed.commit(path)
+        rows = plain.length
+        kept, wanted = (each.session.cache.kv[:, :, :, :rows] for each in (graphed, plain))
+        assert torch.allclose(kept, wanted, atol=tolerance, rtol=0)
+
+
+def test_what_a_bucket_hands_out_survives_its_next_run(runner):
+    target = committed(runner, features=True, graphed=True)
+    tree = random_tree(random.Random(0), 8)
+    first = [each.clone() for each in target.verify(tree)]
+    held = target.verify(tree)
+    target.verify(random_tree(random.Random(1), 8))
+    assert all(torch.equal(*pair) for pair in zip(first, held, strict=True))
+
+
+@pytest.mark.parametrize("spoil", ["slot", "mask", "padding", "position"])
+def test_a_wrong_slot_mask_or_position_would_be_noticed(runner, spoil, monkeypatch):
+    plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
+    tree = random_tree(random.Random(3), 5)
+    whole = StaticForward.__call__
+
+    def spoiled(self, ids, positions, slots, visible):
+        if spoil == "slot":
+            slots = slots + 1
+        elif spoil == "mask":
+            visible = torch.ones_like(visible)
+        elif spoil == "padding":  # what the three padding rows of a bucket of eight wrote
+            visible = visible | (self.columns >= len(PROMPT) + 5) & (self.columns < len(PROMPT) + 8)
+        else:
+            positions = positions + torch.arange(len(positions))
+        return whole(self, ids, positions, slots, visible)
+
+    monkeypatch.setattr(StaticForward, "__call__", spoiled)
+    assert not torch.allclose(graphed.verify(tree)[0], plain.verify(tree)[0], atol=1e-2)
+
+
+def test_grouped_heads_are_folded_and_nothing_is_repeated(monkeypatch):
+    """Four query heads on two key heads, so that a wrong order of heads and rows cannot pass."""
+    model = tiny_llama(0, kv_heads=2)
+    config = model.config
+    config.num_attention_heads = 4
+    config.head_dim = 16
+    model = type(model)(config).eval()
+    runner = Runner(model, lean=False)
+    plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
+    tree = random_tree(random.Random(2), 7)
+    expected = plain.verify(tree)[0]
+    monkeypatch.setattr(runner_gpu, "sdpa_attention_forward", None)  # its repeat_kv must not be reached
+    assert torch.allclose(graphed.verify(tree)[0], expected, atol=1e-4, rtol=0)
+    assert graphed.session.buckets.by_size[0].forward.groups == 2
+
+
+def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
+    model = tiny_llama(0, kv_heads=1)
+    ids = torch.tensor([PROMPT])
+    options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
+    before = model.generate(ids, **options)
+    assert runner_gpu.fold_heads(model) == 2 and runner_gpu.fold_heads(model) == 2
+    assert torch.equal(model.generate(ids, **options), before)
+
+
+def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runner):
+    target = committed(runner, graphed=True)
+    assert target.session.buckets.fitting(65) is None
+    target.session.cache.rows = target.session.cache.capacity - 5
+    assert target.session.buckets.fitting(5) is None and target.session.buckets.fitting(4).size == 4
+    target.session.cache.rows = len(PROMPT)
+    assert target.verify(random_tree(random.Random(0), 70))[0].shape == (70, 256)
+
+
+def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatch):
+    assert "need a CUDA GPU, and this is cpu" in cuda_graphs.why_eager(CPU)
+    assert cuda_graphs.why_eager(torch.device("cuda")) == ""
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert "ZeroGPU" in cuda_graphs.why_eager(torch.device("cuda"))
+    runner = Runner(tiny_llama(0))
+    runner.eager = ""  # as on a GPU, where this machine then fails to capture
+    for name in ("synchronize", "current_stream", "set_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda _: None)
+    assert Captured(lambda: 7, runner, None)() == 7
+    assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.eager
+
+
+def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():
+    runner = Runner(tiny_llama(0))
+    first = Session(runner, 64, graphed=True)
+    second = Session(runner, 64, graphed=True)
+    assert first.buckets is not second.buckets
+    first.prefill(PROMPT)
+    lent = first.buckets
+    del first
+    third = Session(runner, 64, graphed=True)
+    assert third.buckets is lent and third.rows == 0 and not third.cache.kv.any()
+    assert Session(runner, 64, True, graphed=True).buckets is not lent
+
+
+def test_a_lender_keeps_no_more_than_its_limit():
+    lender = Lender()
+    for key in range(3 * KEPT):
+        lender.lend(key, object, borrower=type("Borrower", (), {})())
+    assert len(lender.idle) == KEPT
+
+
+def test_buckets_capture_the_sizes_that_are_asked_for():
+    buckets = Buckets(Runner(tiny_llama(0)), 64, (), (3, 24))
+    assert [each.size for each in buckets.by_size] == [3, 24] and buckets.fitting(4).size == 24

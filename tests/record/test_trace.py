@@ -1,0 +1,29 @@
+"""A trace survives JSON exactly, and a foreign one is refused with what is wrong."""
+
+import json
+
+import pytest
+
+from engine.race import Race, Settings
+from engine.record.trace import Step, Trace
+from helpers.pairs import tiny_pair
+
+TEXT = "Story: Once upon a time"
+
+
+def test_a_trace_survives_json_exactly():
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), temperature=0.7, max_new_tokens=30))
+    for _ in race.run():
+        pass
+    for lane in race.lanes:
+        assert Trace.from_json(lane.trace.to_json()) == lane.trace
+        assert isinstance(lane.trace.steps[0], Step)
+
+
+def test_a_foreign_trace_is_refused_with_what_is_wrong():
+    values = json.loads(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5).to_json())
+    del values["seed"]
+    with pytest.raises(ValueError, match="no Trace: missing 'seed', unknown nothing"):
+        Trace.from_json(json.dumps(values))
+    with pytest.raises(ValueError, match="must be an object, got a list"):
+        Trace.from_json("[1, 2]")
