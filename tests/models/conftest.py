@@ -12,7 +12,7 @@ from transformers import (
 from helpers.checkpoints import write
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def llama(tmp_path_factory):
     """A target in float16 as the embedded one ships, with a tied head and two stop tokens; and the saved model."""
     folder = tmp_path_factory.mktemp("models") / "target"
@@ -22,7 +22,7 @@ def llama(tmp_path_factory):
     return folder, model
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def qwen(tmp_path_factory):
     """A draft of another family with padded logits and a smaller context window."""
     folder = tmp_path_factory.mktemp("models") / "draft"
