@@ -1,16 +1,24 @@
-"""Markers by what a test uses, and the embedded pair. What only one room's tests use stands in that room's conftest."""
+"""Markers by what a test uses; the embedded pair; the page, served once for all tests and open in a real Chromium; and its API."""
 
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 
 import pytest
 import torch
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from engine.forward import runner_gpu
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
-from helpers.page import CHROMIUM
+from helpers.page import CHROMIUM, FLAGS, PATIENCE
+from helpers.paths import ROOT
 
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
 
@@ -22,6 +30,7 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What opens a browser is marked so, and skipped where there is none; what needs a GPU is left out where there is none."""
     for item in items:
@@ -44,3 +53,61 @@ def embedded() -> LoadedPair:
 def small_capacities(monkeypatch):
     """Rows to 64 instead of 1,024: the same code, less to multiply."""
     monkeypatch.setattr(runner_gpu, "ROW_MULTIPLE", 64)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(600):
+            assert process.poll() is None, "app.py ended before it served"
+            try:
+                urllib.request.urlopen(url, timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    """The API, as Gradio's own client calls it."""
+    from gradio_client import Client  # two seconds that no other test needs
+
+    return Client(server, verbose=False)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(server, browser) -> Iterator[Page]:
+    """The page at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE)
+    complaints, requests = [], []
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
+    expect(opened.locator("[data-lane]")).to_have_count(2)
+    expect(opened.locator("#prompt textarea")).to_be_visible()
+    opened.wait_for_function("window.TreeRace?.view?.canDraw")  # Plotly's script may arrive late
+    opened.get_by_role("radio", name="1×", exact=True).dispatch_event("click")
+    yield opened
+    context.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith((server, "data:", "blob:"))] == []

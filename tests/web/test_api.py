@@ -4,7 +4,6 @@ import json
 import urllib.request
 
 import pytest
-from gradio_client import Client
 
 from engine.systems import SYSTEMS
 from helpers.page import PROMPT
@@ -114,8 +113,7 @@ def test_the_api_of_a_grand_prix_refuses_with_a_sentence(client, changes, words)
 TEXT = "Story: Once upon a time"
 
 
-def test_the_api_streams_a_sweep(server):
-    client = Client(server, verbose=False)
+def test_the_api_streams_a_sweep(client):
     job = client.submit([TEXT], "tree", "shape", [1, 2], [1], [4], [0.0], 8, 0, api_name="/sweep")
     job.result(timeout=120)
     lines = [json.loads(line) for line in job.outputs()]
@@ -125,10 +123,8 @@ def test_the_api_streams_a_sweep(server):
         client.predict([TEXT], "tree", "shape", list(range(1, 12)), list(range(1, 9)), api_name="/sweep")
 
 
-def test_the_api_streams_a_row_for_every_prompt(server):
-    stream = Client(server, verbose=False).submit(
-        text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts"
-    )
+def test_the_api_streams_a_row_for_every_prompt(client):
+    stream = client.submit(text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts")
     messages = [json.loads(event) for event in stream]
     assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
     assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))

@@ -1,0 +1,101 @@
+"""Who imports whom, read from sources without running them; it knows modules and folders, and nothing of what they are for.
+
+Imports inside functions and under TYPE_CHECKING count: a reader has to follow them as well. Only where modules that load one another
+are looked for, those under TYPE_CHECKING are left out: they never run, and a part may name the type of the whole that it stands in.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+Graph = dict[str, set[str]]
+
+
+def modules_of(root: Path, package: str) -> dict[str, str]:
+    """Sources by dotted module name; a folder's `__init__.py` goes by the folder's name."""
+    sources = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
+    return sources
+
+
+def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
+    """Every import of a source as (module, name taken from it), the name empty where the module itself is imported.
+
+    Without `types` those under `if TYPE_CHECKING:` are left out.
+    """
+    found = set()
+    todo: list[ast.AST] = [ast.parse(source)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found |= {(each.name, "") for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level or node.module is None:
+                raise ValueError(f"Line {node.lineno} imports by a relative path; write the whole one.")
+            found |= {(node.module, each.name) for each in node.names}
+        elif not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            todo += node.orelse
+        else:
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
+    """Module -> other modules among `sources` that it imports; `from a import b` leads to `a.b` where that is a module, else to `a`."""
+    arrows: Graph = {}
+    for name, source in sources.items():
+        ways = [(f"{module}.{taken}", module) for module, taken in imported(source, types)]
+        leading = {inner if inner in sources else outer for inner, outer in ways}
+        arrows[name] = (leading & sources.keys()) - {name}
+    return arrows
+
+
+def room_of(module: str) -> str:
+    """`engine.forward.runner` stands in the room `forward`; `engine.tree` is a room of its own; so is the package itself."""
+    return module.split(".")[1] if "." in module else module
+
+
+def room_arrows(modules: Mapping[str, Iterable[str]]) -> Graph:
+    """Room -> other rooms that it imports."""
+    arrows: Graph = {}
+    for name, others in modules.items():
+        arrows.setdefault(room_of(name), set()).update(room_of(other) for other in others)
+    return {room: others - {room} for room, others in arrows.items()}
+
+
+def cycle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
+    """The names along one cycle, the first one again at its end; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name not in done:
+            for other in sorted(arrows.get(name, ())):
+                if found := walk(other, [*way, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next(filter(None, (walk(name, []) for name in sorted(arrows))), [])
+
+
+def differences(arrows: Mapping[str, set[str]], table: Mapping[str, Iterable[str]]) -> list[str]:
+    """A sentence for every arrow that the table does not allow, and for every entry of the table that nothing uses."""
+    said = []
+    for room in sorted(arrows.keys() | table.keys()):
+        there, allowed = arrows.get(room, set()), set(table.get(room, ()))
+        said += [f"{room} imports {other}, which the table does not allow." for other in sorted(there - allowed)]
+        said += [f"The table lets {room} import {other}, which it does not." for other in sorted(allowed - there)]
+    return said
+
+
+def within(sources: Mapping[str, str], outside: str) -> set[str]:
+    """Modules that import the library `outside` or anything in it."""
+    return {
+        name
+        for name, source in sources.items()
+        if any(module == outside or module.startswith(f"{outside}.") for module, _ in imported(source))
+    }
