@@ -17,7 +17,7 @@ from engine.tree import DraftTree
 if TYPE_CHECKING:
     import numpy as np
 
-    from engine.kernels.expansion import Expansion, Terms
+    from engine.kernels.expansion import Expansion
     from engine.models.pairs import LoadedPair
     from engine.record.calibration import Calibration
 
@@ -84,7 +84,7 @@ class Drafter(Part):
     guesses: ClassVar[bool] = True  # False for the one that proposes nothing
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
-    expands: bool = False  # whether `expand` grows a round's whole tree of favourites, for a target of `vocab` tokens
+    grows: bool = False  # whether `grow` grows a round's whole tree of favourites, for a target of `vocab` tokens
     vocab: int
 
     def __init__(self, pair: "LoadedPair", capacity: int):
@@ -102,10 +102,9 @@ class Drafter(Part):
         """The accepted nodes and the token after them, which is the next root. `features` `[N, 4, H]` of the tree's nodes."""
         raise NotImplementedError
 
-    def expand(
-        self, expansion: "Expansion", levels: int, noise: "np.ndarray", temperature: "np.float32", terms: "Terms"
-    ) -> None:
-        """`engine.policies.growing.ask` in one compiled call; asked only where `expands` is True."""
+    def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
+        """`engine.policies.growing.ask` in one compiled call, on the terms of the `Expansion`; asked only where `grows` is True.
+        `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy."""
         raise NotImplementedError
 
     def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:

@@ -81,9 +81,9 @@ class BestDrafter(Drafter):
         else:
             self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
         self.reads_features = self.inner.reads_features
-        self.expands = self.inner.expands
-        if self.expands:
-            self.vocab, self.expand = self.inner.vocab, self.inner.expand
+        self.grows = self.inner.grows
+        if self.grows:
+            self.vocab, self.grow = self.inner.vocab, self.inner.grow
 
     @property
     def forwards(self) -> int:

@@ -7,17 +7,18 @@ what was drafted with the drafter's own outputs is thrown away.
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart
 from engine.drafters.drafted_rows import DraftedRows, stream_start
-from engine.kernels.expansion import ASKED, Expansion, Terms
+from engine.drafters.eagle_compiled import grow_with_eagle
+from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.models.pairs import LoadedPair
-from engine.nets.eagle_compiled import ServedSession
+from engine.nets.eagle_compiled import CompiledSession
 from engine.tree import DraftTree
 
 WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(GrowsAtOnce):
     title = "EAGLE"
     about = "A small layer that goes on from the target's own hidden states."
     source = "EAGLE-3 (Li et al. 2025)"
@@ -27,7 +28,10 @@ class EagleDrafter(Drafter):
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no EAGLE drafter was trained for the pair's target."""
         self.session, self.vocab = pair.net("eagle").open(capacity), pair.target.vocab
-        self.expands, self.forwards = isinstance(self.session, ServedSession), 0
+        self.forwards = 0
+        if isinstance(self.session, CompiledSession):
+            example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
+            self.grow_by(grow_with_eagle, self.session.cache, self.session.state.table, example=example)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.cache.rows = 0
@@ -40,11 +44,9 @@ class EagleDrafter(Drafter):
         self.forwards += 1
         return self.catch_up() if nodes == [0] else self.level(tree, nodes)
 
-    def expand(
-        self, expansion: Expansion, levels: int, noise: np.ndarray, temperature: np.float32, terms: Terms
-    ) -> None:
-        self.session.expand(*self.entries(), expansion, noise, temperature, levels, terms)
-        self.forwards += expansion.counts[ASKED].item()
+    def entering(self) -> tuple:
+        tokens, features, chosen, position, start = self.entries()
+        return np.array(tokens), features.numpy(), np.array(chosen), position, start
 
     def catch_up(self) -> torch.Tensor:
         """Log-probabilities `[1, V]` behind the root, whose entry comes after those that were committed since the last round."""

@@ -6,15 +6,17 @@ Invariant: between rounds the cache holds the rows of the committed context up t
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart
 from engine.drafters.drafted_rows import DraftedRows
-from engine.forward.llama_compiled import SmallLlama
-from engine.kernels.expansion import ASKED, KEY, NODES, PLACE, Expansion, Terms
+from engine.drafters.growing_at_once import GrowsAtOnce
+from engine.drafters.model_compiled import grow_with_model
+from engine.forward.llama_compiled import CompiledLlama
+from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
-class ModelDrafter(Drafter):
+class ModelDrafter(GrowsAtOnce):
     title = "draft model"
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
@@ -26,8 +28,9 @@ class ModelDrafter(Drafter):
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
-        self.expands = isinstance(pair.draft.lean, SmallLlama) and pair.draft.vocab == self.vocab
-        self.forwards = 0
+        self.forwards, net, cache = 0, pair.draft.lean, self.session.cache
+        if isinstance(net, CompiledLlama) and pair.draft.vocab == self.vocab:
+            self.grow_by(grow_with_model, cache, net.weights.table, cache.numbers, example=(np.array([0]),))
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])
@@ -42,15 +45,15 @@ class ModelDrafter(Drafter):
             logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
         return logits.float().log_softmax(-1)
 
-    def expand(
-        self, expansion: Expansion, levels: int, noise: np.ndarray, temperature: np.float32, terms: Terms
-    ) -> None:
-        draft, cache = self.session.runner.lean, self.session.cache
-        draft.expand(cache, self.pending, expansion, noise, temperature, levels, terms)
-        self.pending, self.base = [], cache.rows
-        keys, places = expansion.nodes[[KEY, PLACE], : expansion.counts[NODES]].tolist()
+    def entering(self) -> tuple:
+        return (np.array(self.pending),)
+
+    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
+        super().grow(expansion, noise)
+        self.pending, self.base = [], self.session.rows
+        nodes = expansion.nodes[: expansion.counts["nodes"]]
+        keys, places = nodes["key"].tolist(), nodes["place"].tolist()
         self.drafted.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
-        self.forwards += expansion.counts[ASKED].item()
 
     def first_level(self) -> torch.Tensor:
         """Logits `[1, V]` behind the root, catching up on what was committed since the last forward."""

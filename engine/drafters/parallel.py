@@ -42,8 +42,8 @@ class ParallelDrafter(Drafter):
         """Log-probabilities `[1 + slots, V]` behind the last of these stream entries, whose rows are kept, and at its slots; without
         slots only the rows are written."""
         net, rows, count = self.net, self.cache.rows, len(tokens) + slots
-        if net.served:
-            return net.served(self.cache, tokens, features, self.first + rows, slots)
+        if net.compiled:
+            return net.compiled(self.cache, tokens, features, self.first + rows, slots)
         self.cache.room_for(count)
         device = features.device
         x = net.stream(torch.tensor(tokens, device=device), features)

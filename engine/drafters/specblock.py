@@ -67,8 +67,8 @@ class SpecBlockDrafter(Drafter):
         """States and log-probabilities, each `[K, ...]`, of the block at the last of these stream entries (`[1, ...]` without a block);
         the entries' rows are kept."""
         net, rows, device = self.net, self.cache.rows, features.device
-        if net.served:
-            return net.served.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
+        if net.compiled:
+            return net.compiled.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
         condition, ids = net.condition(features), torch.tensor(tokens, device=device)
         x = net.entering(condition, ids, slice(0, 1))[:, 0]
         if block:
@@ -123,8 +123,8 @@ class SpecBlockDrafter(Drafter):
         """States and log-probabilities, each `[n K, ...]`, of n blocks from `conditions [n, H]`; `visible` bool `[n K, M]` says which
         of the last M rows each position may see."""
         net, rows, device = self.net, self.cache.rows, self.net.embedding.device
-        if net.served:
-            return net.served.go_on(self.cache, conditions, tokens, positions, visible)
+        if net.compiled:
+            return net.compiled.go_on(self.cache, conditions, tokens, positions, visible)
         self.cache.room_for(len(positions))
         mask = additive(visible, rows + len(positions)).to(device)
         x = net.entering(conditions, torch.tensor(tokens, device=device)).flatten(0, 1)

@@ -1,5 +1,5 @@
-"""Between the products of a lean forward: norms, rotation, attention, gates. `Between` has them as tensor operations; `CompiledBetween`
-as compiled loops on one thread, for a few rows in float32, where they take a fifth of the time. All lanes of a race take the same."""
+"""LayerOps: what a lean forward does between its products, as tensor operations: norms, rotation, attention, gates. Knows rows and one
+model's sizes; knows no weights of products."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def normed(x: torch.Tensor, weight: torch.Tensor, least: torch.Tensor) -> torch.
     return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
 
 
-class Between:
+class LayerOps:
     def __init__(self, sizes: Sizes, dtype: torch.dtype):
         self.sizes, self.dtype = sizes, dtype
         self.least, self.head_least = torch.tensor(sizes.least), torch.tensor(sizes.head_least)

@@ -1,15 +1,17 @@
-"""`engine.forward.layer_ops` as compiled loops on one thread, for a few rows in float32, where they take a fifth of the time."""
+"""`engine.forward.layer_ops` in compiled loops; held equal by tests/fast/test_equal_to_reference.py[forward.layer_ops_compiled].
+
+On one thread, for a few rows in float32, where they take a fifth of the time. All lanes of a race take the same."""
 
 import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import Between, Sizes
+from engine.forward.layer_ops import LayerOps, Sizes
 from engine.kernels.attention import attention
 from engine.kernels.elementwise import features_of, gated, normed_sum
 
 
-class CompiledBetween(Between):
+class CompiledLayerOps(LayerOps):
     def __init__(self, sizes: Sizes, dtype: torch.dtype):
         super().__init__(sizes, dtype)
         none = np.zeros((0, sizes.head_dim), np.float32)

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import Between, Sizes
-from engine.forward.layer_ops_compiled import CompiledBetween
+from engine.forward.layer_ops import LayerOps, Sizes
+from engine.forward.layer_ops_compiled import CompiledLayerOps
 from engine.forward.lighten import on_cpu
 from engine.forward.products import Int8, pack, packed_product
 from engine.kernels.attention import turns_of
@@ -148,9 +148,9 @@ class LeanLlama:
             least=(hidden * config.rms_norm_eps) ** 0.5,
             head_least=(head_dim * config.rms_norm_eps) ** 0.5,
         )
-        self.few = self.many = Between(sizes, self.dtype)
+        self.few = self.many = LayerOps(sizes, self.dtype)
         if self.dtype == torch.float32:
-            self.few = CompiledBetween(sizes, self.dtype)
+            self.few = CompiledLayerOps(sizes, self.dtype)
         self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
 
     @torch.inference_mode()
@@ -190,14 +190,14 @@ class LeanLlama:
         `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
         """
         count = len(ids)
-        between = self.few if count <= FEW_ROWS else self.many
+        ops = self.few if count <= FEW_ROWS else self.many
         fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
-        where = between.where(cache, positions, visible)
+        where = ops.where(cache, positions, visible)
         x, tapped = self.embedding.index_select(0, ids), []
-        normed = between.first(x)
+        normed = ops.first(x)
         for number, (qkv, out, gate_up, down) in enumerate(self.layers):
-            x, normed = between.added(x, out(between.attended(qkv(normed, fast), number, where), fast), 2 * number + 1)
-            x, normed = between.added(x, down(between.gated(gate_up(normed, fast)), fast), 2 * number + 2)
+            x, normed = ops.added(x, out(ops.attended(qkv(normed, fast), number, where), fast), 2 * number + 1)
+            x, normed = ops.added(x, down(ops.gated(gate_up(normed, fast)), fast), 2 * number + 2)
             tapped += [x] * taps.count(number + 1)
         logits = self.head(normed[-1:] if last_only else normed, fast)
-        return logits, between.features(tapped, normed) if taps else None
+        return logits, ops.features(tapped, normed) if taps else None

@@ -45,10 +45,10 @@ class Int8:
         scale = weight.abs().amax(1).clamp(min=1e-12) / 127
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch is about to move these functions elsewhere
-            rounded = torch.quantize_per_channel(
+            quantised = torch.quantize_per_channel(
                 weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8
             )
-        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
+        self.packed = torch.ops.quantized.linear_prepack(quantised, bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`x [..., N, in]` times the transposed matrix, plus the bias, `[..., N, out]`, in float32."""

@@ -13,7 +13,7 @@ from engine.forward.layer_ops import normalised
 from engine.forward.lender import Lender
 from engine.forward.lighten import lighten
 from engine.forward.llama import LeanLlama, head_dim_of, serves
-from engine.forward.llama_compiled import SmallLlama, is_small
+from engine.forward.llama_compiled import CompiledLlama, is_small
 from engine.forward.session import Session
 
 
@@ -28,10 +28,10 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.lean: LeanLlama | SmallLlama | None = None
+        self.lean: LeanLlama | CompiledLlama | None = None
         if serves(model) if lean is None else lean:
             small = eight_bit and is_small(model)
-            self.lean = SmallLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
+            self.lean = CompiledLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
         else:
             lighten(model)
         self.eager = why_eager(self.device)  # a sentence why forwards are no CUDA graphs; "" where they are

@@ -1,4 +1,5 @@
-"""StaticForward: one model's forward with shapes and addresses that never change, so that a CUDA graph can hold it.
+"""`engine.forward.runner`'s forward with shapes and addresses that never change, so that a CUDA graph can hold it; held equal by
+tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
 New tokens write their rows at slots that a tensor names, attention runs over the whole capacity of the cache under an additive mask,
 and nothing waits for the host. The very same function runs eagerly on any device. Knows slots and masks; knows no tree.
@@ -13,12 +14,12 @@ from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer
 
-ROW_MULTIPLE = 1024  # capacities are rounded up to it: lanes share what was captured, and kernels want multiples of 16
+ROW_MULTIPLE = 1024  # capacities are multiples of it: lanes share what was captured, and kernels want multiples of 16
 
 
-def rounded(capacity: int) -> int:
-    """The next capacity that static forwards are made for."""
-    return -(-capacity // ROW_MULTIPLE) * ROW_MULTIPLE
+def static_capacity(rows: int) -> int:
+    """The next number of rows that static forwards are made for."""
+    return -(-rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def folded_sdpa(module, query, key, value, attention_mask, **kwargs):

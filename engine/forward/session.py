@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.forward.cache import additive, transformers_cache
-from engine.forward.runner_gpu import rounded
+from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import Buckets
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Session:
         self.taps = taps = tapped_layers(runner.config.num_hidden_layers) if features else ()
         self.buckets = None
         if graphed:
-            key = ("buckets", rounded(capacity), taps)
+            key = ("buckets", static_capacity(capacity), taps)
             self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
         self.cache = self.buckets.cache if graphed else runner.new_cache(capacity)
         self.cache.clear()

@@ -1,9 +1,10 @@
-"""`engine.forward.session.Session.forward` from CUDA graphs, by number of tokens. Knows rows and masks; knows no tree."""
+"""`engine.forward.session` from CUDA graphs, by number of tokens; held equal by
+tests/fast/test_equal_to_reference.py[forward.session_gpu]. Knows rows and masks; knows no tree."""
 
 import torch
 
 from engine.forward.cuda_graphs import Captured, memory_pool
-from engine.forward.runner_gpu import StaticForward, rounded
+from engine.forward.runner_gpu import StaticForward, static_capacity
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; fewer are padded
 
@@ -52,7 +53,7 @@ class Buckets:
     """A KV cache and its forwards by size. `Session` takes these on a GPU."""
 
     def __init__(self, runner, capacity: int, taps: tuple[int, ...], sizes: tuple[int, ...] = SIZES):
-        self.cache = runner.new_cache(rounded(capacity))
+        self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
         self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]
 

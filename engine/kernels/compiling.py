@@ -41,3 +41,8 @@ def compiled(function: Callable) -> Callable:
     """The same for loops whose sums may be reordered. Constants that one such function hands to another are made `np.int64` or
     `np.bool_`, for of bare ones numba compiles a version each."""
     return exactly_compiled(function, fastmath=FAST)
+
+
+def compile_for(function: Callable, *arguments: object) -> None:
+    """Compile the function for such arguments, or read what was compiled before, without calling it."""
+    function.compile(tuple(map(numba.typeof, arguments)))

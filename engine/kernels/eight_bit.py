@@ -7,19 +7,20 @@ import torch
 
 from engine.kernels.compiling import compiled
 from engine.kernels.intrinsics import larger, summing
+from engine.kernels.named_arrays import Codes, Vector
 
 OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
 
 
-class Rounded(NamedTuple):
+class EightBit(NamedTuple):
     """A matrix `[out, in]` in eight bits, scaled by row: `weight` int8 `[out / 32, in / 2, 32, 2]`, both sizes rounded up, and `scale`
     `[out]`, rounded up likewise."""
 
-    weight: np.ndarray
-    scale: np.ndarray
+    weight: Codes
+    scale: Vector
 
     @classmethod
-    def of(cls, matrix: torch.Tensor) -> "Rounded":
+    def of(cls, matrix: torch.Tensor) -> "EightBit":
         outputs, inputs = matrix.shape
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
@@ -32,7 +33,7 @@ one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), s
 
 @compiled
 def product(x, matrix, out):
-    """Into `out [N, out]` the product of `x [N, in]` and a transposed `Rounded`."""
+    """Into `out [N, out]` the product of `x [N, in]` and a transposed `EightBit`."""
     count, size = x.shape
     weight, scale = matrix
     pairs = weight.shape[1]

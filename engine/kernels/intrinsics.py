@@ -144,6 +144,16 @@ def as_float(typing, bits):
 
 
 @intrinsic
+def pointer(typing, address):
+    """The address as a pointer, for `numba.carray`."""
+
+    def build(context, code, signature, arguments):
+        return code.inttoptr(arguments[0], BYTE.as_pointer())
+
+    return types.voidptr(types.int64), build
+
+
+@intrinsic
 def ticks(typing):
     """The processor's own count of time; 0 where programs may not read one."""
 

@@ -6,16 +6,16 @@ import numpy as np
 
 from engine.kernels.attention import attended
 from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import Rounded, product
+from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, gated, unit_rows
 
 
 class LayerWeights(NamedTuple):
     """A Llama layer behind its query/key/value product, the second norm's weight folded into `gate_up`."""
 
-    out: Rounded
-    gate_up: Rounded
-    down: Rounded
+    out: EightBit
+    gate_up: EightBit
+    down: EightBit
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""`engine.policies.ranking.ranked` on a CPU, as compiled loops."""
+"""`engine.policies.ranking` as compiled loops; held equal by tests/fast/test_equal_to_reference.py[kernels.ranking_compiled]."""
 
 import numpy as np
 
@@ -12,8 +12,9 @@ SHARPENED = 2.0  # power of q in greedy scores: what the draft gives .45, the gr
 
 
 @compiled
-def ranked_here(log_q, noise, temperature, width):
-    """`ranked` on a CPU: of `log_q [n, V]`, still to be divided by the temperature, and the position's `noise`, empty when greedy."""
+def ranked_on_cpu(log_q, noise, temperature, width):
+    """`engine.policies.ranking.ranked` of `log_q [n, V]`, still to be divided by the temperature, and the position's `noise`, which is
+    empty when greedy."""
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
     power = np.float32(SHARPENED if greedy else 1)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from engine.kernels.expansion import IN_ALL, IN_FORWARDS, Expansion
+from engine.kernels.expansion import Expansion
 from engine.measure.options import add_pair, first_prompts, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
@@ -26,8 +26,8 @@ PARTS = ("target forward", "draft forwards", "growing", "rule", "commit", "verif
 
 def share_of_forwards(expansion: Expansion, *rest: object) -> float:
     """Of the time that growing it took."""
-    within, ticks = expansion.counts[[IN_FORWARDS, IN_ALL]].tolist()
-    return within / ticks if ticks else 1.0
+    counts = expansion.counts
+    return counts["ticks_in_forwards"] / counts["ticks"] if counts["ticks"] else 1.0
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
     with ExitStack() as clocks:
         clocks.enter_context(clocked(lane.rounds.target.session, "forward", spent, "target forward"))
         clocks.enter_context(clocked(lane.rounds.drafter, "log_q", spent, "draft forwards"))
-        if lane.rounds.drafter.expands:
-            clocks.enter_context(clocked(lane.rounds.drafter, "expand", spent, "draft forwards", share_of_forwards))
+        if lane.rounds.drafter.grows:
+            clocks.enter_context(clocked(lane.rounds.drafter, "grow", spent, "draft forwards", share_of_forwards))
         found = list(timed(lane, spent))
     lane.close()
     return found

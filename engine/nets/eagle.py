@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.forward.cache import KVCache, additive
-from engine.nets.eagle_compiled import ServedEagle, ServedSession
+from engine.nets.eagle_compiled import CompiledEagle, CompiledSession
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 
 
@@ -61,12 +61,12 @@ class Eagle(Net):
         )
         return out[0]
 
-    def for_serving(self) -> ServedEagle:
-        return ServedEagle(self)
+    def packed(self) -> CompiledEagle:
+        return CompiledEagle(self)
 
-    def open(self, capacity: int) -> "EagleSession | ServedSession":
+    def open(self, capacity: int) -> "EagleSession | CompiledSession":
         """A session with room for so many rows."""
-        return self.served.open(capacity) if self.served else EagleSession(self, capacity)
+        return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
     def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
         """Training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.kernels.attention import turns_of
-from engine.kernels.eight_bit import Rounded
+from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
@@ -109,13 +109,13 @@ class Layer(nn.Module):
         queries, keys = rotated.transpose(1, 2).chunk(2, dim=1)
         return queries, keys, qkv[:, :, 2 * self.heads :].transpose(1, 2)
 
-    def rounded(self) -> LayerWeights:
-        """What is behind the query/key/value product, as compiled loops serve it."""
+    def in_eight_bits(self) -> LayerWeights:
+        """What is behind the query/key/value product, as compiled loops take it."""
         root = len(self.norm.weight) ** 0.5
         return LayerWeights(
-            Rounded.of(self.out.weight),
-            Rounded.of(self.gate_up.weight * self.norm.weight * root),
-            Rounded.of(self.down.weight),
+            EightBit.of(self.out.weight),
+            EightBit.of(self.gate_up.weight * self.norm.weight * root),
+            EightBit.of(self.down.weight),
         )
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
@@ -155,15 +155,15 @@ class Net(nn.Module):
         self.register_buffer("embedding", embedding.detach().float(), persistent=False)
         self.register_buffer("head", head.detach().float(), persistent=False)
 
-    served: object | None = None  # what `for_serving` made
+    compiled: object | None = None  # what `packed` made
 
-    def for_serving(self) -> object:
+    def packed(self) -> object:
         """The weights as a CPU drafts with them: in eight bits and compiled loops. A draft's precision costs no exactness."""
         raise NotImplementedError
 
     def pack(self) -> "Net":
-        """Copy the weights into what serves them. To be called again after they have changed."""
-        self.served = self.for_serving() if self.embedding.device.type == "cpu" else None
+        """Copy the weights into `compiled`. To be called again after they have changed."""
+        self.compiled = self.packed() if self.embedding.device.type == "cpu" else None
         return self
 
     def save(self, folder: Path) -> None:

@@ -4,15 +4,12 @@ Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts
 LM head, so an untrained head says what the target says about the token before.
 """
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.kernels.eight_bit import Rounded
-from engine.kernels.packed_weights import bundled
 from engine.nets.layer import Net, NetConfig
-from engine.nets.medusa_compiled import guess
+from engine.nets.medusa_compiled import CompiledMedusa
 
 
 class Medusa(Net):
@@ -24,17 +21,12 @@ class Medusa(Net):
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
 
-    def for_serving(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        heads = zip(self.blocks, self.unembeds, strict=True)
-        served = bundled(*((Rounded.of(a.weight), a.bias.detach().numpy(), Rounded.of(b)) for a, b in heads))
-        guess(*served, np.zeros((1, self.config.hidden), np.float32), 0, 1)  # compiling belongs to loading
-        return served
+    def packed(self) -> CompiledMedusa:
+        return CompiledMedusa(self)
 
     def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """Log-probabilities `[n, V]` of head k, as drafters take them, from `final [n, H]`."""
-        if self.served is None:
-            return self(final, k).log_softmax(-1)
-        return torch.from_numpy(guess(*self.served, final.numpy(), k, self.config.vocab))
+        return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
 
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """Logits `[..., V]` of head k (0 guesses the token after the root) from `final [..., H]`, the final norm's output behind the

@@ -1,26 +1,53 @@
-"""A head of `engine.nets.medusa.Medusa` as a CPU drafts with it: eight-bit weights, one compiled call."""
+"""`engine.nets.medusa` in compiled loops and eight bits; held equal by
+tests/fast/test_equal_to_reference.py[nets.medusa_compiled]."""
+
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import product
+from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import exp, log_softmax
-from engine.kernels.packed_weights import rounded, vector
+from engine.kernels.named_arrays import NamedArrays, Vector, arrays_of, unpacked
+from engine.nets.layer import Net
 
-ARRAYS = 5  # of a head in the bundle
+
+class Head(NamedTuple):
+    block: EightBit
+    bias: Vector
+    unembed: EightBit
+
+
+HEAD = arrays_of(Head)
 
 
 @compiled
-def guess(numbers, codes, layout, final, k, vocab):
-    """Log-probabilities `[n, V]` of head k from `final [n, H]`, in eight-bit weights."""
-    at, x = ARRAYS * k, np.empty_like(final)
-    product(final, rounded(numbers, codes, layout, at), x)
-    bias = vector(numbers, layout, at + 2)
+def guess(heads, final, k, vocab):
+    """Log-probabilities `[n, V]` of head k from `final [n, H]`."""
+    head, x = unpacked(Head, heads, HEAD * k), np.empty_like(final)
+    product(final, head.block, x)
     for row in range(len(x)):
         for j in range(x.shape[1]):
-            inner = x[row, j] + bias[j]
+            inner = x[row, j] + head.bias[j]
             x[row, j] = final[row, j] + inner / (np.float32(1) + exp(-inner))
     log_q = np.empty((len(x), vocab), np.float32)
-    product(x, rounded(numbers, codes, layout, at + 3), log_q)
+    product(x, head.unembed, log_q)
     log_softmax(log_q)
     return log_q
+
+
+class CompiledMedusa:
+    def __init__(self, net: Net):
+        self.vocab = net.config.vocab
+        self.heads = NamedArrays(
+            *(
+                Head(EightBit.of(block.weight), block.bias.detach().numpy().copy(), EightBit.of(unembed))
+                for block, unembed in zip(net.blocks, net.unembeds, strict=True)
+            )
+        )
+        self(torch.zeros(1, net.config.hidden), 0)  # compiling, or reading what was compiled before, belongs to loading
+
+    def __call__(self, final: torch.Tensor, k: int) -> torch.Tensor:
+        """As `engine.nets.medusa.Medusa.log_q`."""
+        return torch.from_numpy(guess(self.heads.table, final.numpy(), k, self.vocab))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
-from engine.nets.parallel_compiled import ServedParallel
+from engine.nets.parallel_compiled import CompiledParallel
 
 EPS = 1e-6
 
@@ -30,8 +30,8 @@ class Parallel(Net):
         self.rotary = Rotary(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
 
-    def for_serving(self) -> ServedParallel:
-        return ServedParallel(self, EPS)
+    def packed(self) -> CompiledParallel:
+        return CompiledParallel(self, EPS)
 
     def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""

@@ -1,5 +1,9 @@
-"""The parallel-tree drafter as a CPU drafts with it: all depths in one compiled call, in eight-bit weights, every norm's weight folded
-into the matrix behind it."""
+"""`engine.nets.parallel` in compiled loops and eight bits; held equal by
+tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
+
+All depths are one compiled call, and every norm's weight is folded into the matrix behind it."""
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,70 +12,84 @@ import torch.nn.functional as F
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal, turn
 from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import Rounded, product
+from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, log_softmax, put, side_by_side, unit_rows
-from engine.kernels.layer import layer
-from engine.kernels.packed_weights import bundled, layer_weights, matrix, rounded, vector
+from engine.kernels.layer import LayerWeights, layer
+from engine.kernels.named_arrays import Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
 from engine.nets.layer import FEATURES, Net
 
-FIRST = 7  # array of the first layer in the bundle, behind what comes before and after the layers
-ARRAYS = 8  # of a layer
+
+class Ends(NamedTuple):
+    """What comes before and after the layers: `said [V, H]` is what a token adds to an entry, `slot [H]` every slot's entry,
+    `features` the matrix for the target's."""
+
+    said: Matrix
+    slot: Vector
+    features: EightBit
+    head: EightBit
+    least: Number
+    last_least: Number
+
+
+class Block(NamedTuple):
+    qkv: EightBit
+    rest: LayerWeights
+
+
+ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 
 
 @compiled
-def answers(numbers, codes, layout, turns, kv, tokens, features, position, rows, slots):
+def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]`, the first of which stands at `position`, and at its slots; no
-    rows at all where there are none. `features [N, 4, H]` are the target's behind the token before each."""
-    said, slot = matrix(numbers, layout, 0), vector(numbers, layout, 1)
-    least, last_least = vector(numbers, layout, 2)
+    rows at all where there are none. `features [N, 4, H]` are the target's behind the token before each; `weights` are the `Ends` and
+    a `Block` for every layer."""
+    ends = unpacked(Ends, weights, 0)
     hidden, entries, asking = features.shape[2], len(tokens), 1 + slots
     count = entries + slots
     x = np.empty((count, hidden), np.float32)
-    product(side_by_side(features, np.arange(entries)), rounded(numbers, codes, layout, 3), x[:entries])
+    product(side_by_side(features, np.arange(entries)), ends.features, x[:entries])
     for row in range(entries):
-        add(said[tokens[row]], x[row])
+        add(ends.said[tokens[row]], x[row])
     for row in range(entries, count):
-        put(slot, x[row])
+        put(ends.slot, x[row])
     positions, visible = np.arange(position, position + count), causal(count)
     for number in range(len(kv)):
-        at = FIRST + ARRAYS * number
-        weights = layer_weights(numbers, codes, layout, at + 2)
+        block = unpacked(Block, weights, ENDS + BLOCK * number)
         normed, qkv = np.empty_like(x), np.empty((count, 3 * hidden), np.float32)
-        unit_rows(x, least, normed)
-        product(normed, rounded(numbers, codes, layout, at), qkv)
+        unit_rows(x, ends.least, normed)
+        product(normed, block.qkv, qkv)
         turn(qkv, 2 * kv.shape[2], turns, positions)
         seeing = visible[count - asking :] if number == len(kv) - 1 else visible
-        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, weights, least)
-    log_q = np.empty((asking if slots else 0, len(said)), np.float32)
+        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, block.rest, ends.least)
+    log_q = np.empty((asking if slots else 0, len(ends.said)), np.float32)
     if slots:
         normed = np.empty_like(x)
-        unit_rows(x, last_least, normed)
-        product(normed, rounded(numbers, codes, layout, 5), log_q)
+        unit_rows(x, ends.last_least, normed)
+        product(normed, ends.head, log_q)
         log_softmax(log_q)
     return log_q
 
 
-class ServedParallel:
+class CompiledParallel:
     def __init__(self, net: Net, last_eps: float):
         """`last_eps` is that of the norm before the head."""
         config, root = net.config, net.config.hidden**0.5
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding, (config.hidden,))
-        layers = [
-            (
-                Rounded.of(each.qkv.weight * norm.weight * root),
-                each.rounded(),
-            )
-            for each, norm in zip(net.layers, net.norms, strict=True)
-        ]
-        least = np.array([net.norms[0].least, (config.hidden * last_eps) ** 0.5], np.float32)
-        self.bundle = bundled(
-            (token @ for_token.T).numpy(),
-            net.slot().detach().numpy(),
-            least,
-            Rounded.of(for_features @ net.feat_proj.weight.detach()),
-            Rounded.of(net.head * net.final_norm * root),
-            *layers,
+        self.weights = NamedArrays(
+            Ends(
+                said=(token @ for_token.T).numpy(),
+                slot=net.slot().detach().numpy(),
+                features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
+                head=EightBit.of(net.head * net.final_norm * root),
+                least=np.array(net.norms[0].least, np.float32),
+                last_least=np.array((config.hidden * last_eps) ** 0.5, np.float32),
+            ),
+            *(
+                Block(EightBit.of(each.qkv.weight * norm.weight * root), each.in_eight_bits())
+                for each, norm in zip(net.layers, net.norms, strict=True)
+            ),
         )
         self.rotary = net.rotary
 
@@ -87,6 +105,6 @@ class ServedParallel:
         rows = cache.rows
         cache.room_for(len(tokens) + slots)
         entering = np.array(tokens), features.contiguous().numpy(), position, rows, slots
-        log_q = answers(*self.bundle, self.rotary.turns(cache.capacity), cache.numbers, *entering)
+        log_q = answers(self.weights.table, self.rotary.turns(cache.capacity), cache.numbers, *entering)
         cache.rows = rows + len(tokens)
         return torch.from_numpy(log_q)

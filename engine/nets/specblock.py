@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
-from engine.nets.specblock_compiled import ServedSpecBlock
+from engine.nets.specblock_compiled import CompiledSpecBlock
 
 BUCKETS = (1, 4, 10)  # largest rank of the target's token in the first three buckets; the fourth holds the rest
 SUMMARY = 15
@@ -57,8 +57,8 @@ class SpecBlock(Net):
         self.rank_in = nn.Linear(hidden + SUMMARY, RANK_HIDDEN)
         self.rank_out = nn.Linear(RANK_HIDDEN, len(BUCKETS) + 1)
 
-    def for_serving(self) -> ServedSpecBlock:
-        return ServedSpecBlock(self)
+    def packed(self) -> CompiledSpecBlock:
+        return CompiledSpecBlock(self)
 
     def condition(self, features: torch.Tensor) -> torch.Tensor:
         """`[..., H]` from the target's `features [..., 4, H]`."""

@@ -12,22 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.kernels.expansion import (
-    ASKED,
-    BEST,
-    BINS,
-    CELL,
-    COPY,
-    KINDS,
-    LEAST,
-    NODES,
-    REACH,
-    TIP,
-    Expansion,
-    Terms,
-    chance,
-)
-from engine.policies.growing import expand
+from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
+from engine.policies.growing import grow
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.sampling import Sampling
@@ -79,11 +65,9 @@ class Auto(Policy):
         self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
-        self.table = np.zeros(
-            (2, KINDS * BINS)
-        )  # by kind and score, the guesses that came true and all whose parents did
-        self.terms = Terms(width, beams=width, table=self.table)
-        self.expansion = Expansion(depth, width, beams=width)
+        # By kind and score, the guesses that came true and all whose parents did.
+        self.chances = np.zeros((2, KINDS * BINS))
+        self.expansion = Expansion(depth, width, beams=width, chances=self.chances)
         self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
@@ -101,13 +85,13 @@ class Auto(Policy):
         rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         room = min(self.depth, room)
-        promise = rate * (row_ms + self.costs.level_ms)
-        self.terms.numbers[LEAST : REACH + 1] = rate * row_ms, promise, rate * row_ms, round(self.reach)
+        terms, counts = self.expansion.terms, self.expansion.counts
+        terms["least"] = terms["free_promise"] = rate * row_ms
+        terms["promise"], terms["reach"] = rate * (row_ms + self.costs.level_ms), round(self.reach)
         levels = 0 if self.copying_pays(drafter, root, room) else room
-        tree = expand(self.expansion, drafter, root, position, sampling, levels, self.terms)
-        counts = self.expansion.counts.tolist()
-        self.levels, self.grown = counts[ASKED], counts[NODES]
-        self.copy_on(drafter, tree, counts[TIP], room, rate * row_ms)
+        tree = grow(self.expansion, drafter, root, position, sampling, levels)
+        self.levels, self.grown = int(counts["asked"]), len(tree)
+        self.copy_on(drafter, tree, int(counts["tip"]), room, rate * row_ms)
         return self.pruned(tree, rate)
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
@@ -123,7 +107,7 @@ class Auto(Policy):
         chain, score = drafter.copies(tree, node)
         if not chain:
             return
-        likely, self.copied = chance(self.table, score, COPY)
+        likely, self.copied = chance(self.chances, score, COPY)
         for token in chain[: room - tree.depth[node]]:
             value = tree.score[node] * likely
             if value <= least:
@@ -132,12 +116,10 @@ class Auto(Policy):
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
         """The best nodes, as many as win more than they cost."""
-        if len(tree) == self.grown:  # they stand in order already
-            order = self.expansion.nodes[BEST, : self.grown - 1].tolist()[: self.nodes - 1]
-        else:
-            order = tree.best(self.nodes - 1)
+        ordered = len(tree) == self.grown  # what is grown stands in order already
+        order = self.expansion.best[: self.grown - 1].tolist() if ordered else tree.best(self.nodes - 1)
         worth, best, most = 0.0, 0, -rate * self.verify_ms[1]
-        for count, node in enumerate(order, 1):
+        for count, node in enumerate(order[: self.nodes - 1], 1):
             worth += tree.score[node]
             if (gain := worth - rate * self.verify_ms[count + 1]) > most:
                 best, most = count, gain
@@ -146,13 +128,13 @@ class Auto(Policy):
     def learn(self, tree: DraftTree, path: list[int]) -> None:
         if self.resting:
             return
-        reached = {0, *path}
+        reached, cells = {0, *path}, self.expansion.nodes["cell"]
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
                 key = tree.keys[node]
-                cell = self.expansion.nodes[CELL, key] if key < self.grown else self.copied
-                self.table[0, cell] += node in reached
-                self.table[1, cell] += 1
+                cell = cells[key] if key < self.grown else self.copied
+                self.chances[0, cell] += node in reached
+                self.chances[1, cell] += 1
         if self.levels and len(path) >= min(self.levels, max(tree.depth)):
             self.reach = min(self.reach + 2, self.depth)
         elif self.levels:

@@ -5,8 +5,8 @@ parents, and a level needs forwards only for nodes that are still among the best
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.kernels.expansion import Expansion, Terms
-from engine.policies.growing import expand
+from engine.kernels.expansion import Expansion
+from engine.policies.growing import grow
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -23,8 +23,8 @@ class BestFirst(Policy):
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.terms = depth, Terms(width, beams=nodes - 1, only_best=True, least=LEAST_SCORE)
-        self.expansion = Expansion(depth, width, beams=nodes - 1, keep=nodes - 1)
+        self.depth, least = depth, LEAST_SCORE
+        self.expansion = Expansion(depth, width, beams=nodes - 1, keep=nodes - 1, only_best=True, least=least)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        return expand(self.expansion, drafter, root, position, sampling, min(self.depth, room), self.terms)
+        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, room))

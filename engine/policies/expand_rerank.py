@@ -6,8 +6,8 @@ per level.
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.kernels.expansion import Expansion, Terms
-from engine.policies.growing import expand
+from engine.kernels.expansion import Expansion
+from engine.policies.growing import grow
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -21,8 +21,8 @@ class ExpandRerank(Policy):
     proposals = frozenset({"ranked"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.terms = depth, Terms(width, beams=width)
+        self.depth = depth
         self.expansion = Expansion(depth, width, beams=width, keep=nodes - 1)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        return expand(self.expansion, drafter, root, position, sampling, min(self.depth, room), self.terms)
+        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, room))

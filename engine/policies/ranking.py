@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_here
+from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_on_cpu
 from engine.sampling import Sampling
 
 Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
@@ -28,7 +28,7 @@ def shortlist(
     if not log_q.is_cpu:
         tokens, scores, q = (each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))
         return tokens, scores.astype(np.float64), q.astype(np.float64)
-    return ranked_here(
+    return ranked_on_cpu(
         (log_q if sampling.open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
         NO_NOISE if noise is None else noise.numpy(),
         np.float32(sampling.temperature if sampling.open_ended and noise is not None else 1),

@@ -1,4 +1,6 @@
-"""`engine.rounds.round` as one CUDA graph a round: draft, verify, accept and commit, and one copy to the host at the end.
+"""`engine.rounds.round` as one CUDA graph a round; held equal by tests/fast/test_equal_to_reference.py[rounds.round_gpu].
+
+Draft, verify, accept and commit run on the device, and one copy goes to the host at the end.
 
 Serves token match over the draft model's best-first tree, and plain decoding: parts that say `on_device`. Both write the tokens of
 rounds on the host with the same noise.
@@ -11,7 +13,7 @@ import torch
 from engine.contracts import Acceptance, Drafter, Outcome, Policy, Verdict
 from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward, rounded
+from engine.forward.runner_gpu import StaticForward, static_capacity
 from engine.forward.session import Session
 from engine.models.pairs import LoadedPair
 from engine.rounds.best_first_gpu import DeviceDraft, DeviceTree
@@ -54,9 +56,9 @@ class DeviceRound:
         """`draft` None is plain decoding, whatever the shape. `capacity` is that of `Lane`: rows for the text and a largest tree."""
         self.runner, self.greedy, device = target, greedy, target.device
         self.draft, self.depth = None, 0
-        room = rounded(capacity)
+        room = static_capacity(capacity)
         if draft is not None:
-            room = rounded(capacity + depth * nodes)  # no level drafts more than `nodes`
+            room = static_capacity(capacity + depth * nodes)  # no level drafts more than `nodes`
             self.drafting = Session(draft, room)
             self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
             self.depth = depth
@@ -179,10 +181,10 @@ class DeviceRounds:
         """`drafts` False is plain decoding, whatever the shape."""
         draft, self.sampling, self.forwards = pair.draft if drafts else None, sampling, 0
         shape = shape if drafts else dict.fromkeys(shape, 0)
-        key = ("round", draft, rounded(capacity), *shape.values(), sampling.greedy)
+        key = ("round", draft, static_capacity(capacity), *shape.values(), sampling.greedy)
         self.round: DeviceRound = pair.target.lender.lend(
             key,
-            lambda: DeviceRound(pair.target, draft, rounded(capacity), **shape, greedy=sampling.greedy),
+            lambda: DeviceRound(pair.target, draft, static_capacity(capacity), **shape, greedy=sampling.greedy),
             borrower=self,
         )
 

@@ -11,9 +11,9 @@ import torch
 from tqdm import tqdm
 
 from engine.drafters import DRAFTERS
-from engine.kernels.expansion import Expansion, Terms
+from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
-from engine.policies.growing import expand
+from engine.policies.growing import grow
 from engine.record.costs import Costs
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
@@ -65,12 +65,11 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
-    room, terms = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), Terms(LEVEL, beams=LEVEL)
-    root, begun = prompt[-1], time.perf_counter()
+    room, root, begun = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], time.perf_counter()
     for repeat in range(repeats + 1):
         for levels, spent in times.items():
             watch.start()
-            tree = expand(room, drafter, root, target.length, sampling, levels, terms)
+            tree = grow(room, drafter, root, target.length, sampling, levels)
             spent.append(1000 * watch.lap("draft"))
             path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
             _, features = target.verify(tree)

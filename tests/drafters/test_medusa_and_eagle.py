@@ -11,7 +11,7 @@ from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.nets import NETS, load_nets
 from engine.nets.eagle import EagleSession
-from engine.nets.eagle_compiled import ServedEagle
+from engine.nets.eagle_compiled import CompiledEagle
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -98,7 +98,7 @@ def test_the_served_session_is_the_net_in_eight_bits():
     def error() -> float:
         with torch.inference_mode():
             plain = answers(EagleSession(net, 16))
-            return ((answers(ServedEagle(net).open(16)) - plain).norm() / plain.norm()).item()
+            return ((answers(CompiledEagle(net).open(16)) - plain).norm() / plain.norm()).item()
 
     assert 1e-3 < error() < 0.1
     inward, hidden = net.layer.qkv.weight, net.config.hidden

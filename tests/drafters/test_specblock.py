@@ -161,7 +161,7 @@ def test_the_served_net_is_the_net_in_eight_bits(net):
     def error() -> float:
         answers = []
         for packed in (False, True):
-            served.served = None
+            served.compiled = None
             if packed:
                 served.pack()
             pair, found = replace(tiny_pair(), learned={"specblock": served}), []

@@ -7,7 +7,7 @@ import torch
 
 from engine.forward import llama, llama_compiled
 from engine.forward.llama import eight_bits_pay
-from engine.forward.llama_compiled import SmallLlama, is_small
+from engine.forward.llama_compiled import CompiledLlama, is_small
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
 from helpers.families import MODELS, answers, distance, expected_of, random_model, unlightened
@@ -62,7 +62,7 @@ def test_a_small_draft_is_the_model_in_eight_bits(name):
     """With its matrices rounded before, as its forward rounds them, next to nothing is left."""
     model = random_model(name)
     runner = Runner(model, eight_bit=True)
-    assert isinstance(runner.lean, SmallLlama)
+    assert isinstance(runner.lean, CompiledLlama)
     assert 1e-3 < distance(answers(runner), expected_of(name)) / expected_of(name).std() < 0.1
     with torch.no_grad():
         for layer in model.model.layers:

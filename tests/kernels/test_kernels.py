@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from engine.kernels import attention, compiling, eight_bit, elementwise
 from engine.kernels import layer as layers
-from engine.kernels.eight_bit import Rounded
+from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
-from engine.kernels.ranking_compiled import highest, ranked_here
+from engine.kernels.ranking_compiled import highest, ranked_on_cpu
 from engine.policies.ranking import ranked
 from engine.sampling import Sampling
 
@@ -29,7 +29,7 @@ def dequantised(matrix: torch.Tensor) -> torch.Tensor:
 def test_a_product_is_that_of_the_rounded_matrix_and_all_but_exact_inputs(rows, inputs, outputs):
     x, matrix = normal(rows, inputs), normal(outputs, inputs, seed=1)
     out = np.full((rows, outputs), np.nan, np.float32)
-    eight_bit.product(x.numpy(), Rounded.of(matrix), out)
+    eight_bit.product(x.numpy(), EightBit.of(matrix), out)
     expected = x.double() @ dequantised(matrix).double().T
     assert np.abs(out - expected.numpy()).max() < 1e-3 * (expected.abs().max() + 1)
 
@@ -38,7 +38,7 @@ def test_products_of_extreme_rows_stay_in_range():
     """The largest sums of a wide matrix fit their 32 bits, and rows of zeros stay zeros."""
     matrix = torch.ones(32, 9000)
     x, out = np.stack([np.ones(9000), -np.ones(9000), np.zeros(9000)]).astype(np.float32), np.zeros((3, 32), np.float32)
-    eight_bit.product(x, Rounded.of(matrix), out)
+    eight_bit.product(x, EightBit.of(matrix), out)
     assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
 
 
@@ -111,7 +111,7 @@ def test_a_layer_writes_its_rows_and_gives_the_last_entries_stream():
     x, qkv, kv = normal(4, hidden), normal(4, 3 * hidden, seed=1), normal(2, heads, 20, size, seed=2)
     shapes = ((hidden, hidden), (2 * inner, hidden), (hidden, inner))
     matrices = [0.2 * normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    weights, before = LayerWeights(*(Rounded.of(each) for each in matrices)), kv.clone()
+    weights, before = LayerWeights(*(EightBit.of(each) for each in matrices)), kv.clone()
     out, gate_up, down = (dequantised(each) for each in matrices)
     causal = torch.ones(4, 4).bool().tril()
     found = layers.layer(x.numpy(), qkv.numpy(), kv.numpy(), causal[2:].numpy(), 3, 9, weights, np.float32(0.01))
@@ -132,7 +132,7 @@ def test_the_shortlist_is_torchs(sampling, width):
     log_q = (3 * normal(4, 1000)).log_softmax(-1)
     log_q[:, 7:300] = -torch.inf
     noise = None if sampling.greedy else sampling.noise.row(17, 1000)
-    found = ranked_here(
+    found = ranked_on_cpu(
         log_q.numpy(),
         np.zeros(0, np.float32) if noise is None else noise.numpy(),
         np.float32(sampling.temperature or 1),

@@ -118,12 +118,12 @@ def test_it_comes_back_when_guesses_come_true_again():
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
     [[score, other, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
-    assert chance(auto.table, score, FAVOURITE)[0] == pytest.approx(score)
+    assert chance(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
-    assert chance(auto.table, score, FAVOURITE)[0] > 0.9
-    assert chance(auto.table, other, OTHER)[0] < other  # the others never did
+    assert chance(auto.chances, score, FAVOURITE)[0] > 0.9
+    assert chance(auto.chances, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
-    assert chance(auto.table, score, FAVOURITE)[0] < 0.9
+    assert chance(auto.chances, score, FAVOURITE)[0] < 0.9
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -9,23 +9,11 @@ import torch
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.kernels.expansion import (
-    ASKED,
-    IN_ALL,
-    IN_FORWARDS,
-    KEPT,
-    NODES,
-    SCORE,
-    Expansion,
-    Terms,
-    admit,
-    harvest,
-    plant,
-)
+from engine.kernels.expansion import Expansion, admit, harvest, plant
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.growing import expand, grown
+from engine.policies.growing import grow, grown
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
@@ -52,8 +40,8 @@ def pair():
 def trees(pair, name: str, policy, sampling: Sampling, at_once: bool) -> list:
     """The trees of a few rounds along TEXT, with accepted paths of several lengths, and how many forwards drafted each."""
     target, drafter = Target(pair.target, 90, features=name == "eagle"), DRAFTERS[name](pair, 90)
-    assert drafter.expands
-    drafter.expands, root, found = at_once, 2, []
+    assert drafter.grows
+    drafter.grows, root, found = at_once, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
         before = drafter.forwards
@@ -110,9 +98,9 @@ def test_forwards_are_part_of_the_time_that_growing_takes(pair):
     drafter = DRAFTERS["model"](pair, 90)
     drafter.begin(TEXT[:3])
     room = Expansion(3, 2, beams=2)
-    expand(room, drafter, TEXT[2], 2, Sampling(), 3, Terms(2, beams=2))
-    assert room.counts[ASKED] == drafter.forwards == 3
-    assert 0 < room.counts[IN_FORWARDS] < room.counts[IN_ALL] or room.counts[IN_ALL] == 0
+    grow(room, drafter, TEXT[2], 2, Sampling(), 3)
+    assert room.counts["asked"] == drafter.forwards == 3
+    assert 0 < room.counts["ticks_in_forwards"] < room.counts["ticks"] or room.counts["ticks"] == 0
 
 
 def level(*rows: list[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -122,20 +110,17 @@ def level(*rows: list[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_levels_enter_by_the_terms_and_the_best_are_kept():
-    room = Expansion(3, 3, beams=2, keep=3)
-    plant(*room.arrays, 7)
-    terms = Terms(3, beams=2, least=0.1)
-    wanted = terms.numbers, terms.table
-    assert admit(*room.arrays, *level([0.6, 0.3, 0.1]), *wanted) == pytest.approx(0.9)  # a tenth does not exceed one
-    assert room.counts[NODES] == 3
-    assert admit(*room.arrays, *level([0.5, 0.5, 0.1], [0.9, 0.2, 0.2]), *wanted) == pytest.approx(
-        0.6
-    )  # of equals the first
-    harvest(*room.arrays)
+    room = Expansion(3, 3, beams=2, keep=3, least=0.1)
+    plant(room.table, 7)
+    assert admit(room.table, *level([0.6, 0.3, 0.1])) == pytest.approx(0.9)  # a tenth does not exceed one
+    assert room.counts["nodes"] == 3
+    # Of equals the first.
+    assert admit(room.table, *level([0.5, 0.5, 0.1], [0.9, 0.2, 0.2])) == pytest.approx(0.6)
+    harvest(room.table)
     tree = grown(room)
     assert tree.score == pytest.approx([1.0, 0.6, 0.3, 0.3]) and tree.parents == [-1, 0, 0, 1]
     assert tree.keys == [0, 1, 2, 3] and tree.tokens[0] == 7
-    assert admit(*room.arrays, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0]), *wanted) == -1
+    assert admit(room.table, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0])) == -1
 
 
 @pytest.mark.parametrize("keep", [1, 3, 7, 40])
@@ -143,22 +128,19 @@ def test_the_kept_are_the_best_of_all(keep):
     for seed in range(25):
         found = []
         for kept in (keep, None):
-            drafter = TableDrafter(Tables(seed, vocab=12), ())
-            found.append(
-                expand(Expansion(4, 3, 3, kept), drafter, 0, 0, Sampling(0.8 * (seed % 2), seed=seed), 4, Terms(3, 3))
-            )
+            drafter, sampling = TableDrafter(Tables(seed, vocab=12), ()), Sampling(0.8 * (seed % 2), seed=seed)
+            found.append(grow(Expansion(4, 3, 3, kept), drafter, 0, 0, sampling, 4))
         assert found[0] == found[1].kept([0, *sorted(found[1].best(keep))])
 
 
 def test_only_the_best_enter_where_that_is_asked_for():
-    room = Expansion(2, 3, beams=2, keep=2)
-    plant(*room.arrays, 0)
-    terms = Terms(3, beams=2, only_best=True)
-    admit(*room.arrays, *level([0.5, 0.3, 0.2]), terms.numbers, terms.table)
-    assert room.counts[NODES] == 3
-    admit(*room.arrays, *level([0.9, 0.7, 0.1], [0.9, 0.9, 0.1]), terms.numbers, terms.table)
-    harvest(*room.arrays)
-    assert room.worth[SCORE, : room.counts[NODES]] == pytest.approx([1.0, 0.5, 0.45]) and room.counts[KEPT] == 2
+    room = Expansion(2, 3, beams=2, keep=2, only_best=True)
+    plant(room.table, 0)
+    admit(room.table, *level([0.5, 0.3, 0.2]))
+    assert room.counts["nodes"] == 3
+    admit(room.table, *level([0.9, 0.7, 0.1], [0.9, 0.9, 0.1]))
+    harvest(room.table)
+    assert room.nodes["score"][: room.counts["nodes"]] == pytest.approx([1.0, 0.5, 0.45]) and room.terms["keep"] == 2
 
 
 def test_without_levels_there_is_a_root_and_no_question():
@@ -166,5 +148,5 @@ def test_without_levels_there_is_a_root_and_no_question():
         def __init__(self):
             pass
 
-    tree = expand(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0, Terms(2, beams=2))
+    tree = grow(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0)
     assert tree.tokens == [5] and torch.equal(tree.ancestor_mask(), torch.ones(1, 1, dtype=torch.bool))

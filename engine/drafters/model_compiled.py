@@ -1,0 +1,44 @@
+"""`engine.drafters.model` grown in one compiled call a tree; held equal by
+tests/fast/test_equal_to_reference.py[drafters.model_compiled]."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from engine.forward.llama_compiled import logits_of
+from engine.kernels.attention import causal
+from engine.kernels.compiling import compiled
+from engine.kernels.elementwise import log_softmax
+from engine.kernels.growing_compiled import Root, below, grow
+from engine.kernels.intrinsics import ticks
+
+
+class Model(NamedTuple):
+    """A draft model at work: its weights as `engine.forward.llama_compiled` has them, and its cache's `kv`."""
+
+    weights: np.ndarray
+    kv: np.ndarray
+
+
+@overload(below)
+def below_model(drafter, ids, above, positions, visible, rows, asked):
+    if getattr(drafter, "instance_class", None) is not Model:
+        return None
+
+    def log_q_below(drafter, ids, above, positions, visible, rows, asked):
+        log_q = logits_of(drafter.weights, ids, positions, visible, drafter.kv, rows, np.bool_(False))
+        log_softmax(log_q)
+        return log_q
+
+    return log_q_below
+
+
+@compiled
+def grow_with_model(weights, kv, tokens, rows, expansion, noise):
+    """Grow a tree behind the last of `tokens [N]`, of which the first stands behind the `rows` of the context."""
+    begun, count = ticks(), len(tokens)
+    log_q = logits_of(weights, tokens, np.arange(rows, rows + count), causal(count), kv, rows, np.bool_(True))
+    log_softmax(log_q)
+    root = Root(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3])
+    grow(begun, Model(weights, kv), root, log_q, expansion, noise)
