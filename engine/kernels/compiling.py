@@ -12,20 +12,29 @@ from numba import njit
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
-def folder_for(package: Path, parent: Path) -> Path:
-    """Where to keep the compiled code of a package: another folder in `parent` whenever a file that has such code changes, for numba
-    looks at a function's own file alone and not at those of the functions it calls. Folders of earlier code are removed."""
-    sources = [path.read_bytes() for path in sorted(package.rglob("*.py"))]
-    marks = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"
-    digest = hashlib.blake2b(b"".join(each for each in sources if any(mark in each for mark in marks)), digest_size=8)
-    folder = parent / f"treerace-{digest.hexdigest()}"
-    for earlier in set(parent.glob("treerace-*")) - {folder}:
-        shutil.rmtree(earlier, ignore_errors=True)
+MARKS = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"  # of a file with code to compile
+
+
+def folder_for(package: Path, given: str | None = None) -> Path:
+    """Where to keep the compiled code of a package: in the folder `given`, else in the package's own `__pycache__`.
+
+    It is another folder whenever a source changes that code is compiled from: a file with such code, or any in the room `kernels`,
+    whose constants and types are compiled too. numba by itself looks at a function's own file alone. Folders of earlier code are
+    removed from the package's own `__pycache__`; a `given` folder may hold other checkouts' code, and is left as it is.
+    """
+    own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        source = path.read_bytes()
+        if path.parent == package / "kernels" or any(mark in source for mark in MARKS):
+            digest.update(f"{path.relative_to(package).as_posix()} {len(source)} ".encode() + source)
+    folder = Path(given or own) / f"treerace-{digest.hexdigest()}"
+    if not given:
+        for earlier in set(own.glob("treerace-*")) - {folder}:
+            shutil.rmtree(earlier, ignore_errors=True)
     return folder
 
 
-PACKAGE = Path(__file__).parents[1]
-numba.config.CACHE_DIR = str(folder_for(PACKAGE, Path(numba.config.CACHE_DIR or PACKAGE / "__pycache__")))
+numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
 
 
 def exactly_compiled(function: Callable, **options: object) -> Callable:

@@ -83,7 +83,7 @@ class CompiledParallel:
                 slot=net.slot().detach().numpy(),
                 features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
                 head=EightBit.of(net.head * net.final_norm * root),
-                least=np.array(net.norms[0].least, np.float32),
+                least=net.norms[0].least.numpy(),
                 last_least=np.array((config.hidden * last_eps) ** 0.5, np.float32),
             ),
             *(

@@ -47,19 +47,6 @@ def test_without_a_folder_to_keep_it_in_a_kernel_is_compiled_all_the_same(monkey
     assert compiling.compiled(lambda x: x + 1)(2) == 3
 
 
-def test_compiled_code_is_kept_for_the_sources_it_was_made_of(tmp_path):
-    package, kept = tmp_path / "package", tmp_path / "kept"
-    package.mkdir()
-    (package / "loops.py").write_text("@compiled\ndef loop(): pass\n")
-    (package / "plain.py").write_text("def plain(): pass\n")
-    first = compiling.folder_for(package, kept)
-    first.mkdir(parents=True)
-    (package / "plain.py").write_text("def plain(): return 1\n")
-    assert compiling.folder_for(package, kept) == first and first.exists()
-    (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
-    assert compiling.folder_for(package, kept) != first and not first.exists()
-
-
 def test_exp_is_exp_and_stays_finite():
     @compiling.compiled
     def all_of(x, out):

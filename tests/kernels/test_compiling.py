@@ -1,0 +1,67 @@
+"""Where compiled code is kept: for the sources it was made of, without a loss to anybody else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.kernels import compiling
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    """A package with compiled loops, plain functions, and constants in its kernels."""
+    folder = tmp_path / "package"
+    (folder / "kernels").mkdir(parents=True)
+    (folder / "loops.py").write_text("@compiled\ndef loop(): pass\n")
+    (folder / "plain.py").write_text("def plain(): pass\n")
+    (folder / "kernels" / "constants.py").write_text("LEAST = 1\n")
+    return folder
+
+
+def test_compiled_code_is_kept_for_the_sources_it_was_made_of(package):
+    first = compiling.folder_for(package)
+    assert first.parent == package / "__pycache__"
+    first.mkdir(parents=True)
+    (package / "plain.py").write_text("def plain(): return 1\n")
+    assert compiling.folder_for(package) == first and first.exists()
+    (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
+    assert compiling.folder_for(package) != first and not first.exists()
+
+
+@pytest.mark.parametrize("mark", ["@compiled", "@exactly_compiled", "@intrinsic", "@overload(below)"])
+def test_every_kind_of_compiled_source_counts_and_so_does_a_constant_of_the_kernels(package, mark):
+    found = [compiling.folder_for(package)]
+    (package / "plain.py").write_text(f"{mark}\ndef plain(): pass\n")
+    found.append(compiling.folder_for(package))
+    (package / "kernels" / "constants.py").write_text("LEAST = 2\n")
+    found.append(compiling.folder_for(package))
+    (package / "kernels" / "constants.py").rename(package / "kernels" / "limits.py")
+    found.append(compiling.folder_for(package))
+    assert len(set(found)) == 4
+
+
+def test_a_second_checkouts_code_in_a_shared_folder_survives(package, tmp_path):
+    shared, other = tmp_path / "shared", tmp_path / "shared" / "treerace-0123456789abcdef"
+    other.mkdir(parents=True)
+    folder = compiling.folder_for(package, str(shared))
+    assert folder.parent == shared and folder != other
+    folder.mkdir()
+    (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
+    assert compiling.folder_for(package, str(shared)) != folder
+    assert other.exists() and folder.exists()
+
+
+def test_importing_the_project_deletes_no_other_checkouts_code(tmp_path):
+    other = tmp_path / "treerace-0123456789abcdef"
+    other.mkdir()
+    code = "import numba, engine.kernels.compiling; print(numba.config.CACHE_DIR)"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=120, check=True, capture_output=True, text=True
+    )
+    assert other.exists() and Path(done.stdout.strip()).parent == tmp_path
