@@ -10,8 +10,6 @@ from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.nets import NETS, load_nets
-from engine.nets.eagle import EagleSession
-from engine.nets.eagle_compiled import CompiledEagle
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -76,62 +74,6 @@ def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, temperatur
         return [token for each in rounds for token in each.burst]
 
     assert written(name) == written("none")
-
-
-def test_the_served_session_is_the_net_in_eight_bits():
-    """Folded norms, tables of tokens, windows and the drafter's own vocabulary change nothing but the rounding; where the matrices are
-    rounded before, next to nothing."""
-    net = pair_with("eagle").net("eagle")
-    for name, weight in net.state_dict().items():
-        if "norm" in name:
-            weight.add_(0.01 * torch.arange(len(weight)))
-    features = torch.randn(6, 4, 64, generator=torch.Generator().manual_seed(3))
-    visible = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 1]]).bool()
-
-    def answers(session) -> torch.Tensor:
-        session.root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
-        root = session.root([1, 8], features, [4, 5], 5, 3)
-        level = session.level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
-        below = session.level([3, 2, 4], [1, 2, 1], [8, 8, 8], torch.cat([visible, torch.eye(3).bool()], 1), 2)
-        return torch.cat([root, level, below]).exp()
-
-    def error() -> float:
-        with torch.inference_mode():
-            plain = answers(EagleSession(net, 16))
-            return ((answers(CompiledEagle(net).open(16)) - plain).norm() / plain.norm()).item()
-
-    assert 1e-3 < error() < 0.1
-    inward, hidden = net.layer.qkv.weight, net.config.hidden
-    with torch.no_grad():
-        for matrix, norm in (
-            (inward[:, hidden:], net.norm_feature.weight),
-            (net.fuse.weight, torch.ones(())),
-            (net.layer.out.weight, torch.ones(())),
-            (net.layer.gate_up.weight, net.layer.norm.weight),
-            (net.layer.down.weight, torch.ones(())),
-            (net.unembed, net.norm_out.weight),
-        ):
-            step = (matrix * norm).abs().amax(1, keepdim=True) / 127
-            matrix.copy_((matrix * norm / step).round() * step / norm)
-    assert error() < 3e-4
-
-
-def test_served_medusa_heads_are_the_heads_in_eight_bits():
-    net = pair_with("medusa").net("medusa")
-    final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
-
-    def error(k: int) -> float:
-        exact = net(final, k).log_softmax(-1).exp()
-        return ((net.log_q(final, k).exp() - exact).norm() / exact.norm()).item()
-
-    assert error(0) == 0  # nothing is packed yet
-    net.pack()
-    assert all(1e-3 < error(k) < 0.1 for k in range(3))
-    for matrix in (*(block.weight for block in net.blocks), *net.unembeds):
-        step = matrix.abs().amax(1, keepdim=True) / 127
-        matrix.copy_((matrix / step).round() * step)
-    net.pack()
-    assert all(error(k) < 3e-4 for k in range(3))
 
 
 def test_siblings_do_not_see_each_other():

@@ -1,6 +1,5 @@
 """The parallel-tree drafter: its mask, its segments' gradients, and that serving computes what training computed."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from engine.train import parallel
 from engine.train.features import Batch, observe
 from engine.train.loop import optimizers_for
 from engine.tree import DraftTree
+from helpers.learned import parallel_net, parallel_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 DEPTH = 4
@@ -25,8 +25,7 @@ def target():
 
 @pytest.fixture(scope="module")
 def net(target):
-    torch.manual_seed(0)
-    return parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, DEPTH, 256)).requires_grad_(False)
+    return parallel_net(target)
 
 
 @pytest.fixture(scope="module")
@@ -88,29 +87,13 @@ def test_training_lowers_the_loss_at_every_depth(target, batch):
     assert all(after[f"depth {d} top1"] > before[f"depth {d} top1"] + 0.1 for d in range(1, DEPTH + 1))
 
 
-def rounds(pair, drafter, prompt: list[int], count: int = 5):
-    """Rounds with a tree of two branches, of which the target takes one to two nodes; yields the text up to every root."""
-    target, text = Target(pair.target, 120, features=True), list(prompt)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
-    for number in range(count):
-        tree = DraftTree.rooted(text[-1])
-        for parent in (0, 0, 1, 2):
-            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
-        yield text, tree
-        _, features = target.verify(tree)
-        path, bonus = [[], [2], [1, 3], [2, 4], [1]][number], (31 * number) % 256
-        target.commit(path)
-        drafter.commit(tree, path, bonus, features)
-        text += [tree.tokens[node] for node in path] + [bonus]
-
-
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_serving_computes_what_training_computed(target, net, length):
     """Every round's rows are the training forward's at the anchor that is the root; a round without a question changes nothing."""
     pair = replace(tiny_pair(), learned={"parallel": net})
     prompt = list(range(40, 40 + length))
     drafter = ParallelDrafter(pair, 120)
-    for number, (text, tree) in enumerate(rounds(pair, drafter, prompt)):
+    for number, (text, tree) in enumerate(parallel_rounds(pair, drafter, prompt)):
         if number == 2:
             continue
         found = drafter.log_q(tree, [0, 1, 2, 3])
@@ -127,41 +110,6 @@ def test_serving_computes_what_training_computed(target, net, length):
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
     assert drafter.forwards == 4
-
-
-def test_the_served_net_is_the_net_in_eight_bits(target, net):
-    """Round after round, from a first entry without a token before it on; where the matrices are on their grid, next to nothing is
-    left. The features' two matrices are served as one, so one of them is the identity here."""
-    hidden = net.config.hidden
-    served, feat_proj = copy.deepcopy(net), torch.zeros(hidden, 3 * hidden)
-    feat_proj[:, hidden : 2 * hidden] = torch.eye(hidden)
-    served.feat_proj.weight.copy_(feat_proj)
-
-    def error() -> float:
-        """The largest of all rounds, over the exact answers."""
-        answers = []
-        for packed in (False, True):
-            served.compiled = None
-            if packed:
-                served.pack()
-            pair, found = replace(tiny_pair(), learned={"parallel": served}), []
-            drafter = ParallelDrafter(pair, 120)
-            for number, (_, tree) in enumerate(rounds(pair, drafter, [40])):
-                if number != 2:
-                    found.append(drafter.log_q(tree, [0, 1, 2, 3]).exp())
-            answers.append(torch.cat(found))
-        return ((answers[0] - answers[1]).norm() / answers[0].norm()).item()
-
-    assert 1e-3 < error() < 0.1
-    ones = torch.ones(())
-    matrices = [(served.in_proj.weight[:, hidden:], ones), (served.head, served.final_norm)]
-    for layer, norm in zip(served.layers, served.norms, strict=True):
-        matrices += [(layer.qkv.weight, norm.weight), (layer.out.weight, ones), (layer.down.weight, ones)]
-        matrices.append((layer.gate_up.weight, layer.norm.weight))
-    for matrix, norm in matrices:
-        step = (matrix * norm).abs().amax(1, keepdim=True) / 127
-        matrix.copy_((matrix * norm / step).round() * step / norm)
-    assert error() < 1e-3
 
 
 def test_no_guess_below_the_trained_depth(net):

@@ -1,6 +1,5 @@
 """SpecBlock: what a position may see and learn from, that serving computes what training computed, and the tree of its rank head."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from engine.decode import decode
 from engine.drafters.none import NoDrafter
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.drafters.specblock_adapt import Bandit
-from engine.nets import NetConfig
 from engine.nets.specblock import bucket, summary
 from engine.policies.rank_guided import RankGuided
 from engine.rounds.round import HostRounds
@@ -21,7 +19,9 @@ from engine.target import Target
 from engine.train import specblock
 from engine.train.features import Batch, observe
 from engine.train.loop import optimizers_for
-from engine.tree import LARGEST_TREE, DraftTree
+from engine.tree import LARGEST_TREE
+from helpers.learned import specblock_net as fresh
+from helpers.learned import specblock_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 K = 4
@@ -30,11 +30,6 @@ K = 4
 @pytest.fixture(scope="module")
 def target():
     return tiny_llama(0)
-
-
-def fresh(target, seed: int = 0):
-    torch.manual_seed(seed)
-    return specblock.build(target, NetConfig("specblock", 64, 2, 128, 2, K, 256))
 
 
 @pytest.fixture(scope="module")
@@ -128,22 +123,6 @@ def test_training_lowers_the_loss(target, batch):
     assert sum(losses[-6:]) < 0.8 * sum(losses[:6])
 
 
-def rounds(pair, drafter, prompt: list[int], count: int = 4):
-    """Rounds with a tree of chains and branches; yields the text up to every root and the tree."""
-    target, text = Target(pair.target, 140, features=True), list(prompt)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
-    for number in range(count):
-        tree = DraftTree.rooted(text[-1])
-        for parent in (0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 4):
-            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
-        yield text, tree
-        _, features = target.verify(tree)
-        path, bonus = [[], [2, 4], [1, 3, 5, 6, 7], [1]][number], (31 * number) % 256
-        target.commit(path)
-        drafter.commit(tree, path, bonus, features)
-        text += [tree.tokens[node] for node in path] + [bonus]
-
-
 def in_training(net, target, text: list[int], drafted: list[int], cuts: list[int]):
     """Log-probabilities `[K, V]` of the last block that the training forward makes at the end of `text`, cut along `drafted`."""
     ids = torch.tensor([text + drafted + [0] * (3 * K + 2)])
@@ -154,48 +133,12 @@ def in_training(net, target, text: list[int], drafted: list[int], cuts: list[int
     return net.logits(drafting.block.states[0, 0]).log_softmax(-1)
 
 
-def test_the_served_net_is_the_net_in_eight_bits(net):
-    """Blocks from the text, blocks that go on and branches; where the matrices are on their grid, next to nothing is left."""
-    served, hidden = copy.deepcopy(net), net.config.hidden
-
-    def error() -> float:
-        answers = []
-        for packed in (False, True):
-            served.compiled = None
-            if packed:
-                served.pack()
-            pair, found = replace(tiny_pair(), learned={"specblock": served}), []
-            drafter = SpecBlockDrafter(pair, 140)
-            for number, (_, tree) in enumerate(rounds(pair, drafter, [40])):
-                if number != 1:
-                    found += [
-                        drafter.log_q(tree, nodes).exp() for nodes in ([0], [1, 2], [3, 4], [5], [6], [7], [8, 9])
-                    ]
-            answers.append(torch.cat(found))
-        return ((answers[0] - answers[1]).norm() / answers[0].norm()).item()
-
-    assert 1e-3 < error() < 0.1
-    ones, same = torch.ones(()), torch.eye(hidden, 2 * hidden)
-    condition = served.fuse.weight[:, :hidden]
-    matrices = [(served.cond_proj.weight, ones), (condition, served.norm_condition.weight)]
-    matrices.append((served.unembed, served.norm_out.weight))
-    for shift, layer, norm in zip(served.shifts, served.layers, served.norms, strict=True):
-        matrices += [(shift.weight.sub_(same), ones), (layer.qkv.weight, norm.weight), (layer.out.weight, ones)]
-        matrices += [(layer.gate_up.weight, layer.norm.weight), (layer.down.weight, ones)]
-    for matrix, norm in matrices:
-        step = (matrix * norm).abs().amax(1, keepdim=True) / 127
-        matrix.copy_((matrix * norm / step).round() * step / norm)
-    for shift in served.shifts:
-        shift.weight.add_(same)
-    assert error() < 1e-3
-
-
 @pytest.mark.parametrize("length", [2, 9])
 def test_serving_computes_what_training_computed(target, net, length):
     """First blocks, blocks that start where one ends, and blocks that a policy starts earlier, over several rounds."""
     pair = replace(tiny_pair(), learned={"specblock": net})
     drafter = SpecBlockDrafter(pair, 140)
-    for number, (text, tree) in enumerate(rounds(pair, drafter, list(range(40, 40 + length)))):
+    for number, (text, tree) in enumerate(specblock_rounds(pair, drafter, list(range(40, 40 + length)))):
         if number == 1:
             continue  # a round without a question
         first = in_training(net, target, text, [], [])

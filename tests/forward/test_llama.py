@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from engine.forward import llama
 from engine.forward.llama import LeanLlama, serves
-from engine.forward.runner import Runner
 from helpers.families import MODELS, PROMPT, answers, distance, expected_of, over, random_model
 from helpers.pairs import tiny_llama
 
@@ -17,23 +15,6 @@ def test_the_lean_forward_is_the_transformers_one(name, packed_from):
     assert serves(model)
     found = answers(over(LeanLlama(model, packed_from), model))
     assert torch.allclose(found, expected_of(name), atol=2e-5, rtol=0)
-
-
-def test_many_rows_at_once_say_what_a_few_at_a_time_say():
-    """More than `FEW_ROWS` take other operations between the forward's products."""
-    model = random_model("qwen3")
-    ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
-    found = []
-    for steps in ((80,), (60, 12, 8)):
-        assert (max(steps) > llama.FEW_ROWS) == (len(steps) == 1)
-        session, logits = Runner(model).open(80, features=True), []
-        for step in steps:
-            places = list(range(session.rows, session.rows + step))
-            logits.append(session.forward([ids[place] for place in places], places))
-            session.keep(list(range(step)))
-        found.append([torch.cat(each) for each in zip(*logits, strict=True)])
-    (whole, seen), (pieces, seen_in_pieces) = found
-    assert torch.allclose(whole, pieces, atol=2e-5, rtol=0) and torch.allclose(seen, seen_in_pieces, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,10 +7,10 @@ import torch
 
 from engine.forward import llama, llama_compiled
 from engine.forward.llama import eight_bits_pay
-from engine.forward.llama_compiled import CompiledLlama, is_small
+from engine.forward.llama_compiled import is_small
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
-from helpers.families import MODELS, answers, distance, expected_of, random_model, unlightened
+from helpers.families import answers, distance, expected_of, random_model
 from helpers.pairs import tiny_llama, tiny_pair
 
 
@@ -55,35 +55,6 @@ def test_biases_and_bfloat16_go_with_eight_bits():
     for dtype in (torch.float32, torch.bfloat16):
         model = random_model("llama, biases, tied", dtype)
         assert distance(answers(Runner(model, eight_bit=True)), truth) < 0.2 * truth.std().item()
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if "biases" not in name])
-def test_a_small_draft_is_the_model_in_eight_bits(name):
-    """With its matrices rounded before, as its forward rounds them, next to nothing is left."""
-    model = random_model(name)
-    runner = Runner(model, eight_bit=True)
-    assert isinstance(runner.lean, CompiledLlama)
-    assert 1e-3 < distance(answers(runner), expected_of(name)) / expected_of(name).std() < 0.1
-    with torch.no_grad():
-        for layer in model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
-                on_grid(linear.weight, layer.input_layernorm.weight)
-            for linear in (mlp.gate_proj, mlp.up_proj):
-                on_grid(linear.weight, layer.post_attention_layernorm.weight)
-            for linear in (attention.o_proj, mlp.down_proj):
-                on_grid(linear.weight, torch.ones(()))
-        tied = model.lm_head.weight is model.model.embed_tokens.weight
-        on_grid(model.lm_head.weight, model.model.norm.weight)
-    assert tied == (name == "qwen2")
-    found, expected = answers(Runner(model, eight_bit=True)), answers(unlightened(model))
-    assert distance(found, expected) / expected.std() < 3e-4
-
-
-def on_grid(matrix: torch.Tensor, columns: torch.Tensor) -> None:
-    """Round the matrix, in place, to what eight bits hold of it times `columns`."""
-    step = (matrix * columns).abs().amax(1, keepdim=True) / 127
-    matrix.copy_((matrix * columns / step).round() * step / columns)
 
 
 def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):

@@ -29,25 +29,6 @@ def runner(request) -> Runner:
     return Runner(model.double() if request.param == "float64" else model, lean=False)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 13, 40])
-def test_buckets_give_the_sessions_logits_and_features_and_rows(runner, size):
-    """Any number of nodes, padded or not, over rounds of scattered commits: rows behind the committed ones hold masked garbage then."""
-    rng, tolerance = random.Random(size), 1e-9 if runner.dtype == torch.float64 else 1e-4
-    plain, graphed = (committed(runner, features=True, graphed=graphed) for graphed in (False, True))
-    for _ in range(4):
-        tree = random_tree(rng, size)
-        expected, behind = plain.verify(tree)
-        logits, features = graphed.verify(tree)
-        assert torch.allclose(logits, expected, atol=tolerance, rtol=0)
-        assert torch.allclose(features, behind, atol=100 * tolerance, rtol=0)
-        path = tree.path(rng.randrange(size))
-        plain.commit(path)
-        graphed.commit(path)
-        rows = plain.length
-        kept, wanted = (each.session.cache.kv[:, :, :, :rows] for each in (graphed, plain))
-        assert torch.allclose(kept, wanted, atol=tolerance, rtol=0)
-
-
 def test_what_a_bucket_hands_out_survives_its_next_run(runner):
     target = committed(runner, features=True, graphed=True)
     tree = random_tree(random.Random(0), 8)

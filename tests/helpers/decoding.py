@@ -1,11 +1,19 @@
-"""Whole texts by a named system, through the decode loop alone."""
+"""Whole texts by a named system, through the decode loop alone, and rounds on the device beside the loop's."""
 
-from engine.decode import decode
+from collections.abc import Iterator
+
+import torch
+
+from engine.decode import Round, decode
 from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
-from engine.tree import LARGEST_TREE
+from engine.tree import LARGEST_TREE, DraftTree
+from helpers.equality import Compared
+
+CPU = torch.device("cpu")
 
 
 def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
@@ -14,3 +22,33 @@ def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=fr
     target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
     sampling = Sampling(temperature=temperature)
     return list(decode(HostRounds(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
+
+
+def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8), stop=frozenset(), **sampling):
+    """The loop's rounds and the device's, with the same noise."""
+    system, shape = SYSTEMS[name], dict(zip(("depth", "width", "nodes"), shape, strict=True))
+    capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
+    sampling = Sampling(device=CPU, **sampling)
+    parts, limits = system.build(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
+    there = system.rounds(pair, capacity, shape, sampling)
+    assert isinstance(there, DeviceRounds)
+    here = HostRounds(Target(pair.target, capacity), *parts, sampling)
+    return list(decode(here, *limits)), list(decode(there, *limits))
+
+
+def rounds_compared(loop: list[Round], device: list[Round]) -> Iterator[Compared]:
+    yield Compared(len(loop), len(device))
+    for mine, other in zip(loop, device, strict=True):
+        yield Compared((mine.position, mine.burst, mine.end), (other.position, other.burst, other.end))
+        yield Compared(mine.verdict, other.verdict)
+        yield from trees_compared(mine.tree, other.tree)
+        yield Compared(mine.logits, other.logits, within=1e-4)
+        yield Compared(mine.seconds.keys(), other.seconds.keys())
+
+
+def trees_compared(mine: DraftTree, other: DraftTree) -> Iterator[Compared]:
+    """All but the keys, for the policy counts what it pruned, too."""
+    for field in ("tokens", "parents", "depth"):
+        yield Compared(getattr(mine, field), getattr(other, field))
+    for field in ("score", "q"):
+        yield Compared(getattr(mine, field), getattr(other, field), within=1e-4)

@@ -1,9 +1,12 @@
-"""Untrained Medusa and EAGLE nets for a tiny pair, far enough from zero that a wrong weight shows."""
+"""Untrained nets for a tiny pair, and rounds that their drafters draft in. Medusa and EAGLE are far enough from zero that a wrong
+weight shows."""
 
 import torch
 
 from engine.nets import NetConfig
-from engine.train import eagle, medusa
+from engine.target import Target
+from engine.train import eagle, medusa, parallel, specblock
+from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
 
 CONFIGS = {
@@ -24,3 +27,45 @@ def pair_with(*names: str):
                 parameter.add_(0.05 * torch.randn_like(parameter))
         pair.learned[name] = net.eval().requires_grad_(False)
     return pair
+
+
+def parallel_net(target):
+    torch.manual_seed(0)
+    return parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, 4, 256)).requires_grad_(False)
+
+
+def specblock_net(target, seed: int = 0):
+    torch.manual_seed(seed)
+    return specblock.build(target, NetConfig("specblock", 64, 2, 128, 2, 4, 256))
+
+
+def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
+    """Rounds with a tree of two branches, of which the target takes one to two nodes; yields the text up to every root."""
+    target, text = Target(pair.target, 120, features=True), list(prompt)
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    for number in range(count):
+        tree = DraftTree.rooted(text[-1])
+        for parent in (0, 0, 1, 2):
+            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
+        yield text, tree
+        _, features = target.verify(tree)
+        path, bonus = [[], [2], [1, 3], [2, 4], [1]][number], (31 * number) % 256
+        target.commit(path)
+        drafter.commit(tree, path, bonus, features)
+        text += [tree.tokens[node] for node in path] + [bonus]
+
+
+def specblock_rounds(pair, drafter, prompt: list[int], count: int = 4):
+    """Rounds with a tree of chains and branches; yields the text up to every root and the tree."""
+    target, text = Target(pair.target, 140, features=True), list(prompt)
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    for number in range(count):
+        tree = DraftTree.rooted(text[-1])
+        for parent in (0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 4):
+            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
+        yield text, tree
+        _, features = target.verify(tree)
+        path, bonus = [[], [2, 4], [1, 3, 5, 6, 7], [1]][number], (31 * number) % 256
+        target.commit(path)
+        drafter.commit(tree, path, bonus, features)
+        text += [tree.tokens[node] for node in path] + [bonus]

@@ -9,9 +9,7 @@ from engine.kernels import attention, compiling, eight_bit, elementwise
 from engine.kernels import layer as layers
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
-from engine.kernels.ranking_compiled import highest, ranked_on_cpu
-from engine.policies.ranking import ranked
-from engine.sampling import Sampling
+from engine.kernels.ranking_compiled import highest
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -111,23 +109,6 @@ def test_a_layer_writes_its_rows_and_gives_the_last_entries_stream():
     gate, up = (stream / (stream.square().sum(-1, keepdim=True) + 1e-4).sqrt() @ gate_up.T).chunk(2, -1)
     expected = stream + (F.silu(gate) * up) @ down.T
     assert np.allclose(found, expected[2:], atol=2e-3)
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3), Sampling(temperature=0.05)])
-@pytest.mark.parametrize("width", [1, 4, 9])
-def test_the_shortlist_is_torchs(sampling, width):
-    log_q = (3 * normal(4, 1000)).log_softmax(-1)
-    log_q[:, 7:300] = -torch.inf
-    noise = None if sampling.greedy else sampling.noise.row(17, 1000)
-    found = ranked_on_cpu(
-        log_q.numpy(),
-        np.zeros(0, np.float32) if noise is None else noise.numpy(),
-        np.float32(sampling.temperature or 1),
-        width,
-    )
-    tokens, scores, q = ranked(sampling.scaled(log_q), noise, width)
-    assert np.array_equal(found[0], tokens)
-    assert np.allclose(found[1], scores, atol=1e-6) and np.allclose(found[2], q, atol=1e-5)
 
 
 def test_of_equal_keys_the_earlier_ones_are_the_highest():

@@ -1,6 +1,7 @@
-"""Expansion: what a compiled drafter grows in one call is what it grows when it is asked level by level, round after round."""
+"""Expansion: what enters a tree and what stays, and where compiled growing ends."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -9,24 +10,15 @@ import torch
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
+from engine.kernels.compiling import compiled
 from engine.kernels.expansion import Expansion, admit, harvest, plant
-from engine.policies.auto import Auto
-from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.growing import grow, grown
-from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
 from helpers.enumeration import TableDrafter, Tables
 from helpers.learned import TEXT, pair_with
 from helpers.pairs import tiny_llama
-
-COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
-POLICIES = {
-    "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
-    "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
-    "auto": lambda: Auto(6, 3, 12, "ranked", None, COSTS),
-}
 
 
 @pytest.fixture(scope="module")
@@ -35,45 +27,6 @@ def pair():
     made = pair_with("eagle")
     made.net("eagle").pack()
     return replace(made, draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
-
-
-def trees(pair, name: str, policy, sampling: Sampling, at_once: bool) -> list:
-    """The trees of a few rounds along TEXT, with accepted paths of several lengths, and how many forwards drafted each."""
-    target, drafter = Target(pair.target, 90, features=name == "eagle"), DRAFTERS[name](pair, 90)
-    assert drafter.grows
-    drafter.grows, root, found = at_once, 2, []
-    drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
-    for accepted in (0, 2, 1, 3, 0, 2):
-        before = drafter.forwards
-        tree = policy.grow(drafter, TEXT[root], target.length, sampling, 9)
-        found.append((tree, drafter.forwards - before))
-        _, features = target.verify(tree)
-        deepest = max(range(len(tree)), key=lambda node: tree.depth[node])
-        path = tree.path(deepest)[:accepted]
-        target.commit(path)
-        root += 1
-        policy.learn(tree, path)
-        drafter.commit(tree, path, TEXT[root], features)
-    return found
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, seed=3)])
-@pytest.mark.parametrize("name", ["model", "eagle"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_one_call_grows_the_tree_of_a_question_a_level(pair, policy, name, sampling):
-    at_once, asked = (trees(pair, name, POLICIES[policy](), sampling, flag) for flag in (True, False))
-    sizes = set()
-    for (tree, forwards), (other, others) in zip(at_once, asked, strict=True):
-        assert (tree.tokens, tree.parents, tree.depth, tree.keys) == (
-            other.tokens,
-            other.parents,
-            other.depth,
-            other.keys,
-        )
-        assert tree.score == pytest.approx(other.score, rel=1e-3) and tree.q == pytest.approx(other.q, rel=1e-3)
-        assert forwards == others >= 1
-        sizes.add(len(tree))
-    assert max(sizes) > 4
 
 
 def test_what_top_k_excludes_stays_out_of_the_tree(pair):
@@ -150,3 +103,18 @@ def test_without_levels_there_is_a_root_and_no_question():
 
     tree = grow(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0)
     assert tree.tokens == [5] and torch.equal(tree.ancestor_mask(), torch.ones(1, 1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["model", "eagle"])
+def test_nothing_is_compiled_when_a_tree_is_grown_for_the_drafter_brought_it(pair, name, monkeypatch):
+    """A clock runs then. The drafter meets a loop that nobody has called yet."""
+    module = import_module(f"engine.drafters.{name}")
+    fresh = compiled(getattr(module, f"grow_with_{name}").py_func)
+    monkeypatch.setattr(module, f"grow_with_{name}", fresh)
+    drafter = DRAFTERS[name](pair, 90)
+    assert drafter.grows and drafter.loop is fresh and len(fresh.signatures) == 1
+    features = Target(pair.target, 90, features=True).prefill(TEXT[:2])
+    for sampling in (Sampling(), Sampling(0.8, seed=3)):
+        drafter.begin(TEXT[:3], features)
+        assert len(grow(Expansion(4, 3, beams=3), drafter, TEXT[2], 2, sampling, 4)) > 4
+    assert len(fresh.signatures) == 1

@@ -3,14 +3,12 @@
 import pytest
 import torch
 
-from engine.decode import decode
 from engine.forward.runner import Runner
-from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRound, DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
-from engine.target import Target
 from engine.tree import LARGEST_TREE
+from helpers.decoding import lane_rounds, rounds_compared
 from helpers.pairs import tiny_llama, tiny_pair
 from helpers.sessions import PROMPT
 
@@ -18,44 +16,9 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
 
 
-def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8), stop=frozenset(), **sampling):
-    """The loop's rounds and the device's, with the same noise."""
-    system, shape = SYSTEMS[name], dict(zip(("depth", "width", "nodes"), shape, strict=True))
-    capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
-    sampling = Sampling(device=CPU, **sampling)
-    parts, limits = system.build(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
-    there = system.rounds(pair, capacity, shape, sampling)
-    assert isinstance(there, DeviceRounds)
-    here = HostRounds(Target(pair.target, capacity), *parts, sampling)
-    return list(decode(here, *limits)), list(decode(there, *limits))
-
-
 def assert_same_rounds(loop, device):
-    assert len(loop) == len(device)
-    for mine, other in zip(loop, device, strict=True):
-        assert (mine.position, mine.burst, mine.end) == (other.position, other.burst, other.end)
-        assert mine.verdict == other.verdict
-        for name in ("tokens", "parents", "depth", "keys"):
-            if name != "keys":  # the policy counts what it pruned, too
-                assert getattr(mine.tree, name) == getattr(other.tree, name)
-        assert mine.tree.score == pytest.approx(other.tree.score, abs=1e-4)
-        assert mine.tree.q == pytest.approx(other.tree.q, abs=1e-4)
-        assert torch.allclose(mine.logits, other.logits, atol=1e-4, rtol=0)
-        assert mine.seconds.keys() == other.seconds.keys()
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("prompt", [[7], PROMPT])
-@pytest.mark.parametrize("same", [False, True])
-def test_a_device_round_is_the_loops_round(same, prompt, temperature):
-    """Tree, path, bonus, burst and logits, with a draft that is hardly ever right and with one that always is."""
-    pair, taus = tiny_pair(same=same), []
-    for shape in ((4, 4, 8), (3, 2, 15), (1, 4, 3)):
-        loop, device = lane_rounds(pair, "tree", prompt, 24, shape, temperature=temperature, seed=3)
-        assert_same_rounds(loop, device)
-        taus.append(24 / len(device))
-    assert not same or min(taus) > 1.5
-    assert_same_rounds(*lane_rounds(pair, "vanilla", prompt, 24, temperature=temperature, seed=3))
+    for compared in rounds_compared(loop, device):
+        compared.check()
 
 
 def test_limits_end_device_rounds_where_they_end_the_loops():

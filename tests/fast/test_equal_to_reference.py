@@ -1,0 +1,50 @@
+"""The fast versions: every `x_compiled.py` and `x_gpu.py` says which `x.py` it computes, and computes that."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers import equal_forwards, equal_nets, equal_trees
+from helpers.paths import ROOT
+
+CASES = equal_nets.CASES | equal_forwards.CASES | equal_trees.CASES
+ENGINE, HERE = ROOT / "engine", Path(__file__).relative_to(ROOT).as_posix()
+FAST = {
+    ".".join(path.relative_to(ENGINE).with_suffix("").parts): path
+    for kind in ("compiled", "gpu")
+    for path in sorted(ENGINE.rglob(f"*_{kind}.py"))
+}
+
+
+@pytest.mark.usefixtures("small_capacities")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{name}: {variant}" if variant else name)
+        for name, variants in CASES.items()
+        for variant, case in variants.items()
+    ],
+)
+def test_a_fast_version_is_its_reference(case):
+    compared = 0
+    for each in case():
+        each.check()
+        compared += 1
+    assert compared
+
+
+def test_every_fast_version_has_a_case_and_every_case_a_fast_version():
+    assert CASES.keys() == FAST.keys() and all(CASES.values())
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_fast_version_names_its_reference_and_the_test_that_holds_them_equal(name):
+    """The first sentence names the module `x` of `x_compiled` or `x_gpu`, which exists, and the family above."""
+    said = " ".join(FAST[name].read_text(encoding="utf-8").split('"""')[1].split())
+    match = re.match(r"`engine\.([\w.]+)`.*?; held equal by (\S+)\[([\w.]+)\]\.(\s|$)", said)
+    assert match, said[:200]
+    reference, test, case, _ = match.groups()
+    assert (ENGINE / Path(*reference.split("."))).with_suffix(".py").exists(), reference
+    assert reference.split(".")[-1] == FAST[name].stem.rpartition("_")[0]
+    assert (test, case) == (HERE, name)

@@ -1,0 +1,91 @@
+"""Cases of equality: operations between products, static forwards and forwards by buckets."""
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+
+import torch
+
+from engine.forward import llama
+from engine.forward.runner import Runner
+from engine.forward.runner_gpu import StaticForward
+from helpers.equality import Cases, Compared
+from helpers.families import random_model
+from helpers.pairs import tiny_llama
+from helpers.sessions import committed
+from helpers.trees import random_tree
+
+KINDS = ("one key head a query head", "grouped heads", "float64")
+
+
+def layer_ops() -> Iterator[Compared]:
+    """More than `FEW_ROWS` take the reference's operations between a forward's products, few take the compiled ones."""
+    model = random_model("qwen3")
+    ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
+    found = []
+    for steps in ((80,), (60, 12, 8)):
+        assert (max(steps) > llama.FEW_ROWS) == (len(steps) == 1)
+        session, logits = Runner(model).open(80, features=True), []
+        for step in steps:
+            places = list(range(session.rows, session.rows + step))
+            logits.append(session.forward([ids[place] for place in places], places))
+            session.keep(list(range(step)))
+        found.append([torch.cat(each) for each in zip(*logits, strict=True)])
+    (whole, seen), (pieces, seen_in_pieces) = found
+    yield Compared(whole, pieces, within=2e-5)
+    yield Compared(seen, seen_in_pieces, within=1e-4)
+
+
+def runner_of(kind: str) -> tuple[Runner, float]:
+    """A runner of that kind, and how far apart its logits may be."""
+    model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
+    wide = kind == "float64"
+    return Runner(model.double() if wide else model, lean=False), 1e-9 if wide else 1e-4
+
+
+def static_forward(kind: str) -> Iterator[Compared]:
+    """A tree behind a prompt, whose rows go to slots that a tensor names."""
+    runner, within = runner_of(kind)
+    plain, slotted = (committed(runner, features=True) for _ in range(2))
+    tree, base = random_tree(random.Random(4), 9), plain.length
+    expected, behind = plain.verify(tree)
+    forward, slots = (
+        StaticForward(runner, slotted.session.cache, slotted.session.taps),
+        base + torch.arange(len(tree)),
+    )
+    visible = forward.behind(torch.tensor([base]), tree.ancestor_mask())
+    with torch.inference_mode():
+        logits, features = forward(torch.tensor(tree.tokens), torch.tensor(tree.positions(base)), slots, visible)
+    yield Compared(expected, logits, within)
+    yield Compared(behind, features, 100 * within)
+    rows = slice(0, base + len(tree))
+    kept, wanted = (each.session.cache.kv[:, :, :, rows] for each in (slotted, plain))
+    yield Compared(wanted, kept, within)
+
+
+def buckets(kind: str, size: int) -> Iterator[Compared]:
+    """Any number of nodes, padded or not, over rounds of scattered commits: rows behind the committed ones hold masked garbage then."""
+    (runner, within), rng = runner_of(kind), random.Random(size)
+    plain, graphed = (committed(runner, features=True, graphed=graphed) for graphed in (False, True))
+    for _ in range(4):
+        tree = random_tree(rng, size)
+        expected, behind = plain.verify(tree)
+        logits, features = graphed.verify(tree)
+        yield Compared(expected, logits, within)
+        yield Compared(behind, features, 100 * within)
+        path = tree.path(rng.randrange(size))
+        plain.commit(path)
+        graphed.commit(path)
+        rows = plain.length
+        kept, wanted = (each.session.cache.kv[:, :, :, :rows] for each in (graphed, plain))
+        yield Compared(wanted, kept, within)
+
+
+CASES: Cases = {
+    "forward.layer_ops_compiled": {"": layer_ops},
+    "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in KINDS},
+    "forward.session_gpu": {
+        f"{kind}, {size} nodes": partial(buckets, kind, size) for kind, size in product(KINDS, (1, 2, 3, 8, 13, 40))
+    },
+}

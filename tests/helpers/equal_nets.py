@@ -1,0 +1,159 @@
+"""Cases of equality: nets in compiled loops and eight bits. Nothing but rounding sets them apart from their references; where the
+matrices are rounded before, as the compiled loops round them, next to nothing does."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from engine.drafters.parallel import ParallelDrafter
+from engine.drafters.specblock import SpecBlockDrafter
+from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.runner import Runner
+from engine.nets.eagle import EagleSession
+from engine.nets.eagle_compiled import CompiledEagle
+from helpers.equality import Cases, Compared, on_grid, share, spread
+from helpers.families import MODELS, answers, expected_of, random_model, unlightened
+from helpers.learned import pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
+from helpers.pairs import tiny_llama, tiny_pair
+
+ROUNDING = {"within": 0.1, "beyond": 1e-3}
+
+
+def eagle() -> Iterator[Compared]:
+    """Folded norms, tables of tokens, windows and the drafter's own vocabulary."""
+    net = pair_with("eagle").net("eagle")
+    for name, weight in net.state_dict().items():
+        if "norm" in name:
+            weight.add_(0.01 * torch.arange(len(weight)))
+    features = torch.randn(6, 4, 64, generator=torch.Generator().manual_seed(3))
+    visible = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 1]]).bool()
+
+    def said(session) -> torch.Tensor:
+        with torch.inference_mode():
+            session.root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
+            root = session.root([1, 8], features, [4, 5], 5, 3)
+            level = session.level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
+            seen = torch.cat([visible, torch.eye(3).bool()], 1)
+            below = session.level([3, 2, 4], [1, 2, 1], [8, 8, 8], seen, 2)
+            return torch.cat([root, level, below]).exp()
+
+    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), **ROUNDING, apart=share)
+    with torch.no_grad():
+        on_grid(net.layer.qkv.weight[:, net.config.hidden :], net.norm_feature.weight)
+        on_grid(net.layer.gate_up.weight, net.layer.norm.weight)
+        on_grid(net.unembed, net.norm_out.weight)
+        for matrix in (net.fuse.weight, net.layer.out.weight, net.layer.down.weight):
+            on_grid(matrix)
+    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), within=3e-4, apart=share)
+
+
+def medusa() -> Iterator[Compared]:
+    net = pair_with("medusa").net("medusa")
+    final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
+
+    def exact(k: int) -> torch.Tensor:
+        return net(final, k).log_softmax(-1).exp()
+
+    assert torch.equal(net.log_q(final, 0).exp(), exact(0))  # nothing is packed yet
+    net.pack()
+    for k in range(3):
+        yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
+    for matrix in (*(block.weight for block in net.blocks), *net.unembeds):
+        on_grid(matrix)
+    net.pack()
+    for k in range(3):
+        yield Compared(exact(k), net.log_q(final, k).exp(), within=3e-4, apart=share)
+
+
+def parallel() -> Iterator[Compared]:
+    """Round after round, from a first entry without a token before it on. The features' two matrices are one in compiled loops, so one
+    of them is the identity here."""
+    net = copy.deepcopy(parallel_net(tiny_llama(0)))
+    hidden = net.config.hidden
+    feat_proj = torch.zeros(hidden, 3 * hidden)
+    feat_proj[:, hidden : 2 * hidden] = torch.eye(hidden)
+    net.feat_proj.weight.copy_(feat_proj)
+
+    def said(packed: bool) -> torch.Tensor:
+        net.compiled = None
+        if packed:
+            net.pack()
+        drafter, found = ParallelDrafter(pair := replace(tiny_pair(), learned={"parallel": net}), 120), []
+        for number, (_, tree) in enumerate(parallel_rounds(pair, drafter, [40])):
+            if number != 2:
+                found.append(drafter.log_q(tree, [0, 1, 2, 3]).exp())
+        return torch.cat(found)
+
+    yield Compared(said(False), said(True), **ROUNDING, apart=share)
+    on_grid(net.in_proj.weight[:, hidden:])
+    on_grid(net.head, net.final_norm)
+    for layer, norm in zip(net.layers, net.norms, strict=True):
+        round_layer(layer, norm)
+    yield Compared(said(False), said(True), within=1e-3, apart=share)
+
+
+def specblock() -> Iterator[Compared]:
+    """Blocks from the text, blocks that go on and branches."""
+    net = copy.deepcopy(specblock_net(tiny_llama(0)).requires_grad_(False))
+    hidden = net.config.hidden
+
+    def said(packed: bool) -> torch.Tensor:
+        net.compiled = None
+        if packed:
+            net.pack()
+        drafter, found = SpecBlockDrafter(pair := replace(tiny_pair(), learned={"specblock": net}), 140), []
+        for number, (_, tree) in enumerate(specblock_rounds(pair, drafter, [40])):
+            if number != 1:
+                for nodes in ([0], [1, 2], [3, 4], [5], [6], [7], [8, 9]):
+                    found.append(drafter.log_q(tree, nodes).exp())
+        return torch.cat(found)
+
+    yield Compared(said(False), said(True), **ROUNDING, apart=share)
+    on_grid(net.cond_proj.weight)
+    on_grid(net.fuse.weight[:, :hidden], net.norm_condition.weight)
+    on_grid(net.unembed, net.norm_out.weight)
+    same = torch.eye(hidden, 2 * hidden)
+    for shift, layer, norm in zip(net.shifts, net.layers, net.norms, strict=True):
+        on_grid(shift.weight.sub_(same))
+        shift.weight.add_(same)
+        round_layer(layer, norm)
+    yield Compared(said(False), said(True), within=1e-3, apart=share)
+
+
+def round_layer(layer, norm) -> None:
+    on_grid(layer.qkv.weight, norm.weight)
+    on_grid(layer.gate_up.weight, layer.norm.weight)
+    for matrix in (layer.out.weight, layer.down.weight):
+        on_grid(matrix)
+
+
+def llama(name: str) -> Iterator[Compared]:
+    model = random_model(name)
+    runner = Runner(model, eight_bit=True)
+    assert isinstance(runner.lean, CompiledLlama)
+    yield Compared(expected_of(name), answers(runner), **ROUNDING, apart=spread)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
+                on_grid(linear.weight, layer.input_layernorm.weight)
+            for linear in (mlp.gate_proj, mlp.up_proj):
+                on_grid(linear.weight, layer.post_attention_layernorm.weight)
+            for linear in (attention.o_proj, mlp.down_proj):
+                on_grid(linear.weight)
+        tied = model.lm_head.weight is model.model.embed_tokens.weight
+        on_grid(model.lm_head.weight, model.model.norm.weight)
+    assert tied == (name == "qwen2")
+    yield Compared(answers(unlightened(model)), answers(Runner(model, eight_bit=True)), within=3e-4, apart=spread)
+
+
+CASES: Cases = {
+    "nets.eagle_compiled": {"": eagle},
+    "nets.medusa_compiled": {"": medusa},
+    "nets.parallel_compiled": {"": parallel},
+    "nets.specblock_compiled": {"": specblock},
+    "forward.llama_compiled": {name: partial(llama, name) for name in MODELS if "biases" not in name},
+}

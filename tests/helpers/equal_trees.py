@@ -1,0 +1,132 @@
+"""Cases of equality: ranking, trees that are grown in one call or on the device, and whole rounds there."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from itertools import product
+
+import numpy as np
+import torch
+
+from engine.drafters import DRAFTERS
+from engine.forward.runner import Runner
+from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.policies.auto import Auto
+from engine.policies.best_first import BestFirst
+from engine.policies.expand_rerank import ExpandRerank
+from engine.policies.ranking import ranked
+from engine.record.costs import Costs
+from engine.sampling import Sampling
+from engine.target import Target
+from engine.tree import DraftTree
+from helpers.decoding import lane_rounds, rounds_compared, trees_compared
+from helpers.equality import Cases, Compared, largest_share
+from helpers.learned import TEXT, pair_with
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.sessions import PROMPT
+
+COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
+POLICIES = {
+    "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
+    "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
+    "auto": lambda: Auto(6, 3, 12, "ranked", None, COSTS),
+}
+SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
+
+
+def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
+    log_q = (3 * torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))).log_softmax(-1)
+    log_q[:, 7:300] = -torch.inf
+    noise = None if sampling.greedy else sampling.noise.row(17, 1000)
+    silence, temperature = np.zeros(0, np.float32), np.float32(sampling.temperature or 1)
+    found = ranked_on_cpu(log_q.numpy(), silence if noise is None else noise.numpy(), temperature, width)
+    tokens, scores, q = ranked(sampling.scaled(log_q), noise, width)
+    yield Compared(tokens.tolist(), found[0].tolist())
+    yield Compared(scores, found[1], within=1e-6)
+    yield Compared(q, found[2], within=1e-5)
+
+
+@cache
+def compiled_pair():
+    """A random pair whose draft and EAGLE are compiled."""
+    made = pair_with("eagle")
+    made.net("eagle").pack()
+    return replace(made, draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
+
+
+def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
+    """The trees of a few rounds along TEXT, with accepted paths of several lengths, and how many forwards drafted each."""
+    pair = compiled_pair()
+    target, drafter = Target(pair.target, 90, features=name == "eagle"), DRAFTERS[name](pair, 90)
+    assert drafter.grows
+    drafter.grows, root, found = at_once, 2, []
+    drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
+    for accepted in (0, 2, 1, 3, 0, 2):
+        before = drafter.forwards
+        tree = policy.grow(drafter, TEXT[root], target.length, sampling, 9)
+        found.append((tree, drafter.forwards - before))
+        _, features = target.verify(tree)
+        deepest = max(range(len(tree)), key=lambda node: tree.depth[node])
+        path = tree.path(deepest)[:accepted]
+        target.commit(path)
+        root += 1
+        policy.learn(tree, path)
+        drafter.commit(tree, path, TEXT[root], features)
+    return found
+
+
+def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
+    """One call grows the tree of a question a level."""
+    asked, at_once = (grown(name, POLICIES[policy](), sampling, flag) for flag in (False, True))
+    assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
+    for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
+        for field in ("tokens", "parents", "depth", "keys"):
+            yield Compared(getattr(tree, field), getattr(fast, field))
+        for field in ("score", "q"):
+            yield Compared(getattr(tree, field), getattr(fast, field), within=1e-3, apart=largest_share)
+        yield Compared(forwards, fast_forwards)
+    assert max(len(tree) for tree, _ in at_once) > 4
+
+
+def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator[Compared]:
+    """Tree, path, bonus, burst and logits, with a draft that is hardly ever right and with one that always is."""
+    pair, taus = tiny_pair(same=same), []
+    for shape in ((4, 4, 8), (3, 2, 15), (1, 4, 3)):
+        loop, device = lane_rounds(pair, "tree", prompt, 24, shape, temperature=temperature, seed=3)
+        yield from rounds_compared(loop, device)
+        taus.append(24 / len(device))
+    assert not same or min(taus) > 1.5
+    yield from rounds_compared(*lane_rounds(pair, "vanilla", prompt, 24, temperature=temperature, seed=3))
+
+
+def device_trees(temperature: float) -> Iterator[Compared]:
+    """A deeper and wider shape than the rounds above have."""
+    rounds = lane_rounds(tiny_pair(same=True), "tree", PROMPT, 24, (6, 3, 20), temperature=temperature, seed=5)
+    for loop, device in zip(*rounds, strict=True):
+        yield from trees_compared(loop.tree, device.tree)
+
+
+def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:
+    cases = product((name,), policies, SAMPLINGS)
+    return {
+        f"{drafter}, {policy}, {how}": partial(growing, drafter, policy, SAMPLINGS[how])
+        for drafter, policy, how in cases
+    }
+
+
+CASES: Cases = {
+    "kernels.ranking_compiled": {
+        f"{width} of T={sampling.temperature}": partial(shortlist, sampling, width)
+        for sampling, width in product((Sampling(), Sampling(0.8, seed=3), Sampling(temperature=0.05)), (1, 4, 9))
+    },
+    "kernels.growing_compiled": grown_by("model", "expand_rerank") | grown_by("eagle", "expand_rerank"),
+    "drafters.model_compiled": grown_by("model", "best_first", "auto"),
+    "drafters.eagle_compiled": grown_by("eagle", "best_first", "auto"),
+    "rounds.round_gpu": {
+        f"{'sure' if same else 'unsure'} draft, {len(prompt)} tokens, T={temperature}": partial(
+            device_rounds, same, prompt, temperature
+        )
+        for same, prompt, temperature in product((False, True), ([7], PROMPT), (0.0, 0.8))
+    },
+    "rounds.best_first_gpu": {f"T={temperature}": partial(device_trees, temperature) for temperature in (0.0, 0.8)},
+}
