@@ -92,22 +92,39 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def tab(browser) -> Iterator[Page]:
+    """The tab that all tests of the page share: what it has loaded and compiled once it need not load and compile again."""
+    with browser.new_context() as context:
+        opened = context.new_page()
+        opened.set_default_timeout(PATIENCE)
+        yield opened
+
+
 @pytest.fixture
-def page(server, browser) -> Iterator[Page]:
-    """The page at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    opened = context.new_page()
-    opened.set_default_timeout(PATIENCE)
+def page(server, tab) -> Iterator[Page]:
+    """The page, loaded anew at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
+    tab.goto("about:blank")  # whatever the last test left behind may still complain here
+    tab.set_viewport_size({"width": 1280, "height": 720})
+    tab.emulate_media(reduced_motion="no-preference", color_scheme="light")
+    tab.mouse.move(0, 0)
     complaints, requests = [], []
-    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
-    expect(opened.locator("[data-lane]")).to_have_count(2)
-    expect(opened.locator("#prompt textarea")).to_be_visible()
-    opened.wait_for_function("window.TreeRace?.view?.canDraw")  # Plotly's script may arrive late
-    opened.get_by_role("radio", name="1×", exact=True).dispatch_event("click")
-    yield opened
-    context.close()
+    listeners = {
+        "console": lambda message: complaints.append(message.text) if message.type == "error" else None,
+        "pageerror": lambda error: complaints.append(str(error)),
+        "request": lambda request: requests.append(request.url),
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+    tab.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
+    expect(tab.locator("[data-lane]")).to_have_count(2)
+    expect(tab.locator("#prompt textarea")).to_be_visible()
+    tab.wait_for_function("window.TreeRace?.view?.canDraw")  # Plotly's script may arrive late
+    tab.get_by_role("radio", name="1×", exact=True).dispatch_event("click")
+    yield tab
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
+    tab.evaluate("localStorage.clear()")
+    tab.context.clear_permissions()
     assert complaints == []
     assert [url for url in requests if not url.startswith((server, "data:", "blob:"))] == []
