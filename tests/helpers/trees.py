@@ -18,3 +18,8 @@ def ancestors(tree: DraftTree, node: int) -> set[int]:
         found.add(node)
         node = tree.parents[node]
     return found
+
+
+def trees(count: int, largest: int = 60) -> list[DraftTree]:
+    rng = random.Random(largest)
+    return [random_tree(rng, rng.randint(1, largest)) for _ in range(count)]

@@ -1,18 +1,15 @@
-"""The commands that measure: each runs on something small and prints what it promises; the figures themselves are not judged here."""
+"""The bench runs on something small and prints what it promises; the figures themselves are not judged here."""
 
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from engine.measure import bench, drift, overhead, study
+from engine.measure import bench, peers
+from engine.record.trace import Step, Trace
 from engine.systems import SYSTEMS
-from engine.train import memory
-
-
-def printed(capsys, main, *arguments: str) -> list[str]:
-    main(list(arguments))
-    return capsys.readouterr().out.splitlines()
+from helpers.commands import printed
+from helpers.pairs import tiny_pair
 
 
 def test_the_bench_lists_every_system_with_its_label(capsys):
@@ -64,36 +61,66 @@ def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, 
     assert "odd number" in capsys.readouterr().err
 
 
-def test_the_overhead_is_told_by_part_and_leaves_no_clock_behind(capsys, embedded):
-    lines = printed(capsys, overhead.main, "--systems", "tree", "--prompts", "1", "--tokens", "12")
-    found = json.loads(lines[-1])["ms"]["tree"]
-    assert all(found[part] > 0 for part in overhead.PARTS) and found["target forward"] > found["rule"]
+TEXT = "Story: Once upon a time"
 
 
-def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):
-    monkeypatch.setattr(study, "BUDGETS", (4, 8))
-    monkeypatch.setattr(study, "DEPTHS", (2,))
-    arguments = ("--prompts", "1", "--tokens", "6", "--domains", "stories", "--temperatures", "0.6")
-    lines = printed(capsys, study.main, *arguments)
-    claims = json.loads(lines[-1])["claims"]
-    assert claims.keys() == study.cases(list(SYSTEMS), [0.6]).keys() and len(claims) == 5
-    for rows in claims.values():
-        for row in rows["stories"]:
-            assert 1 <= row["tau"] <= 6 and row["nodes_used"] <= row.get("nodes", 400)
-    with pytest.raises(SystemExit):
-        printed(capsys, study.main, "--claims", "perpetual motion")
-    assert "Unknown claim 'perpetual motion'" in capsys.readouterr().err
+def test_the_bench_puts_lanes_and_peers_in_one_table():
+    pair = tiny_pair()
+    figures = json.loads(
+        json.dumps(bench.run(pair, [TEXT, "Story: A cat"], ["vanilla", "tree"], 6, 0.0, 0, {}, with_peers=True))
+    )
+    rows = {row["name"]: row for row in figures["peers"]}
+    best = f"{peers.ASSISTED}, best of {len(peers.ASSISTANT_TOKENS)}"
+    assert list(rows) == ["vanilla", "tree", peers.PLAIN, peers.ASSISTED, best, peers.LOOKUP]
+    assert rows["vanilla"]["vs_baseline"] == 1 == rows[peers.PLAIN]["vs_generate"] == rows[peers.PLAIN]["tau"]
+    assert rows["tree"]["vs_baseline"] == figures["systems"][1]["speedup"]
+    assert rows["tree"]["tau"] == figures["systems"][1]["tau"]
+    assert rows[best]["vs_baseline"] == max(figures["assisted_settings"].values())
+    assert rows["vanilla"]["vs_generate"] == figures["baseline"]["vs_generate"]
+    assert all(row["identical"] is True and row["peak_mib"] > 0 and row["tokens_per_s"] > 0 for row in rows.values())
+    text = peers.table(figures)
+    assert all(name in text for name in rows)
+    settings = figures["assisted_settings"]
+    assert f"Best setting: {max(settings, key=settings.get)} assistant tokens" in text
+    sampled = bench.run(pair, [TEXT], ["tree"], 3, 0.7, 0, {}, with_peers=True)
+    assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None]
 
 
-def test_the_drift_compares_a_frozen_with_an_adapting_drafter(capsys, embedded):
-    arguments = ("--stories", "1", "--code", "2", "--tokens", "40", "--window", "1")
-    figures = json.loads(printed(capsys, drift.main, *arguments)[-1])
-    assert figures["domains"].keys() == {"stories", "code"} and figures["choices"] >= 1
-    assert all(each["tau frozen"] >= 1 and each["tau adapting"] >= 1 for each in figures["domains"].values())
+def trace(system: str, rounds: list[tuple[int, dict[str, float]]]) -> Trace:
+    """A trace of rounds, each a burst's length and seconds by phase."""
+    made = Trace(system, "pair", "machine", "fp32", "text", [1], 0.0, 0, 1, 1, 2, 99)
+    for index, (burst, seconds) in enumerate(rounds):
+        made.steps.append(
+            Step(
+                index=index, position=0, tokens=[1], parents=[-1], texts=["a"], score=[1.0], q=[1.0], p=[1.0], verdicts=["root"],
+                path=[], bonus=1, bonus_text="a", bonus_p=1.0, burst=[1] * burst, pieces=["a"] * burst, end="", seconds=seconds,
+                draft_forwards=0,
+            )
+        )  # fmt: skip
+    return made
 
 
-def test_more_segments_hold_less_memory(capsys):
-    arguments = ("--length", "64", "--segments", "1", "2", "4")
-    figures = json.loads(printed(capsys, memory.main, *arguments)[-1])
-    peaks = list(figures["mib"].values())
-    assert peaks == sorted(peaks, reverse=True) and peaks[-1] < 0.8 * peaks[0]
+def test_the_limit_by_hand():
+    """Baseline: 10 s a verification, 11 s a round. System: tau 3, verifications of 12 s on average, drafts of 8, rounds of 22."""
+    base = trace(
+        "vanilla",
+        [
+            (1, {"prefill": 100.0, "verify": 9.0, "accept": 0.5, "commit": 0.5}),
+            (1, {"verify": 11.0, "accept": 0.5, "commit": 0.5}),
+        ],
+    )
+    mine = trace(
+        "tree",
+        [
+            (4, {"prefill": 300.0, "draft": 6.0, "verify": 11.0, "accept": 1.0, "commit": 1.0}),
+            (2, {"draft": 10.0, "verify": 13.0, "accept": 1.0, "commit": 1.0}),
+        ],
+    )
+    assert bench.decode_seconds_per_token(base) == pytest.approx(11)
+    assert bench.decode_seconds_per_token(mine) == pytest.approx(44 / 6)
+    assert bench.seconds_per_token(mine) == pytest.approx(344 / 6)
+    assert bench.limit(base, mine) == pytest.approx(3 / (12 / 10 + 8 / 10))
+    assert bench.of_limit(base, mine) == pytest.approx((11 / (44 / 6)) / 1.5)
+    assert bench.of_limit(base, mine) == pytest.approx(1.0)  # both lose a tenth outside their forwards
+    slower = trace("tree", [(3, {"draft": 8.0, "verify": 12.0, "accept": 20.0})])
+    assert bench.of_limit(base, slower) == pytest.approx(0.55)
