@@ -6,6 +6,7 @@ How far it is from the target's own distribution is measured by `engine.screens.
 """
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -60,7 +61,7 @@ class Break:
     effect: str
     suggestion: Suggestion
     target: type[Target] = Target
-    parts: dict[str, str | int] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
         """What a page says about it: all but `target` and `parts`, the suggestion as a dict of its own."""

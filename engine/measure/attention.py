@@ -48,12 +48,12 @@ def grown_tree(nodes: int, seed: int) -> DraftTree:
     q = log_q.exp().gather(-1, drawn)
     left = (1 - q.cumsum(-1) + q).clamp(min=1e-6)
     share = (q / left).clamp(max=1).tolist()
-    tokens, q = drawn.tolist(), q.tolist()
+    tokens, shares = drawn.tolist(), q.tolist()
     tree, heap = DraftTree.rooted(0), [(-1.0, 0, 0)]  # (-estimate, parent, which of its draws)
     while len(tree) < nodes:
         estimate, parent, draw = heapq.heappop(heap)
         taken = -estimate * share[parent][draw]
-        child = tree.add(parent, tokens[parent][draw], taken, q[parent][draw])
+        child = tree.add(parent, tokens[parent][draw], taken, shares[parent][draw])
         heapq.heappush(heap, (-taken, child, 0))
         if draw + 1 < FAVOURITES:
             heapq.heappush(heap, (estimate + taken, parent, draw + 1))

@@ -90,12 +90,12 @@ def run(
             for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
                 ids = race.lanes[0].trace.prompt_tokens
                 calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
-        for way, found in calls.items():
-            written[way].append(sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2])
-        figures = [race.result()["lanes"] for race in races]
+        for name, found in calls.items():
+            written[name].append(sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2])
+        results = [race.result()["lanes"] for race in races]
         for number, name in enumerate(names):
             traces[name].append(middle([race.lanes[number].trace for race in races]))
-            identical[name].append(worst_of([lanes[number]["identical"] for lanes in figures]))
+            identical[name].append(worst_of([lanes[number]["identical"] for lanes in results]))
     base = [seconds_per_token(trace) for trace in traces["vanilla"]]
     rows = []
     for name in systems:

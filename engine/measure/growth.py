@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from tqdm import tqdm
 
@@ -103,7 +104,7 @@ def by_tokens(run: Run) -> list[dict]:
     seconds: dict[tuple[int, str], list[float]] = {(length, name): [] for length in lengths for name in run.lanes}
     for prompt in tqdm(prompts, desc="tokens", unit="prompt"):
         for lane in run.race(prompt, lengths[-1]):
-            written = clock = 0
+            written, clock = 0, 0.0
             waiting = list(lengths)
             for step in lane.trace.steps:
                 written, clock = written + len(step.burst), clock + step.total_seconds
@@ -286,7 +287,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {options.repeats}.")
-    figures: dict[str, object] = {}
+    figures: dict[str, Any] = {}
     interrupted = False
     try:
         with refusals(parser):

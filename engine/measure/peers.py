@@ -152,7 +152,7 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
         return statistics.median(o / mine for o, mine in zip(per_token[other], per_token[name], strict=True))
 
     settings = {count: versus(setting_name(count), "vanilla") for count in ASSISTANT_TOKENS if ASSISTED in calls}
-    best = setting_name(max(settings, key=settings.get)) if settings else None
+    best = setting_name(max(settings, key=settings.__getitem__)) if settings else None
     others = {setting_name(count) for count in settings} - {best}
     layers, rows = linear_layers(pair.target.model), []
     for name in tqdm([*traces, *(name for name in calls if name not in others)], desc="tau and memory"):

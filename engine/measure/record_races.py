@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from engine.measure.options import add_pair, refusals
 from engine.models.loading import load
@@ -19,7 +20,8 @@ from engine.views.stream import to_json
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
-RECORDED = {  # by file: a prompt of the page's gallery and settings. The page opens with the first one, whose settings its form has
+# by file: a prompt of the page's gallery and settings. The page opens with the first one, whose settings its form has
+RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
     "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
     "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),

@@ -45,7 +45,7 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
 
 def cases(systems: list[str], temperatures: list[float]) -> dict[str, list[tuple[str, float, dict[str, int]]]]:
     """What is run for each claim: (system, temperature, shape)."""
-    found = {
+    found: dict[str, list[tuple[str, float, dict[str, int]]]] = {
         "tau by system": [(system, t, {}) for system in systems for t in temperatures],
         "equal budget": [
             (system, t, {"depth": 8, "width": 8, "nodes": nodes})

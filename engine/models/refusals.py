@@ -108,7 +108,8 @@ def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
 
 def explanation(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
-    path, kinds, cause = checkpoint.path, [], error
+    path, kinds = checkpoint.path, []
+    cause: BaseException | None = error
     while cause is not None:
         kinds.append(cause)
         cause = cause.__cause__ or cause.__context__

@@ -30,7 +30,8 @@ class Sparse(Policy):
         self.nodes = best_neighbours(calibration.ranks[:depth], width, nodes)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, index_of = DraftTree.rooted(root), {(): 0}
+        tree = DraftTree.rooted(root)
+        index_of: dict[tuple[int, ...], int] = {(): 0}
         for level in range(1, room + 1):
             here = [ranks for ranks in self.nodes if len(ranks) == level and ranks[:-1] in index_of]
             frontier = list(dict.fromkeys(index_of[ranks[:-1]] for ranks in here))
@@ -54,7 +55,7 @@ def best_neighbours(accuracy: list[list[float]], width: int, nodes: int) -> dict
     `accuracy[d][r]` is the probability that the target's token at depth d + 1 is favourite r.
     """
     chosen: dict[tuple[int, ...], float] = {}
-    heap = [(-accuracy[0][0], (0,))]
+    heap: list[tuple[float, tuple[int, ...]]] = [(-accuracy[0][0], (0,))]
     while heap and len(chosen) < nodes - 1:
         value, ranks = heapq.heappop(heap)
         if value == 0:

@@ -33,7 +33,7 @@ def no_number(name: str) -> None:
 
 def build(kind: Any, value: Any, where: str) -> Any:
     """`value` as `kind`: a dataclass, `list[...]`, `dict[..., ...]`, `str`, `int` or `float`. `where` names it in errors."""
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         check_fields(kind, value, where)
         types = types_of(kind)
         return kind(**{name: build(types[name], each, f"{where}.{name}".lstrip(".")) for name, each in value.items()})

@@ -4,7 +4,8 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,19 +26,20 @@ CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
 REPEATS, SECONDS = 7, 0.5  # of every timing; fewer, but three at least, when the machine is so slow
 
+Name = TypeVar("Name", bound=Hashable)
 _lock = threading.Lock()
-_measured: WeakKeyDictionary[LoadedPair, dict[str, object]] = WeakKeyDictionary()
+_measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool, dict[int, float]], dict[str, Costs]]] = WeakKeyDictionary()
 
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     """What a round with this drafter costs; measured on the first call for this pair."""
     with _lock:
-        known = _measured.setdefault(pair, {})
+        verified, known = _measured.setdefault(pair, ({}, {}))
         if drafter not in known:
             features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
-            if features not in known:
-                known[features] = verify_ms(pair, features, seconds=SECONDS)
-            known[drafter] = Costs(known[features], *draft_ms(pair, drafter))
+            if features not in verified:
+                verified[features] = verify_ms(pair, features, seconds=SECONDS)
+            known[drafter] = Costs(verified[features], *draft_ms(pair, drafter))
         return known[drafter]
 
 
@@ -83,11 +85,11 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
 
 def interleaved(
     device: torch.device,
-    tasks: dict[Hashable, Callable[[], object]],
+    tasks: Mapping[Name, Callable[[], object]],
     repeats: int,
     settled: bool = False,
     seconds: float = math.inf,
-) -> dict[Hashable, float]:
+) -> dict[Name, float]:
     """Median ms of every task; all of them in turn, so that a slow moment meets all alike. First calls are not counted.
 
     `settled` times every task behind an untimed run of its own, for in a race a lane finds the caches as it left them. Past `seconds`

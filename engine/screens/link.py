@@ -3,6 +3,7 @@
 Knows what a race may be set to, and what of it the page's form can show. Knows no component of the form.
 """
 
+from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.race import LIMITS, Settings, checked
@@ -13,9 +14,10 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: str) -> tuple[dict[str, object], list[str]]:
+def read(query: str) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused."""
-    given, refused = {}, []
+    given: dict[str, Any] = {}
+    refused: list[str] = []
     try:
         pairs = parse_qsl(str(query).removeprefix("?"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
@@ -43,10 +45,10 @@ def menu_system(name: str) -> str:
 
 def dialled(name: str, value: str) -> int | float:
     try:
-        number = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
+        given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
     except ValueError:
-        number = value
-    number = checked(name, number)
+        given = value
+    number = checked(name, given)
     if name == "temperature" and number > HOTTEST:
         raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
     return number

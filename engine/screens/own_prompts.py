@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings
@@ -79,7 +80,7 @@ def refused(sentence: str) -> ValueError:
 
 
 def results(
-    pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: object
+    pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
 ) -> Iterator[dict]:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 

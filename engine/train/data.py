@@ -63,7 +63,10 @@ def functions_of(source: str) -> Iterator[str]:
         return
     lines = source.splitlines()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and 3 <= node.end_lineno - node.lineno + 1 <= 60:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and 3 <= (node.end_lineno or 0) - node.lineno + 1 <= 60
+        ):
             yield textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
 
 

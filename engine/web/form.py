@@ -4,6 +4,7 @@ A handler names the fields it needs; it is given their values under the same nam
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -46,7 +47,7 @@ def prompt_box() -> gr.Textbox:
 
 def dials() -> Fields:
     """The dials by name. Those of the tree's shape are for the race alone."""
-    shaping = {"buttons": [], "elem_classes": "shape"}
+    shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
     tree = SYSTEMS["tree"]
     return {
         "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),

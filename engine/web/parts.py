@@ -1,6 +1,7 @@
 """The components that the page's own scripts fill: parts of the page and wires. Knows how Gradio calls a script by name."""
 
 import json
+from typing import Any
 
 import gradio as gr
 
@@ -28,7 +29,7 @@ def wire(name: str) -> gr.HTML:
     )
 
 
-def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML:
+def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),

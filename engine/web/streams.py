@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -9,8 +10,13 @@ from engine.web.form import Fields
 from engine.web.parts import by_name, call, wire
 
 ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
-ON_PAGE = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ONE_AT_A_TIME}
-QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+ON_PAGE: dict[str, Any] = {
+    "show_progress": "hidden",
+    "trigger_mode": "once",
+    "api_visibility": "private",
+    **ONE_AT_A_TIME,
+}
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def refusal(sentence: str) -> gr.Error:

@@ -3,6 +3,7 @@ its class (`counterpart`); these files know how an engine spells that. TARGET, D
 """
 
 from dataclasses import asdict, replace
+from typing import Any
 
 from engine.race import SHAPE, checked
 from engine.screens.serving.setting import Setting
@@ -27,6 +28,8 @@ def configurations(
     if found.broken:
         raise ValueError(f"{found.name} is wrong on purpose and not for production. Choose {found.name.split('!')[0]}.")
     asked = dict(zip(SHAPE, (depth, width, nodes), strict=True))
-    shape = {name: checked(name, getattr(found, name) if value is None else value) for name, value in asked.items()}
+    shape: dict[str, Any] = {
+        name: checked(name, getattr(found, name) if value is None else value) for name, value in asked.items()
+    }
     setting = Setting(replace(found, **shape), checked("temperature", temperature))
     return [asdict(engine(setting)) for engine in ENGINES]
