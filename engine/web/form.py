@@ -4,6 +4,7 @@ A handler names the fields it needs; it is given their values under the same nam
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -12,7 +13,7 @@ from engine.screens.gallery import PROMPTS
 from engine.screens.link import HOTTEST
 from engine.systems import SYSTEMS
 
-Fields = dict[str, gr.components.Component]
+Fields = dict[str, Any]  # components of any class, by name
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def prompt_box() -> gr.Textbox:
 
 def dials() -> Fields:
     """The dials by name. Those of the tree's shape are for the race alone."""
-    shaping = {"buttons": [], "elem_classes": "shape"}
+    shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
     tree = SYSTEMS["tree"]
     return {
         "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -26,7 +27,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 
 def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    def stream(**plan: object) -> Iterator[str]:
+    def stream(**plan: Any) -> Iterator[str]:
         yield from told(lambda: numbered(Sweep(pair, Plan(**plan)).run()))
 
     def sweep_on_page(order, **_):
@@ -36,10 +37,10 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         prompts: list[str],
         system: str = Plan.system,
         grid: str = Plan.grid,
-        depth: list[int] = Plan.depth,
-        width: list[int] = Plan.width,
-        nodes: list[int] = Plan.nodes,
-        temperature: list[float] = Plan.temperature,
+        depth: list[int] = Plan.depth,  # type: ignore[assignment]
+        width: list[int] = Plan.width,  # type: ignore[assignment]
+        nodes: list[int] = Plan.nodes,  # type: ignore[assignment]
+        temperature: list[float] = Plan.temperature,  # type: ignore[assignment]
         max_new_tokens: int = Plan.max_new_tokens,
         seed: int = Plan.seed,
     ) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """The components that the page's own scripts fill: parts of the page and wires. Knows how Gradio calls a script by name."""
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import gradio as gr
 
@@ -12,8 +14,8 @@ def call(name: str, *given: object) -> str:
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
-def by_name(name: str, fields: dict[str, gr.components.Component]) -> str:
-    """The call of `TreeRace.<name>` with the fields' values in one object, by name. It may answer with those that it changes."""
+def by_name(name: str, fields: Iterable[str]) -> str:
+    """The call of `TreeRace.<name>` with the values of these fields in one object, by name. It may answer with some changed."""
     return call("named", name, list(fields))
 
 
@@ -28,7 +30,7 @@ def wire(name: str) -> gr.HTML:
     )
 
 
-def part(name: str, mount: str, value: object = None, **more: object) -> gr.HTML:
+def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),

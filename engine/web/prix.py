@@ -1,6 +1,7 @@
 """The grand prix: up to eight systems on one prompt, and the API of the same."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -15,7 +16,7 @@ from engine.web.streams import api, runs, told
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    def stream(systems: list[str], prompt: str, **settings: object) -> Iterator[str]:
+    def stream(systems: list[str], prompt: str, **settings: Any) -> Iterator[str]:
         yield from told(lambda: events(Race(pair, Settings(prompt, field(systems), **settings))))
 
     def prix_on_page(systems, **settings):

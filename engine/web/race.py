@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -28,7 +29,7 @@ class RaceForm(Form):
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    def stream(systems: tuple[str, str], prompt: str, **settings: object) -> Iterator[str]:
+    def stream(systems: tuple[str, str], prompt: str, **settings: Any) -> Iterator[str]:
         yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
 
     def race_on_page(left, right, left_mix, right_mix, broken, **settings):

@@ -2,15 +2,18 @@
 
 import html
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gradio as gr
 
 from engine.web.form import Fields
 from engine.web.parts import by_name, call, wire
 
-ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
-ON_PAGE = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ONE_AT_A_TIME}
-QUIET = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+Given = dict[str, Any]
+# a second race would disturb the clocks
+ONE_AT_A_TIME: Given = {"concurrency_id": "race", "concurrency_limit": 1}
+ON_PAGE: Given = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ONE_AT_A_TIME}
+QUIET: Given = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def refusal(sentence: str) -> gr.Error:
