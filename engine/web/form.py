@@ -13,7 +13,7 @@ from engine.screens.gallery import PROMPTS
 from engine.screens.link import HOTTEST
 from engine.systems import SYSTEMS
 
-Fields = dict[str, gr.components.Component]
+Fields = dict[str, Any]  # components of any class, by name
 
 
 @dataclass(frozen=True)

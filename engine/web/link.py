@@ -2,7 +2,7 @@
 
 from engine.screens.cards import MIX
 from engine.screens.link import LANES, read
-from engine.web.form import Form
+from engine.web.form import Fields, Form
 from engine.web.parts import by_name, hidden, trigger
 from engine.web.streams import QUIET
 
@@ -18,7 +18,7 @@ def fill(form: Form) -> None:
                 given |= {f"{side}_mix": given[side], side: MIX}
         return {refusals: " ".join(refused), **{fields[name]: value for name, value in given.items()}}
 
-    asked = {"query": hidden()}
+    asked: Fields = {"query": hidden()}
     trigger("take-link").click(
         restore,
         inputs_kwargs=asked,
