@@ -164,12 +164,12 @@ class Lane:
             pieces=[self.stream.add(token) for token in done.burst],
             end=done.end,
             seconds=done.seconds,
-            draft_forwards=self.rounds.forwards - self.trace.draft_forwards,
+            draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
         )
 
     def close(self) -> None:
         """Frees the caches. The trace stays."""
-        self.decoding.close()
+        self.decoding.close()  # type: ignore[attr-defined]  # a generator, which `Iterator` does not say
         self.rounds = None
 
 
@@ -209,7 +209,7 @@ class Race:
     def watched(self, seconds: float) -> Iterator[None]:
         """Runs to the end and yields about every `seconds`, so that the caller can show progress. Closing it frees every lane."""
         told = time.monotonic()
-        with closing(self.run()) as steps:
+        with closing(self.run()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
             for _ in steps:
                 if time.monotonic() - told >= seconds:
                     told = time.monotonic()

@@ -45,9 +45,10 @@ class Rounds(Walk):
             token = tree.tokens[child]
             if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
                 return child, r
-            r, d = residual(r, d, p), self.next_law(d, token)
-            if d is None:
+            r, law = residual(r, d, p), self.next_law(d, token)
+            if law is None:
                 break
+            d = law
         return None, r
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:

@@ -77,16 +77,16 @@ class BestDrafter(Drafter):
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if "eagle" in pair.learned:
-            self.inner = EagleDrafter(pair, capacity)
+            self.inner: EagleDrafter | LookupDrafter | ModelDrafter = EagleDrafter(pair, capacity)
         else:
             self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
         self.reads_features = self.inner.reads_features
         self.grows = self.inner.grows
         if self.grows:
-            self.vocab, self.grow = self.inner.vocab, self.inner.grow
+            self.vocab, self.grow = self.inner.vocab, self.inner.grow  # type: ignore[method-assign]
 
     @property
-    def forwards(self) -> int:
+    def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:

@@ -34,6 +34,7 @@ class EagleDrafter(GrowsAtOnce):
             self.grow_by(grow_with_eagle, self.session.cache, self.session.state.table, example=example)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.session.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
@@ -72,6 +73,7 @@ class EagleDrafter(GrowsAtOnce):
         return log_q
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
         if self.outputs:  # the root's row was written; those of drafted features go
             self.session.cache.rows = self.base

@@ -21,6 +21,7 @@ class MedusaDrafter(Drafter):
         self.net: Medusa = pair.net("medusa")
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
         self.restart(behind)
 
@@ -36,4 +37,5 @@ class MedusaDrafter(Drafter):
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.restart(features[([0, *path])[-1]])

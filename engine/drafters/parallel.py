@@ -30,6 +30,7 @@ class ParallelDrafter(Drafter):
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # all but the root's entry, which the first round writes together with its slots
@@ -64,9 +65,10 @@ class ParallelDrafter(Drafter):
         if self.levels is None:
             self.levels = self.forward(self.pending, self.features, self.net.config.depth - 1)
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
-        return self.levels[depths]
+        return self.levels[depths]  # type: ignore[index]  # it asked for slots
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, features[[0, *path]]])
         self.levels = None

@@ -8,6 +8,7 @@ Invariant: between rounds the cache holds the rows of stream entries made of the
 `pending`'s first. What was drafted is thrown away.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,7 @@ class Block:
     states: torch.Tensor
     log_q: torch.Tensor
     columns: list[int]
-    own: list[int | None]
+    own: Sequence[int | None]
     buckets: list[int] | None = None
 
 
@@ -50,6 +51,7 @@ class SpecBlockDrafter(Drafter):
         self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # all but the root's entry, which the first round writes together with its block
@@ -164,9 +166,10 @@ class SpecBlockDrafter(Drafter):
             states, log_q = torch.stack([each.states for each in asked]), torch.stack([each.log_q for each in asked])
             for block, said in zip(asked, self.net.ranks(states, log_q).argmax(-1).tolist(), strict=True):
                 block.buckets = said
-        return [block.buckets[offset] for block, offset in found]
+        return [block.buckets[offset] for block, offset in found]  # type: ignore[index]  # filled in above
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        assert features is not None  # it reads them
         self.cache.rows = self.stream
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, features[[0, *path]]])

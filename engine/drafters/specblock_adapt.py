@@ -97,12 +97,14 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
                 HEADS: torch.optim.AdamW(heads, lr=RATE[HEADS], weight_decay=0.0),
                 FULL: torch.optim.AdamW(self.net.parameters(), lr=RATE[FULL], weight_decay=0.0),
             }
-        self.bandit, self.last = Bandit(), None  # `last`: the arm, tau and surprise of the previous window
+        self.bandit = Bandit()
+        self.last: tuple[str, float, float] | None = None  # the arm, tau and surprise of the previous window
         self.open_window()
 
     def open_window(self) -> None:
         self.examples: list[Example] = []
-        self.rounds, self.tokens, self.surprise, self.since = 0, 0, 0.0, None
+        self.rounds, self.tokens, self.surprise, self.spent = 0, 0, 0.0, 0.0
+        self.since: float | None = None
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         super().begin(prompt, features)

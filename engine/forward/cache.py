@@ -3,6 +3,8 @@
 Invariant: rows `0 .. rows-1` are committed. A forward writes its rows behind them; `keep` says which of those survive.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -17,7 +19,7 @@ class KVCache:
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
         self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
-        self.numbers = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
+        self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
     @property

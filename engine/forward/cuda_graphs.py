@@ -7,6 +7,7 @@ Nothing here decides what is computed: `StaticForward` does, and runs eagerly to
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -31,7 +32,9 @@ class Captured:
 
     def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
         """`pool` is the memory that the graph's temporaries share with other graphs, from `memory_pool`."""
-        self.function, self.graph, self.outputs = function, None, None
+        self.function: Any = function
+        self.graph: Any = None
+        self.outputs: Any = None
         if runner.eager:
             return
         current = torch.cuda.current_stream(runner.device)
@@ -48,7 +51,7 @@ class Captured:
             )
 
     @torch.inference_mode()
-    def capture(self, device: torch.device, pool: tuple[int, int] | None) -> None:
+    def capture(self, device: torch.device, pool: Any) -> None:
         with CAPTURING, torch.cuda.device(device):
             side = torch.cuda.Stream(device)
             side.wait_stream(torch.cuda.current_stream(device))
@@ -61,7 +64,7 @@ class Captured:
                 self.outputs = self.function()
             self.graph = graph
 
-    def __call__(self) -> object:
+    def __call__(self) -> Any:
         """What the function returns. A graph's outputs are overwritten by its next run, and by other graphs of its pool."""
         if self.graph is None:
             return self.function()

@@ -53,8 +53,8 @@ class LayerOps:
         start, end = cache.rows, cache.rows + len(qkv)
         keys, values = cache.layers[layer]
         rotated, new_values = qkv.view(1, len(qkv), -1, width).split((turned, sizes.kv_heads), 2)
-        if sizes.head_norms[layer] is not None:
-            rotated = normed(rotated, sizes.head_norms[layer], self.head_least)
+        if (head_norms := sizes.head_norms[layer]) is not None:
+            rotated = normed(rotated, head_norms, self.head_least)
         rotated = torch.addcmul(rotated * cos, rotated.roll(width // 2, -1), sin)
         queries, new_keys = rotated.split((sizes.heads, sizes.kv_heads), 2)
         keys[:, :, start:end] = new_keys.transpose(1, 2)

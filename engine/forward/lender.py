@@ -3,7 +3,9 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
+Made = TypeVar("Made")
 KEPT = 6  # idle caches with their graphs that stay in memory
 
 
@@ -13,9 +15,9 @@ class Lender:
     def __init__(self):
         self.idle: deque[tuple[Hashable, object]] = deque(maxlen=KEPT)
 
-    def lend(self, key: Hashable, make: Callable[[], object], borrower: object) -> object:
+    def lend(self, key: Hashable, make: Callable[[], Made], borrower: object) -> Made:
         """What was made for `key`, an idle one or a new one. It comes back when the borrower is gone. Safe from any thread."""
-        found = None
+        found: Any = None
         for entry in list(self.idle):
             if entry[0] == key:
                 try:

@@ -8,6 +8,7 @@ to the transformers path.
 import statistics
 import time
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +96,7 @@ class Weight:
         for linear, part in zip(linears, self.plain.split([len(weight) for weight in weights]), strict=True):
             linear.weight.data = part  # the module looks into the stack: nothing is kept twice
         self.bias = None if biases[0] is None else torch.cat(biases).detach()
+        self.fast: Any
         if eight_bit:
             self.fast = Int8(self.plain, None if self.bias is None else self.bias.float())
         else:

@@ -3,7 +3,7 @@
 Llama and its kin take the lean forward on a CPU, every other model the transformers one; both give the same logits.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Session:
         if graphed:
             key = ("buckets", static_capacity(capacity), taps)
             self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
-        self.cache = self.buckets.cache if graphed else runner.new_cache(capacity)
+        self.cache = self.buckets.cache if self.buckets is not None else runner.new_cache(capacity)
         self.cache.clear()
         self.past = None if runner.lean else transformers_cache(self.cache)
 
@@ -73,7 +73,8 @@ class Session:
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one, None when there are no ids, and the
         features of all."""
-        logits, features = None, []
+        logits = None
+        features: list[Any] = []
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = ids[start : start + PREFILL_CHUNK]
             logits, seen = self.forward(chunk, list(range(self.rows, self.rows + len(chunk))), last_only=True)

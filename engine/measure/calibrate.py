@@ -70,9 +70,10 @@ def acceptance(pair: LoadedPair, texts: list[Text], temperature: float, seed: in
                 accepted = min(1.0, float(r[token] / d[token]))
                 chances[child] += reached * accepted
                 reached *= 1 - accepted
-                r, d = residual(r, d, p[at]), rule.next_law(d, token)
-                if d is None or reached == 0:
+                r, law = residual(r, d, p[at]), rule.next_law(d, token)
+                if law is None or reached == 0:
                     break
+                d = law
         positions += len(q)
     return (chances / positions).tolist()
 
@@ -121,7 +122,7 @@ def draft_ms(pair: LoadedPair, repeats: int) -> float:
         drafter.log_q(tree, [0])
         nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
         watch.start()
-        sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")
+        sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")  # type: ignore[arg-type]
         times.append(1000 * watch.lap("level"))
 
     watch, times = Stopwatch(pair.draft.device), []

@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> None:
             frozen, adapting = (total(found[lane][first:]) for lane in LANES)
             name, ratio = f"{first + 1}-{index + 1}", adapting.speed / frozen.speed
             print(f"{name:>9} {domain:>8} {frozen.tau:12.2f} {adapting.tau:10.2f} {ratio:12.2f}", flush=True)
-    bandit, figures = lanes["adapting"][0].bandit, {}
+    bandit, figures = lanes["adapting"][0].bandit, {}  # type: ignore[attr-defined]
     for domain in dict.fromkeys(domain for domain, _ in stream):
         at = [index for index, (each, _) in enumerate(stream) if each == domain]
         frozen, adapting = (total([found[lane][index] for index in at]) for lane in LANES)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -77,7 +78,7 @@ def races(pair: LoadedPair, prompts: list[str], plan: Plan) -> dict:
     for temperature in plan.temperatures:
         for system in plan.systems:
             try:
-                figures = bench.run(pair, prompts, [system], plan.tokens, temperature, 0, {})
+                figures: Any = bench.run(pair, prompts, [system], plan.tokens, temperature, 0, {})
             except Exception as error:  # a system that cannot run here must not lose the others
                 figures = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
             found.setdefault(f"T = {temperature:g}", {})[system] = figures
@@ -126,7 +127,7 @@ def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
         try:
             if precision == "nf4":
                 to_four_bit(model)
-            runner = Runner(model)
+            runner: Any = Runner(model)
             found[precision] = {**cost_curve(runner, plan.rows, repeats=plan.repeats), "memory": memory(runner)}
         except Exception as error:  # no bitsandbytes, or no memory: the other precision's figures stay
             found[precision] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -150,7 +151,7 @@ def projection(costs: dict[str, object], measured: list[dict]) -> dict:
         raise ValueError(f"There is no cost curve of the {DRAFT} shape in bf16, which would draft.")
     for shape in PROJECTED:
         for precision in ("bf16", "nf4"):
-            verifying = curve(shape, precision)
+            verifying = curve(shape, precision) or {}
             for tree in measured if verifying else ():
                 costs_of_round = Costs(verifying, between(drafting, 2), between(drafting, tree["nodes"] - 1))
                 speedup = tree["tau"] / costs_of_round.break_even(tree["nodes"], tree["depth"])

@@ -1,6 +1,8 @@
 """What must stay true on a GPU, as figures: graphs against the same function run eagerly, trees against one path at a time, device
 rounds against the loop, and the device's noise against the CPU's. Judges nothing; `engine.measure.gpu` writes it down."""
 
+from typing import Any
+
 import torch
 
 from engine.decode import decode
@@ -60,7 +62,7 @@ def rounds_against_loop(
     for name in ("vanilla", "tree"):
         for temperature in temperatures:
             system, divergences = SYSTEMS[name], []
-            shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
+            shape: dict[str, Any] = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
             for text in prompts:
                 prompt = pair.tokenizer(text)["input_ids"]
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)

@@ -68,7 +68,7 @@ def mask_blocks(tree: "DraftTree | Sequence[int]", block: int = 32, prefix: int 
     """
     if block < 1 or prefix < 0:
         raise ValueError(f"The block must be at least 1 and the prefix at least 0, got {block} and {prefix}.")
-    parents: Sequence[int] = getattr(tree, "parents", tree)
+    parents: Sequence[int] = getattr(tree, "parents", tree)  # type: ignore[arg-type]
     committed = (1 << -(-prefix // block)) - 1  # bit j: the tiles' column j is needed
     needed: list[int] = []
     tiles = [0] * -(-len(parents) // block)

@@ -156,6 +156,7 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     others = {setting_name(count) for count in settings} - {best}
     layers, rows = linear_layers(pair.target.model), []
     for name in tqdm([*traces, *(name for name in calls if name not in others)], desc="tau and memory"):
+        passed: float | None
         if name in traces:
             passed = sum(len(trace.tokens) for trace in traces[name]) / sum(trace.forwards for trace in traces[name])
             peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))

@@ -4,6 +4,7 @@ no tree, no target model's class and no training."""
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,7 +156,7 @@ class Net(nn.Module):
         self.register_buffer("embedding", embedding.detach().float(), persistent=False)
         self.register_buffer("head", head.detach().float(), persistent=False)
 
-    compiled: object | None = None  # what `packed` made
+    compiled: Any = None  # what `packed` made
 
     def packed(self) -> object:
         """The weights as a CPU drafts with them: in eight bits and compiled loops. A draft's precision costs no exactness."""

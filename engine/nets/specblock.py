@@ -93,8 +93,8 @@ class SpecBlock(Net):
                 x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)
                 continue
             queries, keys, values = layer.project(norm(x), rotary)
-            if past[index] is not None:
-                keys, values = torch.cat([past[index][0], keys], 2), torch.cat([past[index][1], values], 2)
+            if (before_it := past[index]) is not None:
+                keys, values = torch.cat([before_it[0], keys], 2), torch.cat([before_it[1], values], 2)
             past[index] = keys, values
             x = layer.finish(x, F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))
         return x

@@ -160,7 +160,7 @@ class CompiledSpecBlock:
         cache.room_for(count)
         found = read(*self.parts(cache), np.array(tokens), features.contiguous().numpy(), position, rows, slots)
         cache.rows = rows + count
-        return tuple(map(torch.from_numpy, found))
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def go_on(
         self, cache: KVCache, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
@@ -171,4 +171,4 @@ class CompiledSpecBlock:
         wanted = conditions.contiguous().numpy(), np.array(tokens), np.array(positions), visible.numpy(), rows
         found = go_on(*self.parts(cache), *wanted)
         cache.rows = rows + len(positions)
-        return tuple(map(torch.from_numpy, found))
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])

@@ -6,6 +6,8 @@ does not trust the favourite. A start that the node budget would cut off anyway 
 2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
 """
 
+from typing import Any
+
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
@@ -36,13 +38,14 @@ class RankGuided(Policy):
                 "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
                 "Choose one of them, or the policy best_first with this drafter."
             )
+        head: Any = drafter  # with the blocks, `depth`, `buckets` and `restart`, that a rank head offers
         tree, starts, limit = DraftTree.rooted(root), [0], min(self.depth, room)
-        for number in range(min(MOST_BLOCKS, -(-limit // drafter.depth))):
+        for number in range(min(MOST_BLOCKS, -(-limit // head.depth))):
             if number:
-                drafter.restart(tree, starts)
+                head.restart(tree, starts)
             ends, doubtful = [], []
             for start in starts:
-                end = self.grow_block(tree, drafter, start, limit, position, sampling, doubtful)
+                end = self.grow_block(tree, head, start, limit, position, sampling, doubtful)
                 ends += [end] if tree.depth[end] < limit else []
             starts = self.scheduled(tree, ends, doubtful, limit)
             if not starts:
@@ -52,7 +55,7 @@ class RankGuided(Policy):
     def grow_block(
         self,
         tree: DraftTree,
-        drafter: Drafter,
+        head: Any,
         node: int,
         limit: int,
         position: int,
@@ -60,10 +63,10 @@ class RankGuided(Policy):
         doubtful: list,
     ) -> int:
         """Attach a block's guesses below `node`; siblings of a doubtful favourite are noted. Returns the end of the chain."""
-        for _ in range(min(drafter.depth, limit - tree.depth[node])):
-            [bucket] = drafter.buckets(tree, [node])
+        for _ in range(min(head.depth, limit - tree.depth[node])):
+            [bucket] = head.buckets(tree, [node])
             width = min(WIDTHS[bucket], self.width)
-            ranking = favourites(drafter.log_q(tree, [node]), position + tree.depth[node] + 1, width, sampling)
+            ranking = favourites(head.log_q(tree, [node]), position + tree.depth[node] + 1, width, sampling)
             parent, first = node, len(tree)
             for token, score, q in zip(*(row[0] for row in ranking), strict=True):
                 if tree.score[parent] * score >= LEAST_SCORE:

@@ -6,6 +6,7 @@ The race file is a Record in JSON. The page saves and opens it, `assets/races/` 
 import json
 from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Any
 
 from engine.record.costs import Costs
 from engine.record.parsing import build, parse, shown
@@ -166,7 +167,8 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
     """
     base, first_guarantee = lanes[0]
     base_speed = len(base.tokens) / base.seconds
-    figures, divergence = [], None
+    figures: list[dict[str, Any]] = []
+    divergence = None
     for trace, guarantee in lanes:
         at = parted(base, trace)
         worst = max(guarantee, first_guarantee, key=GUARANTEES.index)

@@ -7,6 +7,7 @@ rounds on the host with the same noise.
 """
 
 import time
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class Marks:
 
     def __init__(self, device: torch.device):
         self.cuda = device.type == "cuda"
-        self.at = [
+        self.at: list[Any] = [
             torch.cuda.Event(enable_timing=True, external=True) if self.cuda else 0.0 for _ in range(len(PHASES) + 1)
         ]
 
@@ -69,7 +70,7 @@ class DeviceRound:
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
         self.captured = Captured(self.run, target, memory_pool(target))
-        self.host = None
+        self.host: torch.Tensor | None = None
 
     @torch.inference_mode()
     def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:

@@ -73,30 +73,30 @@ def forced(
     broken, plain = system.target(pair, capacity, False), pair.target.open(capacity)
     broken.prefill(prompt[:-1])
     plain.prefill(prompt[:-1])
-    text, wrong, own, example = list(prompt), [], [], (-1.0,)
+    text, wrongs, owns, furthest = list(prompt), [], [], -1.0
     try:
         for each in lane.decoding:
             p = sampling.probabilities(each.logits).double()
             off = sampling.probabilities(broken.verify(each.tree)[0]).double()
             broken.commit(each.verdict.path)
-            wrong.append(distance(p, off))
-            own.append(distance(p, sampling.probabilities(one_by_one(plain, each)).double()))
-            place = max((0, *each.verdict.path), key=lambda node: float(wrong[-1][node]))
-            if (far := float(wrong[-1][place])) > example[0]:
+            wrongs.append(distance(p, off))
+            owns.append(distance(p, sampling.probabilities(one_by_one(plain, each)).double()))
+            place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
+            if (far := float(wrongs[-1][place])) > furthest:
                 behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]
-                example = far, behind, p[place], off[place]
+                furthest, example = far, (behind, p[place], off[place])
             text += each.burst
             yield {"break": system.broken, "done": min(0.99, (len(text) - len(prompt)) / settings.max_new_tokens)}
     finally:
         lane.close()
-    wrong, own = torch.cat(wrong), torch.cat(own)
-    mean, worst, right = float(wrong.mean()), float(wrong.max()), float(own.mean())
+    wrong = torch.cat(wrongs)
+    mean, worst, floor = float(wrong.mean()), float(wrong.max()), float(torch.cat(owns).mean())
     sentence = (
         f"At {len(wrong)} tree nodes the broken target's distribution is {shown(mean)} away from the right one on average, "
-        f"{shown(worst)} at worst; the right one is {shown(right)} away from plain decoding, which is rounding."
+        f"{shown(worst)} at worst; the right one is {shown(floor)} away from plain decoding, which is rounding."
     )
-    figures = {"wrong": mean, "right": right, "worst": worst, "floor": None, "places": len(wrong), "draws": None}
-    yield result(pair, system, sampling, figures, sentence, *example[1:])
+    figures = {"wrong": mean, "right": floor, "worst": worst, "floor": None, "places": len(wrong), "draws": None}
+    yield result(pair, system, sampling, figures, sentence, *example)
 
 
 def one_by_one(plain: Session, done: Round) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from engine.acceptance import ACCEPTANCES
@@ -33,7 +34,11 @@ def cards() -> dict[str, dict[str, object]]:
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
-    registries = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+    registries: dict[str, Mapping[str, type[Part]]] = {
+        "drafter": DRAFTERS,
+        "policy": POLICIES,
+        "acceptance": ACCEPTANCES,
+    }
     return {kind: {name: words(part) for name, part in names.items()} for kind, names in registries.items()}
 
 

@@ -26,7 +26,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self):
+    def step(self) -> None:  # type: ignore[override]  # no closure: its gradients are there
         for group in self.param_groups:
             by_shape: dict[tuple[int, ...], list[torch.Tensor]] = {}
             for parameter in group["params"]:
@@ -38,7 +38,7 @@ class Muon(torch.optim.Optimizer):
                     if not state:
                         state["momentum"] = torch.zeros_like(parameter)
                     state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-                    directions.append(parameter.grad.lerp(state["momentum"], group["momentum"]))  # Nesterov
+                    directions.append(parameter.grad.lerp(state["momentum"], group["momentum"]))  # type: ignore[union-attr]  # Nesterov
                 updates = orthogonalised(torch.stack(directions))
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])

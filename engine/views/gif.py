@@ -41,10 +41,10 @@ class Brush:
 
     def __init__(self, scale: float):
         self.scale = scale
-        self.image = Image.new("RGB", tuple(round(each * scale) for each in SIZE), PAPER)
+        self.image = Image.new("RGB", (round(SIZE[0] * scale), round(SIZE[1] * scale)), PAPER)
         self.draw = ImageDraw.Draw(self.image)
 
-    def font(self, size: float) -> ImageFont.FreeTypeFont:
+    def font(self, size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
         return ImageFont.load_default(size * self.scale)
 
     def at(self, *places: float) -> list[float]:
@@ -60,7 +60,7 @@ class Brush:
     def text(self, x, y, words, size, fill, anchor="ls") -> float:
         """Draws the words and returns their width."""
         font = self.font(size)
-        self.draw.text(self.at(x, y), words, fill, font, anchor)
+        self.draw.text((x * self.scale, y * self.scale), words, fill, font, anchor)
         return self.width(words, size)
 
     def width(self, words: str, size: float) -> float:
@@ -111,7 +111,8 @@ def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
     line, letters, wash = HUES[index]
     brush.box(left, top, right, bottom, CARD, RULE, 10)
     tokens, done = shot.tokens, len(shot.steps)
-    x, y = right - 14, top + 34
+    x: float = right - 14
+    y = top + 34
     for words, size, fill in (
         (" tau", 14, FAINT), (f"{tokens / done:.2f}" if done else "-", 26, INK),
         (" tok/s   ", 14, FAINT), (f"{tokens / shot.clock:.0f}" if done else "-", 26, letters),

@@ -13,7 +13,7 @@ from engine.record.race_file import Record, side_by_side
 from engine.views import page_files
 from engine.views.wire import replay
 
-PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
+PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 # the page's, which its server brings along; without them the replay takes the system's
 FACES = ("IBM Plex Sans", "IBM Plex Mono")
 WEIGHTS = {"Regular": 400, "Bold": 700}
@@ -45,7 +45,7 @@ def html(record: Record) -> str:
 def faces() -> list[str]:
     """Style rules that hold the page's letters."""
     server = importlib.util.find_spec("gradio")  # its files; nothing of it is imported
-    fonts = Path(server.origin).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
+    fonts = Path(str(server.origin)).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
     rules = []
     for face in FACES:
         name = face.replace(" ", "")

@@ -11,7 +11,7 @@ from typing import Any
 def numbered(messages: Iterator[dict[str, Any]]) -> Iterator[str]:
     """The messages as JSON strings, numbered from 1. Closing the iterator closes `messages`."""
     run = uuid.uuid4().hex
-    with closing(messages):
+    with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
         for seq, message in enumerate(messages, 1):
             yield to_json({"run": run, "seq": seq, **message})
 
