@@ -147,5 +147,5 @@ def idle(page: Page, server: str, **context) -> Page:
 
 def open_view(page: Page, view: str) -> None:
     """One of the lab's views: sweep, prompts or production."""
-    page.evaluate("TreeRace.showScreen('lab')")
+    page.evaluate("TreeRace.screens.showScreen('lab')")
     page.locator(f"[name=lab][value={view}]").check(force=True)

@@ -77,7 +77,7 @@ def test_the_pages_costs_are_the_engines(page, costs):
     sizes = [(nodes, levels) for nodes in (1, 2, 3, 8, 9, 33, 64) for levels in (0, 1, 4)]
     drawn = page.evaluate(
         """({ costs, sizes }) => {
-          const measured = new TreeRace.Costs(costs);
+          const measured = new TreeRace.roundCosts.Costs(costs);
           return sizes.map(([nodes, levels]) => measured.breakEven(nodes, levels));
         }""",
         {"costs": {**costs.to_dict(), "verify_ms": {str(n): ms for n, ms in costs.verify_ms.items()}}, "sizes": sizes},

@@ -109,7 +109,7 @@ def test_the_table_is_sorted_and_says_what_became_of_every_text(page):
 def test_places_are_those_of_the_moment(page):
     open_prix(page)
     play(page, made_up())
-    at = "seconds => { TreeRace.prix.time = seconds; TreeRace.prix.draw(0); }"
+    at = "seconds => { TreeRace.prix.player.time = seconds; TreeRace.prix.draw(0); }"
     places = page.locator("[data-prix-tracks] .place")
     for seconds, expected in [(0.0, ["–"] * 5), (0.0035, ["–", "–", "–", "1", "–"]), (1.0, ["5", "2", "3", "1", "4"])]:
         page.evaluate(at, seconds)
@@ -178,13 +178,13 @@ def test_stop_stops_and_the_next_grand_prix_runs(page):
     open_prix(page)
     start(page, tokens=900)
     page.locator("[name=prix-rate][value='10']").check(force=True)
-    page.wait_for_function("TreeRace.prix.time > 0", timeout=PATIENCE)
+    page.wait_for_function("TreeRace.prix.player.time > 0", timeout=PATIENCE)
     expect(page.locator("[data-prix-choose]")).to_have_attribute("disabled", "")
     page.click("#prix-halt")
     expect(page.locator("[data-prix-words]")).to_contain_text("Stopped")
-    before = page.evaluate("TreeRace.prix.time")
+    before = page.evaluate("TreeRace.prix.player.time")
     page.wait_for_timeout(300)
-    assert page.evaluate("TreeRace.prix.time") == before and page.locator("[data-prix-table] td").count() == 0
+    assert page.evaluate("TreeRace.prix.player.time") == before and page.locator("[data-prix-table] td").count() == 0
     page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup', 'tree'])")
     start(page, tokens=16)
     expect(page.locator("[data-prix-table] tbody tr")).to_have_count(3)

@@ -9,18 +9,18 @@ def test_the_race_has_its_keys_on_its_own_screen_only(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
     for screen in ("prix", "lab"):
-        page.evaluate("name => TreeRace.showScreen(name)", screen)
+        page.evaluate("name => TreeRace.screens.showScreen(name)", screen)
         for key in ("ArrowRight", "End", "Space", "4"):
             page.keyboard.press(key)
         assert shown_step(page) == 0 and not state(page)["playing"]
-        assert page.evaluate("TreeRace.view.pace.rate") == 1
+        assert page.evaluate("TreeRace.view.speeds.rate") == 1
         dark = page.evaluate("document.body.classList.contains('dark')")
         page.keyboard.press("d")
         assert page.evaluate("document.body.classList.contains('dark')") != dark
         page.keyboard.press("?")
         expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
         page.keyboard.press("Escape")
-    page.evaluate("TreeRace.showScreen('race')")
+    page.evaluate("TreeRace.screens.showScreen('race')")
     page.keyboard.press("ArrowRight")
     assert shown_step(page) == 1
 

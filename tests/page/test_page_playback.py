@@ -56,8 +56,8 @@ def test_the_four_speeds(page):
         expect(page.get_by_role("radio", name=speed, exact=True)).to_be_checked()
         words = page.locator("[data-pace]").text_content()
         assert words.startswith(["slow motion", "slow motion", "real time", "four times as fast"][key - 1])
-        paces.append(page.evaluate("TreeRace.view.pace.rate"))
-        page.evaluate("view => { view.seek(0); view.play(); }", page.evaluate_handle("TreeRace.view"))
+        paces.append(page.evaluate("TreeRace.view.speeds.rate"))
+        page.evaluate("view => { view.seek(0); view.player.play(); }", page.evaluate_handle("TreeRace.view"))
         page.wait_for_function("!TreeRace.view.playing")
     assert paces == [10, 4, 1, 0.25]
 
@@ -71,11 +71,11 @@ def test_the_clocks_follow_the_speed(page):
           const loop = window.requestAnimationFrame;
           window.requestAnimationFrame = () => 0;
           return [10, 4, 1, 0.25].map((rate) => {
-            view.pace.radios.find((each) => Number(each.value) === rate).checked = true;
+            view.speeds.rate = rate;
             view.seek(0);
-            view.play();
-            view.pace.last = 0;
-            view.frame(20);
+            view.player.play();
+            view.player.last = 0;
+            view.player.frame(20);
             return view.time;
           });
         }"""

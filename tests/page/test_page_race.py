@@ -94,7 +94,7 @@ def test_stop_stops_and_the_next_race_runs(page):
     ],
 )
 def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page, prompt, label, value, words):
-    page.evaluate("text => TreeRace.fill('#prompt textarea', text)", prompt)
+    page.evaluate("text => TreeRace.form.fill('#prompt textarea', text)", prompt)
     dial(page, label, value)
     page.click("#race-go")
     expect(page.get_by_test_id("toast-body")).to_contain_text(words)

@@ -1,48 +1,76 @@
 // The lab: one screen with three views and one Start for what the shown view is about. Knows the views' names; nothing of what they do.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  const VIEWS = ["sweep", "prompts", "production"];
+TreeRace.labViews = (() => {
+  const { announceResize, finder } = TreeRace.elements;
+  const { press } = TreeRace.form;
+  const { mountPrompts } = TreeRace.ownPrompts;
+  const { mountProduction } = TreeRace.productionView;
+  const { screenRoot } = TreeRace.screens;
+  const { mountSweep } = TreeRace.sweepView;
 
-  T.Lab = class {
+  /** @type {Record<string, (root: HTMLElement, value: LabAbout, server: LabServer, say: (words: string) => void) => void>} */
+  const MOUNTS = { sweep: mountSweep, prompts: mountPrompts, production: mountProduction };
+
+  class LabViews {
+    view = "sweep";
+
+    /**
+     * @param {HTMLElement} root
+     * @param {LabAbout} value
+     * @param {LabServer} server
+     */
     constructor(root, value, server) {
-      this.root = root;
+      this.at = finder(root);
+      /** @type {Record<string, string>} */
       this.words = {};
-      const mounts = { sweep: T.mountSweep, prompts: T.mountPrompts, production: T.mountProduction };
-      for (const view of VIEWS) {
-        mounts[view](this.section(view), value, server, (words) => this.say(view, words));
+      for (const [view, mount] of Object.entries(MOUNTS)) {
+        mount(this.section(view), value, server, (words) => this.say(view, words));
       }
-      root.querySelectorAll("[name=lab]").forEach((choice) => {
+      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab]"))) {
         choice.addEventListener("change", () => this.show(choice.value));
-      });
-      this.show("sweep");
+      }
+      this.show(this.view);
     }
 
+    /** @param {string} view */
     section(view) {
-      return this.root.querySelector(`[data-lab-${view}]`);
+      return this.at(`lab-${view}`);
     }
 
+    /** @param {string} view */
     show(view) {
       this.view = view;
-      document.querySelector("#screen").dataset.lab = view;
-      for (const each of VIEWS) this.section(each).hidden = each !== view;
+      screenRoot().dataset.lab = view;
+      for (const each of Object.keys(MOUNTS)) this.section(each).hidden = each !== view;
       this.say(view, this.words[view] ?? "");
-      window.dispatchEvent(new Event("resize")); // pictures that were hidden take their size now
+      announceResize();
     }
 
-    // The line beside the views' names says how the shown view stands.
+    /**
+     * The line beside the views' names says how the shown view stands.
+     * @param {string} view
+     * @param {string} words
+     */
     say(view, words) {
       this.words[view] = words;
-      if (view === this.view) this.root.querySelector("[data-lab-words]").textContent = words;
+      if (view === this.view) this.at("lab-words").textContent = words;
     }
 
     // Every view that runs something has a hidden button of its own, wired to its function.
     start() {
-      document.querySelector(`#${this.view}-start`)?.click();
+      press(`#${this.view}-start`);
     }
-  };
+  }
 
-  T.mountLab = function (element, value, server) {
-    T.lab = new T.Lab(element.querySelector("[data-lab]"), value, server);
-  };
-})(window.TreeRace);
+  /**
+   * @param {HTMLElement} element
+   * @param {LabAbout} value
+   * @param {LabServer} server
+   */
+  function mountLab(element, value, server) {
+    TreeRace.lab = new LabViews(/** @type {HTMLElement} */ (element.querySelector("[data-lab]")), value, server);
+  }
+
+  return { LabViews, mountLab };
+})();

@@ -1,48 +1,99 @@
 // A visitor's own prompts on the page: a file, a row for every prompt, the sum of them. Knows the messages of engine/prompts.py.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.ownPrompts = (() => {
+  const { copyButton } = TreeRace.copyButton;
+  const { saveCsv } = TreeRace.downloads;
+  const { finder, make } = TreeRace.elements;
+  const { press } = TreeRace.form;
+  const { asNumber, isLevel } = TreeRace.numbers;
+  const { fillSystems } = TreeRace.systemNames;
+  const { answered, onWire } = TreeRace.wire;
+
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
   const COLUMNS = ["", "Prompt", "Speed", "tau", "Tokens", "Draft", "Verify", "Text"];
   const TOKENS = COLUMNS.indexOf("Tokens");
   const FIGURES = [
-    "index", "prompt", "tokens", "speedup", "tau", "draft_share", "verify_share", "seconds", "base_tokens", "base_seconds", "identical",
+    "index",
+    "prompt",
+    "tokens",
+    "speedup",
+    "tau",
+    "draft_share",
+    "verify_share",
+    "seconds",
+    "base_tokens",
+    "base_seconds",
+    "identical",
     "refused",
   ];
+  /** @type {Record<string, string>} */
   const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };
 
-  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * share)} %` : "–");
-  const ratio = (value) => (Number.isFinite(value) ? `${value.toFixed(2)}×` : "–");
+  /** @param {number | undefined} share */
+  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
+  /** @param {number | null | undefined} value */
+  const ratio = (value) => (Number.isFinite(value) ? `${Number(value).toFixed(2)}×` : "–");
+  /**
+   * @param {number} count
+   * @param {string} what
+   */
   const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  const lead = (value) => (!Number.isFinite(value) || T.isLevel(value) ? "" : value > 1 ? "1" : "0");
+  /** @param {number | null | undefined} value */
+  const lead = (value) => {
+    if (!Number.isFinite(value) || isLevel(Number(value))) return "";
+    return Number(value) > 1 ? "1" : "0";
+  };
 
+  /**
+   * @param {"td" | "th"} tag
+   * @param {string | number} text
+   */
   function cell(tag, text, kind = "") {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
+    return make(tag, kind, String(text));
   }
 
-  // How far the ratio's bar reaches, with 1× at a third of it.
+  /**
+   * How far the ratio's bar reaches, with 1× at a third of it.
+   * @param {number | null | undefined} value
+   * @param {"td" | "th"} tag
+   */
   function speed(value, tag = "td") {
     const made = cell(tag, ratio(value), "speed");
     made.dataset.lead = lead(value);
-    made.style.setProperty("--reach", Number.isFinite(value) ? Math.min(1, value / 3) : 0);
+    made.style.setProperty("--reach", String(Number.isFinite(value) ? Math.min(1, Number(value) / 3) : 0));
     return made;
   }
 
-  T.PromptsView = class {
-    // `read(name, text)` asks the server for a file's prompts; `say(words)` shows how it stands.
+  class PromptsView {
+    /** @type {string[]} */
+    prompts = [];
+    /** @type {PromptRow[]} */
+    rows = [];
+    /** @type {string | null} */
+    run = null;
+    /** @type {PromptsSummary | null} */
+    summary = null;
+    title = ""; // of the system that races
+
+    /**
+     * @param {HTMLElement} root
+     * @param {LabAbout} about
+     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
+     * @param {(words: string) => void} say shows how it stands
+     */
     constructor(root, { systems, prompts, allowed }, read, say) {
-      Object.assign(this, { root, read, say, prompts: [], rows: [], run: null });
-      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.root = root;
+      this.read = read;
+      this.say = say;
+      this.at = finder(root);
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
       this.at("allowed").textContent = allowed;
-      T.fillSystems(this.at("system"), systems, "tree");
+      fillSystems(this.at("system"), systems, "tree");
       const head = document.createElement("tr");
       head.append(...COLUMNS.map((name) => cell("th", name)));
-      head.querySelectorAll("th").forEach((each) => each.setAttribute("scope", "col"));
+      for (const each of head.querySelectorAll("th")) each.setAttribute("scope", "col");
       this.at("head").append(head);
       this.say(INVITATION);
       this.listen();
@@ -50,6 +101,7 @@ window.TreeRace = window.TreeRace || {};
 
     // ---- the file ---------------------------------------------------------------------------------------------------
 
+    /** @param {File} file */
     async take(file) {
       let text;
       try {
@@ -57,13 +109,17 @@ window.TreeRace = window.TreeRace || {};
       } catch {
         return this.say(`${file.name} is not UTF-8 text.`);
       }
-      const found = await T.answered(this.read(file.name, text));
+      const found = await answered(this.read(file.name, text));
       if (found.refused) return this.say(found.refused);
       this.show(found.prompts, file.name);
     }
 
+    /**
+     * @param {string[]} prompts
+     * @param {string} name
+     */
     show(prompts, name) {
-      if (this.root.dataset.state === "running") document.querySelector("#lab-halt").click(); // it would go on unseen
+      if (this.root.dataset.state === "running") press("#lab-halt"); // it would go on unseen
       this.prompts = prompts;
       this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
       this.at("hint").hidden = true;
@@ -73,13 +129,18 @@ window.TreeRace = window.TreeRace || {};
     }
 
     reset() {
-      Object.assign(this, { run: null, rows: [], summary: null });
+      this.run = this.summary = null;
+      this.rows = [];
       this.at("rows").replaceChildren(...this.prompts.map((prompt, index) => this.waiting(prompt, index)));
       this.total();
       this.progress(0);
       this.root.dataset.state = "";
     }
 
+    /**
+     * @param {string} prompt
+     * @param {number} index
+     */
     waiting(prompt, index) {
       const row = document.createElement("tr");
       row.append(cell("td", index + 1), cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt"));
@@ -111,6 +172,7 @@ window.TreeRace = window.TreeRace || {};
       this.settle();
     }
 
+    /** @param {any} message */
     feed(message) {
       if (message.start) this.run = message.run;
       if (message.run !== this.run || this.root.dataset.state !== "running") return;
@@ -128,6 +190,10 @@ window.TreeRace = window.TreeRace || {};
       }
     }
 
+    /**
+     * @param {number} index
+     * @param {number} tokens
+     */
     running(index, tokens) {
       const row = this.at("rows").rows[index];
       if (row && tokens) row.cells[TOKENS].textContent = tokens;
@@ -140,11 +206,16 @@ window.TreeRace = window.TreeRace || {};
     }
 
     settle() {
-      this.root.querySelectorAll("[data-now]").forEach((row) => delete row.dataset.now);
+      for (const row of /** @type {NodeListOf<HTMLElement>} */ (this.root.querySelectorAll("[data-now]")))
+        delete row.dataset.now;
     }
 
+    /**
+     * @param {PromptRow} row
+     * @param {PromptsSummary} summary
+     */
     add(row, summary) {
-      Object.assign(this, { summary });
+      this.summary = summary;
       this.rows.push(row);
       const shown = this.at("rows").rows[row.index];
       const kept = [...shown.cells].slice(0, 2);
@@ -154,14 +225,22 @@ window.TreeRace = window.TreeRace || {};
         shown.replaceChildren(...kept, words);
       } else {
         const shares = [row.draft_share, row.verify_share].map((share) => cell("td", percent(share)));
-        const text = cell("td", TEXTS[row.identical]);
-        text.dataset.identical = row.identical;
-        shown.replaceChildren(...kept, speed(row.speedup), cell("td", row.tau.toFixed(2)), cell("td", row.tokens), ...shares, text);
+        const text = cell("td", TEXTS[String(row.identical)]);
+        text.dataset.identical = String(row.identical);
+        shown.replaceChildren(
+          ...kept,
+          speed(row.speedup),
+          cell("td", row.tau.toFixed(2)),
+          cell("td", row.tokens),
+          ...shares,
+          text,
+        );
       }
       this.total();
       this.progress(this.rows.length / this.prompts.length);
     }
 
+    /** @param {number} part */
     progress(part) {
       this.at("progress").firstElementChild.style.width = `${100 * part}%`;
       this.at("progress").setAttribute("aria-valuemax", this.prompts.length);
@@ -169,41 +248,54 @@ window.TreeRace = window.TreeRace || {};
     }
 
     total() {
+      /** @type {Partial<PromptsSummary>} */
       const all = this.summary ?? {};
       const { raced = 0, refused = 0 } = all;
       for (const button of ["copy", "csv"]) this.at(button).disabled = !this.rows.length;
       const median = document.createElement("tr");
       const shares = [all.draft_share, all.verify_share].map((share) => cell("td", percent(share)));
-      median.append(cell("td", ""), cell("th", "Median"), speed(all.speedup), cell("td", T.number(all.tau, 2)), cell("td", ""));
+      median.append(
+        cell("td", ""),
+        cell("th", "Median"),
+        speed(all.speedup),
+        cell("td", asNumber(all.tau, 2)),
+        cell("td", ""),
+      );
       median.append(...shares, cell("td", ""));
       const sum = document.createElement("tr");
       const skipped = refused ? `, ${refused} refused` : "";
-      sum.append(cell("td", ""), cell("th", `All ${many(raced, "prompt")} together${skipped}`), speed(all.speedup_total));
+      sum.append(
+        cell("td", ""),
+        cell("th", `All ${many(raced, "prompt")} together${skipped}`),
+        speed(all.speedup_total),
+      );
       sum.append(cell("td", ""), cell("td", all.tokens || "–"), cell("td", ""), cell("td", ""));
       sum.append(cell("td", raced ? `✓ ${all.identical} of ${raced}` : "–"));
       this.at("total").replaceChildren(median, sum);
     }
 
+    /** @param {string} before */
     verdict(before) {
       const { summary } = this;
       if (!summary?.raced) return `${before}No prompt was raced.`;
       const { speedup, speedup_total: total, identical, raced } = summary;
-      const words = T.isLevel(total) ? "as fast as" : `${T.number(total > 1 ? total : 1 / total, 2)}× ${total > 1 ? "faster" : "slower"} than`;
-      return (
-        `${before}${this.title}: ${words} plain decoding over ${many(raced, "prompt")}, median ${ratio(speedup)}, ` +
-        `identical text in ${identical} of them.`
-      );
+      const times = `${asNumber(total > 1 ? total : 1 / total, 2)}× ${total > 1 ? "faster" : "slower"} than`;
+      const words = isLevel(total) ? "as fast as" : times;
+      const finding = `${words} plain decoding over ${many(raced, "prompt")}, median ${ratio(speedup)}`;
+      return `${before}${this.title}: ${finding}, identical text in ${identical} of them.`;
     }
 
     // ---- what leaves ------------------------------------------------------------------------------------------------
 
     table() {
-      const lines = this.rows.map((row) => FIGURES.map((name) => (name === "index" ? row.index + 1 : row[name] ?? "")));
+      const lines = this.rows.map((row) =>
+        FIGURES.map((name) => (name === "index" ? row.index + 1 : (row[name] ?? ""))),
+      );
       return [FIGURES, ...lines];
     }
 
     listen() {
-      window.addEventListener("treeprompts", (event) => this.feed(event.detail));
+      onWire("treeprompts", (message) => this.feed(message));
       const [file, drop] = [this.at("file"), this.at("drop")];
       this.at("choose").addEventListener("click", () => file.click());
       file.addEventListener("change", () => {
@@ -215,16 +307,29 @@ window.TreeRace = window.TreeRace || {};
         this.root.addEventListener(kind, (event) => {
           event.preventDefault();
           drop.toggleAttribute("data-over", kind === "dragover");
-          if (kind === "drop" && event.dataTransfer.files[0]) this.take(event.dataTransfer.files[0]);
+          const dropped = /** @type {DragEvent} */ (event).dataTransfer?.files[0];
+          if (kind === "drop" && dropped) this.take(dropped);
         });
       }
-      this.at("csv").addEventListener("click", () => T.saveCsv("treerace-prompts.csv", this.table()));
-      const plain = (value) => String(value).replace(/\s+/g, " ");
-      T.copyButton(this.at("copy"), () => this.table().map((row) => row.map(plain).join("\t")).join("\n"));
+      this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
+      const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
+      copyButton(this.at("copy"), () =>
+        this.table()
+          .map((row) => row.map(plain).join("\t"))
+          .join("\n"),
+      );
     }
-  };
+  }
 
-  T.mountPrompts = function (root, value, server, say) {
-    T.prompts = new T.PromptsView(root, value, server.read_prompts, say);
-  };
-})(window.TreeRace);
+  /**
+   * @param {HTMLElement} root
+   * @param {LabAbout} value
+   * @param {LabServer} server
+   * @param {(words: string) => void} say
+   */
+  function mountPrompts(root, value, server, say) {
+    TreeRace.prompts = new PromptsView(root, value, server.read_prompts, say);
+  }
+
+  return { PromptsView, mountPrompts };
+})();

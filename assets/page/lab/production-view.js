@@ -1,32 +1,52 @@
 // A setting for production on the page: one card for every engine. Knows what engine/production.py answers; asks anew when a choice changes.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.productionView = (() => {
+  const { copyButton } = TreeRace.copyButton;
+  const { copyOf, finder, make } = TreeRace.elements;
+  const { fillSystems } = TreeRace.systemNames;
+  const { answered } = TreeRace.wire;
+
   const INVITATION = "The same setting for the engines that serve models, and what each of them cannot do of it.";
   const OWN_NAMES = /\b(TARGET|DRAFT|PROMPT)\b/; // what the reader fills in
   const PATIENCE_MS = 150; // between a dial's movement and the question
 
-  T.ProductionView = class {
-    // `ask(system, depth, width, nodes, temperature)` is the server's answer.
+  class ProductionView {
+    asked = ""; // the last question
+    timer = 0;
+
+    /**
+     * @param {HTMLElement} root
+     * @param {LabAbout} about
+     * @param {LabServer["production"]} ask the server: system, depth, width, nodes, temperature
+     * @param {(words: string) => void} say
+     */
     constructor(root, { systems }, ask, say) {
-      Object.assign(this, { root, ask, say, systems, asked: "" });
-      this.at = (name) => root.querySelector(`[data-${name}]`);
-      T.fillSystems(this.at("system"), systems, "tree");
+      this.root = root;
+      this.ask = ask;
+      this.say = say;
+      this.systems = systems;
+      this.at = finder(root);
+      fillSystems(this.at("system"), systems, "tree");
       this.say(INVITATION);
       this.listen();
     }
 
     get own() {
-      return this.root.querySelector("[name=production-shape]:checked").value === "own";
+      return (
+        /** @type {HTMLInputElement} */ (this.root.querySelector("[name=production-shape]:checked")).value === "own"
+      );
     }
 
     // The dials of the race, hidden on this screen: depth, width and nodes.
     get dials() {
-      return [...document.querySelectorAll("#dials .shape")].map((dial) => number(dial.querySelector("input[type=number]")));
+      return [...document.querySelectorAll("#dials .shape")].map((dial) =>
+        numberIn(dial.querySelector("input[type=number]")),
+      );
     }
 
     get temperature() {
-      return number(document.querySelector("#dials [aria-label='number input for Temperature']"));
+      return numberIn(document.querySelector("#dials [aria-label='number input for Temperature']"));
     }
 
     async refresh() {
@@ -39,7 +59,7 @@ window.TreeRace = window.TreeRace || {};
       this.asked = question;
       const [d, w, n] = shape;
       this.at("shape").textContent = `depth ${d} · width ${w} · ${n} nodes · temperature ${temperature}`;
-      const answer = await T.answered(this.ask(name, ...shape, temperature));
+      const answer = await answered(this.ask(name, ...shape, temperature));
       if (question !== this.asked) return; // a later question is under way
       if (answer.refused) {
         this.at("engines").replaceChildren();
@@ -49,18 +69,20 @@ window.TreeRace = window.TreeRace || {};
       this.at("engines").replaceChildren(...answer.engines.map((engine) => this.card(engine)));
     }
 
+    /** @param {Engine} engine */
     card({ engine, version, idea, code, cannot, source }) {
-      const card = this.at("engine-template").content.firstElementChild.cloneNode(true);
-      const at = (name) => card.querySelector(`[data-${name}]`);
-      for (const [name, words] of Object.entries({ engine, version: `for ${version}`, idea, source: `Checked against ${source}.` })) {
-        at(name).textContent = words;
-      }
-      at("code").append(...code.split(OWN_NAMES).map((part, index) => (index % 2 ? marked(part) : part)));
+      const card = copyOf(this.at("engine-template"));
+      const at = finder(card);
+      at("engine").textContent = engine;
+      at("version").textContent = `for ${version}`;
+      at("idea").textContent = idea;
+      at("source").textContent = `Checked against ${source}.`;
+      at("code").append(...code.split(OWN_NAMES).map((part, index) => (index % 2 ? make("b", "", part) : part)));
       card.querySelector("pre").setAttribute("aria-label", `${engine}: code`);
       at("copy").setAttribute("aria-label", `Copy the code for ${engine}`);
-      T.copyButton(at("copy"), () => code);
+      copyButton(at("copy"), () => code);
       at("cannot-title").textContent = cannot.length ? "What it cannot do of this" : "It can do all of this";
-      at("cannot").append(...cannot.map((words) => Object.assign(document.createElement("li"), { textContent: words })));
+      at("cannot").append(...cannot.map((words) => make("li", "", words)));
       return card;
     }
 
@@ -70,20 +92,28 @@ window.TreeRace = window.TreeRace || {};
         this.timer = setTimeout(() => this.refresh(), PATIENCE_MS);
       };
       this.root.addEventListener("change", () => this.refresh());
-      document.addEventListener("input", (event) => event.target.closest("#dials") && soon());
+      document.addEventListener(
+        "input",
+        ({ target }) => target instanceof Element && target.closest("#dials") && soon(),
+      );
       new ResizeObserver(soon).observe(this.root); // also when the view is shown
     }
-  };
+  }
 
-  function number(input) {
+  /** @param {HTMLInputElement | null} input */
+  function numberIn(input) {
     return input && input.value.trim() !== "" ? Number(input.value) : ""; // the server refuses what is no number
   }
 
-  function marked(name) {
-    return Object.assign(document.createElement("b"), { textContent: name });
+  /**
+   * @param {HTMLElement} root
+   * @param {LabAbout} value
+   * @param {LabServer} server
+   * @param {(words: string) => void} say
+   */
+  function mountProduction(root, value, server, say) {
+    TreeRace.production = new ProductionView(root, value, server.production, say);
   }
 
-  T.mountProduction = function (root, value, server, say) {
-    T.production = new T.ProductionView(root, value, server.production, say);
-  };
-})(window.TreeRace);
+  return { ProductionView, mountProduction };
+})();

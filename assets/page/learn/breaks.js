@@ -1,29 +1,70 @@
 // One thing broken on purpose: its switch, its race against the right system, how far off its tokens are. Knows nothing of the walk's pages.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.breaks = (() => {
+  const { make } = TreeRace.elements;
+  const { press } = TreeRace.form;
+  const { asShare } = TreeRace.numbers;
+  const { visible } = TreeRace.text;
+  const { shareBar } = TreeRace.walkPictures;
+  const { onWire } = TreeRace.wire;
+
   const SHAPE = ["depth", "width", "nodes"];
   const FORM = ["prompt", "temperature", "seed", "max_new_tokens"];
 
-  // A distance between 0 and 1 as a person reads it.
+  /** @param {Divergence} divergence */
+  function parted({ index, left, right }) {
+    const [here, there] = [visible(left).rest, visible(right).rest];
+    return `The texts part at token ${index + 1}: “${here}” on the left, “${there}” on the right.`;
+  }
+
+  /**
+   * A distance between 0 and 1 as a person reads it.
+   * @param {number} distance
+   */
   function plain(distance) {
     if (distance === 0) return "0";
     return distance >= 0.001 ? distance.toFixed(3) : distance.toFixed(Math.min(9, Math.ceil(-Math.log10(distance))));
   }
 
-  const { make } = T;
-  const press = (button) => document.querySelector(button).click();
+  class Breaks {
+    /** @type {string | null} what is broken now */
+    on = null;
+    busy = false; // until it is measured
+    /** @type {string | null} its race */
+    run = null;
+    /** @type {number | null} the first token that differs, until it is marked */
+    parting = null;
+    /** @type {RaceMessage | null} the race that was shown before */
+    sound = null;
+    /** @type {Memory} what the controls were before */
+    memory = {};
 
-  // `breaks`: what there is to break, by name, each with the card of its system; `onChange` hears of every switch.
-  T.Breaks = class {
+    /**
+     * @param {HTMLElement} root
+     * @param {RaceControls} controls
+     * @param {Record<string, Break>} breaks what there is to break, by name
+     * @param {(name: string | null) => void} onChange told of every switch
+     */
     constructor(root, controls, breaks, onChange) {
-      Object.assign(this, { root, controls, breaks, onChange, on: null, busy: false });
-      window.addEventListener("treerace", ({ detail }) => this.on && this.raced(detail));
-      window.addEventListener("treebreak", ({ detail }) => this.measured(detail));
-      document.addEventListener("click", ({ target }) => target.closest?.("#race-halt") && this.halted());
+      this.root = root;
+      this.controls = controls;
+      this.breaks = breaks;
+      this.onChange = onChange;
+      this.words = make("p");
+      this.result = make("div");
+      this.report = make("div");
+      onWire("treerace", (message) => this.raced(message));
+      onWire("treebreak", (message) => this.measured(message));
+      document.addEventListener("click", ({ target }) => {
+        if (target instanceof Element && target.closest("#race-halt")) this.halted();
+      });
     }
 
-    // Shows the switches of these names; one that is on is alone.
+    /**
+     * Shows the switches of these names; one that is on is alone.
+     * @param {string[]} names
+     */
     show(names) {
       const shown = this.on ? [this.on] : names;
       this.root.classList.toggle("several", shown.length > 1);
@@ -31,59 +72,75 @@ window.TreeRace = window.TreeRace || {};
       if (this.on) this.root.append(this.report);
     }
 
+    /** @param {Break} broken */
     switch({ name, title }) {
-      const button = make("button", "walk-switch", make("i"), make("span", "", make("em", "", "Break it: "), make("b", "", title)));
+      const button = make(
+        "button",
+        "walk-switch",
+        make("i"),
+        make("span", "", make("em", "", "Break it: "), make("b", "", title)),
+      );
       Object.assign(button, { type: "button", role: "switch", ariaChecked: String(this.on === name) });
       button.dataset.name = name;
       button.addEventListener("click", () => (this.on === name ? this.mend() : this.break(name)));
       return button;
     }
 
+    /** @param {string} name */
     async break(name) {
       const { wrong, effect, suggestion, card } = this.breaks[name];
-      const { result, root } = T.view;
+      const { result, root } = TreeRace.view;
       if (root.dataset.state === "waiting" || (root.dataset.state === "racing" && !result)) press("#race-halt"); // it would take this one's place
-      this.busy = true; // until it is measured
+      this.busy = true;
       this.on = name;
-      this.run = null; // its race
-      this.parting = null; // the first token that differs, until it is marked
-      this.sound = snapshot(T.view);
+      this.run = this.parting = null;
+      this.sound = snapshot(TreeRace.view);
       this.memory = {};
       this.words = make("p", "walk-says", "Racing the right one on the left and the broken one on the right …");
       this.words.setAttribute("role", "status");
       this.result = make("div", "walk-result");
-      const terms = [["broken", wrong], ["so", effect]];
-      const list = make("dl", "", ...terms.flatMap(([term, words]) => [make("dt", "", term), make("dd", "", words)]));
+      const terms = [
+        ["broken", wrong],
+        ["so", effect],
+      ];
+      const list = make("dl", "", ...terms.flatMap(([term, text]) => [make("dt", "", term), make("dd", "", text)]));
       this.report = make("div", "walk-report", list, this.words, this.result);
       this.onChange(name);
       const form = Object.fromEntries(FORM.map((each) => [each, suggestion[each]]));
       const shape = Object.fromEntries(SHAPE.map((each) => [each, card[each]]));
       await this.controls.set({ ...form, ...shape, broken: card.name }, this.memory);
       if (this.on !== name) return;
-      const [left, broken] = [T.view.about.systems[suggestion.systems[0]], card];
-      [left, broken].forEach((system, index) => T.view.lanes[index].card.show(system));
+      const [left, broken] = [TreeRace.view.about.systems[suggestion.systems[0]], card];
+      for (const [index, system] of [left, broken].entries()) TreeRace.view.lanes[index].card.show(system);
       this.controls.race();
     }
 
-    // Where the texts part; then the distance is measured, when the race is off the machine.
+    /**
+     * Where the texts part; then the distance is measured, when the race is off the machine.
+     * @param {RaceMessage} message
+     */
     raced({ run, systems, divergence, identical, end }) {
+      if (!this.on) return;
       if (systems?.[1].name === this.breaks[this.on].card.name) this.run = run;
       if (!end || run !== this.run) return;
-      const { index, left, right } = divergence || {};
-      this.parting = index ?? null;
+      this.parting = divergence?.index ?? null;
       this.words.textContent =
         identical === true || !divergence
           ? "The texts are the same this time. The distance tells more."
-          : `The texts part at token ${index + 1}: “${T.visible(left).rest}” on the left, “${T.visible(right).rest}” on the right.`;
-      this.result.replaceChildren(make("p", "walk-busy", "Measuring how far off it is …", this.progress(0), this.cancel()));
+          : parted(divergence);
+      const wait = make("p", "walk-busy", "Measuring how far off it is …", this.progress(), this.cancel());
+      this.result.replaceChildren(wait);
       press("#walk-measure");
     }
 
     // Marks the burst in which each text goes its own way, once both are written.
     part() {
-      if (this.parting === null || T.view.root.dataset.state !== "done") return;
-      for (const lane of T.view.lanes) {
-        const burst = lane.bursts.children[lane.totals.findIndex((total) => total > this.parting) - 1];
+      const { parting } = this;
+      if (parting === null || TreeRace.view.root.dataset.state !== "done") return;
+      for (const lane of TreeRace.view.lanes) {
+        const burst = /** @type {HTMLElement | undefined} */ (
+          lane.bursts.children[lane.totals.findIndex((total) => total > parting) - 1]
+        );
         if (!burst) continue;
         burst.classList.add("parted");
         lane.text.scrollTop = burst.offsetTop - lane.text.clientHeight / 2;
@@ -91,10 +148,8 @@ window.TreeRace = window.TreeRace || {};
       this.parting = null;
     }
 
-    progress(done) {
-      const bar = make("progress");
-      Object.assign(bar, { max: 1, value: done, ariaLabel: "Measured so far" });
-      return bar;
+    progress() {
+      return Object.assign(make("progress"), { max: 1, value: 0, ariaLabel: "Measured so far" });
     }
 
     cancel() {
@@ -104,18 +159,22 @@ window.TreeRace = window.TreeRace || {};
       return button;
     }
 
+    /** @param {any} message */
     measured(message) {
       if (message.break !== this.on) return;
       const bar = this.result.querySelector("progress");
-      if (message.sentence === undefined) return bar && (bar.value = message.done);
+      if (message.sentence === undefined) {
+        if (bar) bar.value = message.done;
+        return;
+      }
       this.busy = false;
       const { wrong, right, floor, rows, after, sentence, temperature } = message;
       const parts = [
         make("p", "label", `distance from the target's own distribution, temperature ${temperature}`),
-        T.bar("broken", plain(wrong), 100 * wrong, "wrong"),
-        T.bar("right", plain(right), 100 * right, "right"),
+        shareBar("broken", plain(wrong), 100 * wrong, "wrong"),
+        shareBar("right", plain(right), 100 * right, "right"),
       ];
-      if (floor !== null && floor !== undefined) parts.push(T.bar("by chance", plain(floor), 100 * floor, "floor"));
+      if (floor !== null && floor !== undefined) parts.push(shareBar("by chance", plain(floor), 100 * floor, "floor"));
       parts.push(make("p", "walk-sentence", sentence));
       if (rows?.length) parts.push(examples(rows.slice(0, 3), after));
       this.result.replaceChildren(...parts);
@@ -124,13 +183,15 @@ window.TreeRace = window.TreeRace || {};
 
     halted() {
       this.busy = false;
-      if (this.result?.querySelector("progress")) this.result.replaceChildren(make("p", "", "Stopped. Race again to measure."));
+      if (this.result.querySelector("progress"))
+        this.result.replaceChildren(make("p", "", "Stopped. Race again to measure."));
       else if (this.on && !this.result.hasChildNodes()) this.words.textContent = "Stopped.";
     }
 
     failed() {
       this.busy = false;
-      if (this.result.querySelector("progress")) this.result.replaceChildren(make("p", "", "The distance could not be measured."));
+      if (this.result.querySelector("progress"))
+        this.result.replaceChildren(make("p", "", "The distance could not be measured."));
     }
 
     // All as it was: the controls, and the race that was shown.
@@ -139,30 +200,52 @@ window.TreeRace = window.TreeRace || {};
       if (this.busy) press("#race-halt");
       this.on = null;
       await this.controls.restore(this.memory);
-      T.view.describe(T.view.lanes.map((lane) => lane.chosen?.name));
-      if (this.sound) T.view.feed({ ...this.sound, run: `${this.sound.run} again` });
+      TreeRace.view.describe(TreeRace.view.lanes.map((lane) => lane.chosen?.name ?? ""));
+      if (this.sound) TreeRace.view.feed({ ...this.sound, run: `${this.sound.run} again` });
       else this.controls.race();
       this.onChange(null);
     }
-  };
+  }
 
+  /**
+   * @param {{ token: string, right: number, wrong: number }[]} rows
+   * @param {string | undefined} after
+   */
   function examples(rows, after) {
     const table = make("table", "places");
     const heads = ["next token", "right", "broken"].map((name) => make("th", "", name));
     table.createTHead().append(make("tr", "", ...heads));
     const body = table.createTBody();
     for (const { token, right, wrong } of rows) {
-      const { dots, rest } = T.visible(token);
-      body.append(make("tr", "", make("th", "", dots + rest), make("td", "", T.share(right)), make("td", "", T.share(wrong))));
+      const { dots, rest } = visible(token);
+      body.append(
+        make("tr", "", make("th", "", dots + rest), make("td", "", asShare(right)), make("td", "", asShare(wrong))),
+      );
     }
     if (after) table.createCaption().textContent = `after “… ${after}”`;
     return table;
   }
 
-  // The race that is shown, as one event that shows it again.
+  /**
+   * The race that is shown, as one event that shows it again.
+   * @param {RaceView} view
+   * @returns {RaceMessage | null}
+   */
   function snapshot(view) {
     if (!view.result || view.systems.some((system) => system.name.includes("!"))) return null;
-    const steps = view.lanes.flatMap((lane, index) => lane.steps.map((step) => [index, step]));
-    return { slowdown: 1, ...view.result, start: true, systems: view.systems, recorded: view.recorded, steps };
+    /** @type {[number, Step][]} */
+    const steps = view.lanes.flatMap((lane, index) =>
+      lane.steps.map((step) => /** @type {[number, Step]} */ ([index, step])),
+    );
+    return {
+      ...view.result,
+      slowdown: view.result.slowdown ?? 1,
+      start: true,
+      systems: view.systems,
+      recorded: view.recorded,
+      steps,
+    };
   }
-})(window.TreeRace);
+
+  return { Breaks };
+})();

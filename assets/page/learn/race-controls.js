@@ -1,14 +1,27 @@
 // The controls of the race as the walk sets them, and as it puts them back. Knows their values; nothing of pages.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  // `button` is hidden; a click on it hands the values of all controls, by name, to `take` and sets them to what that returns. One click at a
-  // time: a second one would read the values before the first has set them.
-  T.Controls = class {
+TreeRace.raceControls = (() => {
+  const { press } = TreeRace.form;
+
+  const TRIES = 100;
+  const WAIT_MS = 100; // between two presses of Race
+
+  // One click of `button` at a time: a second one would read the controls' values before the first has set them.
+  class RaceControls {
+    /** @typedef {{ turn: (now: Settings) => Settings, done: () => void }} Turn */
+    /** @type {Turn[]} what the next click changes */
+    turns = [];
+    /** @type {Turn[]} what the last click has changed */
+    taken = [];
+    busy = false;
+
+    /** @param {string} button hidden; its click hands the values of all controls to `take` and sets them to what that returns */
     constructor(button) {
-      Object.assign(this, { button, turns: [], taken: [], busy: false });
+      this.button = button;
     }
 
+    /** @param {Settings} values of all controls */
     take(values) {
       let now = values;
       this.taken = this.turns.splice(0);
@@ -19,7 +32,7 @@ window.TreeRace = window.TreeRace || {};
     settled() {
       requestAnimationFrame(() => {
         this.busy = false;
-        this.taken.splice(0).forEach(({ done }) => done());
+        for (const { done } of this.taken.splice(0)) done();
         this.begin();
       });
     }
@@ -27,9 +40,13 @@ window.TreeRace = window.TreeRace || {};
     begin() {
       if (this.busy || !this.turns.length) return;
       this.busy = true;
-      document.querySelector(this.button).click();
+      press(this.button);
     }
 
+    /**
+     * @param {(now: Settings) => Settings} turn
+     * @returns {Promise<void>} done when the controls are set
+     */
     change(turn) {
       return new Promise((done) => {
         this.turns.push({ turn, done });
@@ -39,30 +56,39 @@ window.TreeRace = window.TreeRace || {};
 
     // Presses Race. While the last race is still being cancelled a press is not heard, so it is repeated until one is.
     async race() {
-      const { run, root } = T.view;
-      for (let tries = 0; tries < 100 && run === T.view.run && root.dataset.state !== "waiting"; tries++) {
-        document.querySelector("#race-go").click();
-        await new Promise((done) => setTimeout(done, 100));
+      const { run, root } = TreeRace.view;
+      for (let tries = 0; tries < TRIES && run === TreeRace.view.run && root.dataset.state !== "waiting"; tries++) {
+        press("#race-go");
+        await new Promise((done) => setTimeout(done, WAIT_MS));
       }
     }
 
-    // Sets the controls as `wish` says; `memory` learns what they were before.
+    /**
+     * Sets the controls as `wish` says; `memory` learns what they were before.
+     * @param {Settings} wish
+     * @param {Memory} memory
+     */
     set(wish, memory) {
       return this.change((now) => {
         for (const [name, value] of Object.entries(wish)) {
-          if (!(name in memory)) memory[name] = { before: now[name] };
+          memory[name] ??= { before: now[name], given: value };
           memory[name].given = value;
         }
         return wish;
       });
     }
 
-    // Puts back what is still as it was set; what the visitor changed since then stays.
+    /**
+     * Puts back what is still as it was set; what the visitor changed since then stays.
+     * @param {Memory} memory
+     */
     restore(memory) {
       return this.change((now) => {
         const own = Object.entries(memory).filter(([name, { given }]) => now[name] === given);
         return Object.fromEntries(own.map(([name, { before }]) => [name, before]));
       });
     }
-  };
-})(window.TreeRace);
+  }
+
+  return { RaceControls };
+})();

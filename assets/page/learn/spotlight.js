@@ -1,44 +1,110 @@
 // The light of the walk: a ring around one thing on the page, all else a little dimmer, and marks over the plots. Knows rectangles only.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.spotlight = (() => {
+  const { finder } = TreeRace.elements;
   const ROOM = 5; // pixels between the thing and its ring
   const SVG = "http://www.w3.org/2000/svg";
 
-  // The thing's edges with some room, within the window; null when there is nothing to see.
+  /** @typedef {[left: number, top: number, right: number, bottom: number]} Box */
+
+  /**
+   * The thing's edges with some room, within the window; null when there is nothing to see.
+   * @param {Element | null} thing
+   * @returns {Box | null}
+   */
   function frame(thing) {
     const box = thing?.getBoundingClientRect();
     if (!box?.width || !box.height) return null;
     const [left, top] = [Math.max(2, box.left - ROOM), Math.max(2, box.top - ROOM)];
-    return [left, top, Math.min(innerWidth - 2, box.right + ROOM), Math.min(innerHeight - 2, box.bottom + ROOM)].map(Math.round);
+    const [right, bottom] = [Math.min(innerWidth - 2, box.right + ROOM), Math.min(innerHeight - 2, box.bottom + ROOM)];
+    return [Math.round(left), Math.round(top), Math.round(right), Math.round(bottom)];
   }
 
+  /** @param {Box} box */
   const outline = ([left, top, right, bottom]) => `M${left} ${top}H${right}V${bottom}H${left}Z`;
 
-  T.Light = class {
+  /**
+   * The things whose size decides where `thing` stands: itself, what holds it, and what stands beside either.
+   * @param {Element} thing
+   */
+  function neighbours(thing) {
+    /** @type {Set<Element>} */
+    const all = new Set([thing]);
+    for (let at = thing.parentElement; at && at !== document.documentElement; at = at.parentElement) {
+      all.add(at);
+      for (const child of at.children) all.add(child);
+    }
+    return all;
+  }
+
+  class Spotlight {
+    drawn = "";
+    /** @type {Element | null} */
+    thing = null;
+    /** @type {(Element | null)[]} */
+    others = [];
+    waiting = false; // for a frame
+
+    /** @param {HTMLElement} root */
     constructor(root) {
       this.root = root;
-      this.at = (name) => root.querySelector(`[data-${name}]`);
-      this.drawn = "";
+      this.at = finder(root);
       this.marks = document.createElementNS(SVG, "svg");
       this.at("marks").append(this.marks);
+      this.observer = new ResizeObserver(() => this.soon());
+      window.addEventListener("resize", () => this.soon());
+      document.addEventListener("scroll", ({ target }) => this.scrolled(target), { capture: true, passive: true });
     }
 
-    // Follows the thing, which gets the ring, and what else stays bright: called in every frame, writes only when something moved.
+    /**
+     * Follows the thing, which gets the ring, and what else stays bright.
+     * @param {Element | null} thing
+     * @param {(Element | null)[]} others
+     */
     follow(thing, others = []) {
-      const boxes = [thing, ...others].map(frame);
-      this.root.hidden = !boxes[0];
+      this.thing = thing;
+      this.others = others;
+      this.observer.disconnect();
+      for (const each of [thing, ...others]) if (each) for (const near of neighbours(each)) this.observer.observe(near);
+      this.draw();
+    }
+
+    /** @param {EventTarget | null} scroller */
+    scrolled(scroller) {
+      if (scroller instanceof Node && [this.thing, ...this.others].some((each) => scroller.contains(each))) this.soon();
+    }
+
+    // Something may have moved: looks once in the next frame.
+    soon() {
+      if (this.waiting || !this.thing) return;
+      this.waiting = true;
+      requestAnimationFrame(() => {
+        this.waiting = false;
+        this.draw();
+      });
+    }
+
+    draw() {
+      const boxes = [this.thing, ...this.others].map(frame);
+      const box = boxes[0];
+      this.root.hidden = !box;
       const drawn = [...boxes, innerWidth, innerHeight].join(" ");
-      if (!boxes[0] || drawn === this.drawn) return;
+      if (!box || drawn === this.drawn) return;
       this.drawn = drawn;
-      const [left, top, right, bottom] = boxes[0];
+      const [left, top, right, bottom] = box;
       const [x, y, width, height] = [left, top, right - left, bottom - top].map((each) => `${each}px`);
       Object.assign(this.at("ring").style, { left: x, top: y, width, height });
-      const holes = [[0, 0, innerWidth, innerHeight], ...boxes.filter(Boolean)].map(outline);
-      this.at("veil").style.clipPath = `path(evenodd, "${holes.join(" ")}")`;
+      /** @type {Box[]} */
+      const holes = [[0, 0, innerWidth, innerHeight]];
+      for (const each of boxes) if (each) holes.push(each);
+      this.at("veil").style.clipPath = `path(evenodd, "${holes.map(outline).join(" ")}")`;
     }
 
-    // `shapes` by plot: circles [x, y] and rectangles [x, y, width, height], in pixels from the plot's corner.
+    /**
+     * Draws shapes by plot: circles [x, y] and rectangles [x, y, width, height], in pixels from the plot's corner.
+     * @param {...[plot: Element, shapes: number[][]]} plots
+     */
     mark(...plots) {
       this.marks.replaceChildren();
       for (const [plot, shapes] of plots) {
@@ -47,10 +113,12 @@ window.TreeRace = window.TreeRace || {};
           const shape = document.createElementNS(SVG, width ? "rect" : "circle");
           const [left, top] = [corner.left + x, corner.top + y];
           const places = width ? { x: left, y: top, width, height, rx: 3 } : { cx: left, cy: top, r: 15 };
-          for (const [name, value] of Object.entries(places)) shape.setAttribute(name, value);
+          for (const [name, value] of Object.entries(places)) shape.setAttribute(name, String(value));
           this.marks.append(shape);
         }
       }
     }
-  };
-})(window.TreeRace);
+  }
+
+  return { Spotlight };
+})();

@@ -1,33 +1,48 @@
 // The pages of the walk: what each says, what it sets and lights up, and what there is to try. Knows a race by its steps only.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.walkPages = (() => {
   const TREE = ".plot:has([data-tree])";
 
-  // The node's place among its siblings, 0 for the drafter's favourite.
+  /**
+   * The node's place among its siblings, 0 for the drafter's favourite.
+   * @param {Step} step
+   * @param {number} node
+   */
   const rank = (step, node) => {
     const parent = step.parents[node];
     return step.parents.slice(0, node).filter((other) => other === parent).length;
   };
+  /**
+   * @param {Step} step
+   * @param {Verdict} verdict
+   */
   const count = (step, verdict) => step.verdicts.filter((each) => each === verdict).length;
+  /** @param {Step} step */
   const branches = (step) => step.parents.some((_, node) => node > 0 && rank(step, node) > 0);
+  /** @param {Step} step */
   const scattered = (step) => step.path.some((node, index) => node !== index + 1);
+  /** @param {Step} step */
   const off = (step) => step.path.some((node) => rank(step, node) > 0);
 
   // How well a step shows what the page is about; the best one is jumped to, and a step of 0 shows nothing of it.
+  /** @type {Record<string, (step: Step) => number>} */
   const telling = {
     waste: (step) => 4 * count(step, "unreached") + count(step, "rejected"),
-    tree: (step) => (branches(step) ? 1 + step.path.length + 6 * off(step) : 0),
-    verdict: (step) => (branches(step) && step.has_bonus ? Math.min(2, step.path.length) + 3 * off(step) + 1 : 0),
-    trim: (step) => (branches(step) ? 1 + step.path.length + 6 * scattered(step) : 0),
+    tree: (step) => (branches(step) ? 1 + step.path.length + 6 * Number(off(step)) : 0),
+    verdict: (step) =>
+      branches(step) && step.has_bonus ? Math.min(2, step.path.length) + 3 * Number(off(step)) + 1 : 0,
+    trim: (step) => (branches(step) ? 1 + step.path.length + 6 * Number(scattered(step)) : 0),
   };
 
+  /** @type {(name: string) => (systems: RacedSystem[]) => boolean} */
   const raced = (name) => (systems) => systems[1].name === name;
 
   // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
   // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
-  T.WALK_START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80 };
-  T.WALK = [
+  const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80 };
+  /** @type {WalkPage[]} */
+  const PAGES = [
     {
       title: "One token at a time",
       text:
@@ -46,7 +61,11 @@ window.TreeRace = window.TreeRace || {};
         "itself. In the right lane each underlined burst is one forward, and the text is the same.",
       lit: ".lane.right",
       form: { right: "tree" },
-      task: { words: "click a burst in the right lane to see how it came about.", on: "burst", when: (lane) => lane === 1 },
+      task: {
+        words: "click a burst in the right lane to see how it came about.",
+        on: "burst",
+        when: (lane) => lane === 1,
+      },
     },
     {
       title: "Why a chain wastes guesses",
@@ -58,7 +77,12 @@ window.TreeRace = window.TreeRace || {};
       tells: telling.waste,
       fits: raced("chain"),
       picture: "waste",
-      task: { words: "press Race. The right lane now guesses in chains.", on: "race", when: raced("chain"), needs: ["#race-go"] },
+      task: {
+        words: "press Race. The right lane now guesses in chains.",
+        on: "race",
+        when: raced("chain"),
+        needs: ["#race-go"],
+      },
     },
     {
       title: "A tree keeps several futures",
@@ -74,7 +98,7 @@ window.TreeRace = window.TreeRace || {};
         needs: ["#race-go", "#dials"],
         words: "set Nodes to 16 and press Race: twice the guesses.",
         on: "race",
-        when: ([, right]) => right.trace.nodes >= 12,
+        when: (/** @type {RacedSystem[]} */ [, right]) => right.trace.nodes >= 12,
       },
     },
     {
@@ -146,4 +170,6 @@ window.TreeRace = window.TreeRace || {};
       task: { words: "switch one on and see where the texts part.", on: "break" },
     },
   ];
-})(window.TreeRace);
+
+  return { START, PAGES };
+})();

@@ -1,39 +1,70 @@
 // The guided walk: a card beside the race that goes from page to page, sets the controls, and sees what the visitor does.
-// Looks at the race once a frame; asks the server for nothing but races.
-window.TreeRace = window.TreeRace || {};
+// Asks the server for nothing but races; what the race shows is seen by its watcher.
+"use strict";
 
-(function (T) {
-  const PATIENCE_MS = 1500; // for a race that may be on its way, before one is begun
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+TreeRace.walkView = (() => {
+  const { Breaks } = TreeRace.breaks;
+  const { announceResize, finder, isCalm, make, whenThere } = TreeRace.elements;
+  const { TYPING } = TreeRace.keys;
+  const { RaceControls } = TreeRace.raceControls;
+  const { RaceWatcher } = TreeRace.raceWatcher;
+  const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
+  const { Spotlight } = TreeRace.spotlight;
+  const { PAGES, START } = TreeRace.walkPages;
+  const { PICTURES } = TreeRace.walkPictures;
+  const { WalkPointer } = TreeRace.walkPointer;
+  const { onWire } = TreeRace.wire;
+
   const narrow = window.matchMedia("(max-width: 900px)");
-  const find = (selector) => document.querySelector(selector);
 
-  T.Walk = class {
+  /**
+   * @param {string} selector
+   * @returns {HTMLElement | null}
+   */
+  const find = (selector) => document.querySelector(selector);
+  const learnButton = () => find("button[data-learn]");
+
+  class WalkView {
+    index = 0; // of the page
+    /** @type {Memory} what the controls were before */
+    memory = {};
+    /** @type {string | null} the right lane's system, as the walk has set it */
+    right = null;
+    /** @type {Set<number>} pages whose task was done */
+    done = new Set();
+
+    /**
+     * @param {HTMLElement} root
+     * @param {HTMLElement} light
+     * @param {{ prompt: string, breaks: Record<string, Break> }} about
+     */
     constructor(root, light, { prompt, breaks }) {
       this.root = root;
-      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.at = finder(root);
       this.prompt = prompt;
-      this.light = new T.Light(light);
-      this.controls = new T.Controls("#walk-set");
-      this.breaks = new T.Breaks(this.at("breaks"), this.controls, breaks, (name) => this.broke(name));
-      this.done = new Set(); // pages whose task was done
-      this.taus = new Map(); // of the races that were shown, by system and guesses
-      this.hooked = new WeakSet(); // plots that report what is pointed at
-      this.index = 0;
-      this.dots = T.WALK.map((page, index) => this.dot(page, index));
-      this.at("dots").append(...this.dots);
+      this.light = new Spotlight(light);
+      this.pointer = new WalkPointer(this);
+      this.watcher = new RaceWatcher(this);
+      this.controls = new RaceControls("#walk-set");
+      this.breaks = new Breaks(this.at("breaks"), this.controls, breaks, (name) => this.broke(name));
+      this.dots = PAGES.map((page, index) => this.dot(page, index));
+      this.at("dots").append(...this.dots.map((dot) => make("li", "", dot)));
       this.listen();
     }
 
+    /**
+     * @param {WalkPage} page
+     * @param {number} index
+     */
     dot({ title }, index) {
-      const button = T.make("button");
+      const button = make("button");
       Object.assign(button, { type: "button", ariaLabel: `Page ${index + 1}: ${title}`, title });
       button.addEventListener("click", () => this.go(index));
-      return T.make("li", "", button);
+      return button;
     }
 
     get page() {
-      return T.WALK[this.index];
+      return PAGES[this.index];
     }
 
     get isOpen() {
@@ -43,56 +74,60 @@ window.TreeRace = window.TreeRace || {};
     // ---- from page to page ----------------------------------------------------------------------------------------
 
     open(index = this.index) {
-      T.showScreen("race");
-      this.memory = {}; // what the controls were before
+      showScreen("race");
+      this.memory = {};
       this.root.hidden = false;
+      this.watcher.start();
       this.laidOut(true);
-      this.controls.set({ ...T.WALK_START, prompt: this.prompt }, this.memory);
+      this.controls.set({ ...START, prompt: this.prompt }, this.memory);
       this.go(index);
       this.at("body").focus({ preventScroll: true });
-      requestAnimationFrame(() => this.watch());
     }
 
     async close() {
       await this.breaks.mend();
       this.root.hidden = true;
       this.right = null;
+      this.watcher.stop();
       this.light.follow(null);
       this.laidOut(false);
-      place(null);
-      find("button[data-learn]").focus();
-      const lanes = T.view.lanes;
-      lanes.forEach((lane, index) => {
-        const before = this.memory[["left", "right"][index]]?.before;
-        if (!T.view.about.systems[before]) lane.chosen = lane.mix.parts; // a mix begins with these again
-      });
+      writeAddress(null);
+      learnButton()?.focus();
+      const { about, lanes } = TreeRace.view;
+      for (const [index, side] of ["left", "right"].entries()) {
+        const { chosen, mix } = lanes[index];
+        const before = this.memory[side]?.before;
+        lanes[index].chosen = about.systems[before] ? chosen : mix.parts; // a mix begins with these again
+      }
       await this.controls.restore(this.memory);
-      lanes.forEach((lane) => lane.card.open(false));
+      for (const lane of lanes) lane.card.open(false);
     }
 
+    /** @param {boolean} open */
     laidOut(open) {
-      find("#screen").toggleAttribute("data-learn", open);
-      find("button[data-learn]").setAttribute("aria-pressed", String(open));
-      window.dispatchEvent(new Event("resize"));
+      screenRoot().toggleAttribute("data-learn", open);
+      learnButton()?.setAttribute("aria-pressed", String(open));
+      announceResize();
     }
 
+    /** @param {number} index */
     async go(index) {
       await this.breaks.mend();
-      this.index = Math.max(0, Math.min(T.WALK.length - 1, index));
+      this.index = Math.max(0, Math.min(PAGES.length - 1, index));
       const { title, text, task, form, view } = this.page;
-      this.at("place").textContent = `Learn · ${this.index + 1} of ${T.WALK.length}`;
+      this.at("place").textContent = `Learn · ${this.index + 1} of ${PAGES.length}`;
       this.at("title").textContent = title;
       this.at("text").textContent = text;
       this.at("words").textContent = task.words;
       this.at("back").disabled = this.index === 0;
-      this.at("next").textContent = this.index === T.WALK.length - 1 ? "Finish" : "Next ›";
+      this.at("next").textContent = this.index === PAGES.length - 1 ? "Finish" : "Next ›";
       this.at("body").scrollTop = 0;
       this.tick();
       this.begin();
       this.breaks.show(this.page.breaks || []);
-      place(this.index + 1);
+      writeAddress(this.index + 1);
       if (view) this.choose(view);
-      if (narrow.matches) find(this.page.lit)?.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
+      if (narrow.matches) find(this.page.lit)?.scrollIntoView({ behavior: isCalm() ? "auto" : "smooth" });
       const shape = form.right === this.right ? {} : shapeOf(form.right);
       this.right = form.right;
       await this.controls.set({ ...form, ...shape }, this.memory);
@@ -100,143 +135,44 @@ window.TreeRace = window.TreeRace || {};
 
     // What the page knows of the race so far: nothing.
     begin() {
-      this.since = performance.now();
-      this.run = T.view.run;
-      this.due = Boolean(this.page.tells); // a jump to the step that tells most
-      this.asked = false;
-      this.shown = null;
-      this.node = null;
+      this.pointer.node = null;
+      this.shine();
+      this.watcher.begin();
     }
 
-    choose(view) {
-      const choice = find(`[data-panel] [name=view][value=${view}]`);
-      if (choice && !choice.checked) choice.click();
-    }
-
-    // ---- what the race shows --------------------------------------------------------------------------------------
-
-    watch() {
-      if (!this.isOpen) return;
-      requestAnimationFrame(() => this.watch());
+    shine() {
       if (this.breaks.on) this.light.follow(find("[data-lanes]"), [find("[data-verdict]")]);
       else this.light.follow(find(this.page.lit), (this.page.task.needs || []).map(find));
-      this.hook("tree", ({ pointNumber }) => this.point("node", pointNumber));
-      this.hook("mask", ({ y }) => this.point("row", this.order[y]));
-      if (this.breaks.on) return this.breaks.part();
-      this.need();
-      this.jump();
-      this.follow();
     }
 
-    get fits() {
-      const { run, systems, lanes } = T.view;
-      if (!run || !this.page.tells || systems.some(({ name }) => name.includes("!"))) return false;
-      if (this.page.fits && !this.page.fits(systems)) return false;
-      return lanes[1].steps.some((step) => this.page.tells(step) > 0);
+    /** @param {string} view */
+    choose(view) {
+      const choice = find(`[data-panel] [name=view][value=${view}]`);
+      if (choice instanceof HTMLInputElement && !choice.checked) choice.click();
     }
 
-    // A page that needs a tree begins a race when none is there.
-    need() {
-      const { run, root } = T.view;
-      const patience = run ? 0 : PATIENCE_MS;
-      const coming = run !== this.run || ["waiting", "racing"].includes(root.dataset.state) || performance.now() - this.since < patience;
-      if (!this.page.trees || this.asked || this.fits || coming) return;
-      this.asked = true;
-      this.controls.set({}, this.memory).then(() => this.controls.race());
-    }
-
-    // To the step that tells most: at once in a race that was there, at its end in one that began on this page.
-    jump() {
-      const { view } = T;
-      if (!this.due || !this.fits) return;
-      const whole = view.result?.start; // it came as one event, from a file or from before a break
-      const over = view.root.dataset.state === "done" || (view.result && view.run === this.run);
-      if (!whole && !over) return;
-      this.due = false;
-      const scores = view.lanes[1].steps.map(this.page.tells);
-      view.pick(1, scores.indexOf(Math.max(...scores)));
-      this.show();
-    }
-
-    // Keeps the picture at the step that is shown; a step that the visitor went to counts.
-    follow() {
-      const { view } = T;
-      const played = view.playing || this.played;
-      this.played = view.playing;
-      if (this.shown === this.here) return;
-      if (view.run !== this.run && !this.shown?.startsWith(view.run)) this.due = Boolean(this.page.tells);
-      if (this.shown !== null && !played) this.did("step");
-      this.show();
-    }
-
-    get here() {
-      return `${T.view.run} ${T.view.focus} ${T.view.step}`;
-    }
-
-    show() {
-      this.shown = this.here;
-      this.node = null;
-      this.note();
-      this.draw();
-    }
-
-    note() {
-      const { systems, result } = T.view;
-      if (!this.fits || !result) return;
-      const { title, trace } = systems[1];
-      this.taus.set(`${title}, ${trace.nodes - 1} guesses`, result.lanes[1].tau);
-    }
+    // ---- the card's picture ---------------------------------------------------------------------------------------
 
     draw() {
-      const { view } = T;
+      const { view } = TreeRace;
       const step = view.steps[view.step];
-      const picture = T.WALK_PICTURES[this.page.picture];
+      const picture = PICTURES[this.page.picture ?? ""];
       const home = this.at("picture");
       const held = [...home.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
-      const node = this.node ?? step?.path.at(-1) ?? 0;
-      const about = { steps: view.steps, taus: this.taus, node, onNode: (at) => this.point("node", at) };
-      home.replaceChildren(...(picture && step && this.fits ? picture(step, about) : []));
+      const node = this.pointer.node ?? step?.path.at(-1) ?? 0;
+      const onNode = (/** @type {number} */ at) => this.pointer.point("node", at);
+      const about = { steps: view.steps, taus: this.watcher.taus, node, onNode };
+      home.replaceChildren(...(picture && step && this.watcher.fits ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
-      this.mark(step);
-    }
-
-    // ---- pointing at a node ---------------------------------------------------------------------------------------
-
-    hook(name, pointed) {
-      const plot = find(`[data-${name}]`);
-      if (!plot?.on || this.hooked.has(plot)) return;
-      this.hooked.add(plot);
-      plot.on("plotly_hover", ({ points: [point] }) => this.isOpen && pointed(point));
-    }
-
-    get order() {
-      return T.ORDERS[T.view.panel.order](T.view.steps[T.view.step].parents);
-    }
-
-    point(what, node) {
-      const step = T.view.steps[T.view.step];
-      if (this.breaks.on || !(node < step?.parents.length)) return;
-      this.did(what);
-      if (what === "node") this.did("row"); // the card's own buttons go from row to row
-      if (node === this.node) return;
-      this.node = node;
-      this.draw();
-    }
-
-    // Rings around the node, and where the mask is the point around its ancestors and its row.
-    mark(step) {
-      const [tree, mask] = [find("[data-tree]"), find("[data-mask]")];
-      const dots = tree.data?.find(({ mode }) => mode === "markers");
-      if (this.node === null || !dots || !["kin", "positions"].includes(this.page.picture)) return this.light.mark();
-      const kin = this.page.picture === "kin";
-      const nodes = [];
-      for (let at = this.node; at >= 0 && (kin || !nodes.length); at = step.parents[at]) nodes.push(at);
-      const row = kin && mask.clientWidth ? [rowOf(mask, this.order.indexOf(this.node))] : [];
-      this.light.mark([tree, nodes.map((at) => [dots.x[at], dots.y[at]])], [mask, row]);
+      this.pointer.mark(step);
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
 
+    /**
+     * @param {string} what
+     * @param {unknown} [detail]
+     */
     did(what, detail) {
       const { on, when } = this.page.task;
       if (!this.isOpen || on !== what || (when && !when(detail)) || this.done.has(this.index)) return;
@@ -246,85 +182,109 @@ window.TreeRace = window.TreeRace || {};
 
     tick() {
       this.at("done").textContent = this.done.has(this.index) ? "done ✓" : "";
-      this.dots.forEach((dot, index) => {
-        dot.classList.toggle("done", this.done.has(index));
-        if (index === this.index) dot.firstChild.setAttribute("aria-current", "step");
-        else dot.firstChild.removeAttribute("aria-current");
-      });
+      for (const [index, dot] of this.dots.entries()) {
+        dot.parentElement?.classList.toggle("done", this.done.has(index));
+        if (index === this.index) dot.setAttribute("aria-current", "step");
+        else dot.removeAttribute("aria-current");
+      }
     }
 
+    /** @param {string | null} name */
     broke(name) {
       this.root.toggleAttribute("data-breaking", Boolean(name));
-      find("#screen").toggleAttribute("data-broken", Boolean(name));
+      screenRoot().toggleAttribute("data-broken", Boolean(name));
       if (name) this.did("break");
       else this.begin();
       this.light.mark();
       this.breaks.show(this.page.breaks || []);
-      this.at("breaks").querySelector(`[data-name]`)?.focus({ preventScroll: true });
+      this.shine();
+      this.at("breaks").querySelector("[data-name]")?.focus({ preventScroll: true });
+    }
+
+    // Goes on, or closes behind the last page.
+    next() {
+      if (this.index < PAGES.length - 1) this.go(this.index + 1);
+      else this.close();
     }
 
     listen() {
-      this.at("next").addEventListener("click", () => (this.index < T.WALK.length - 1 ? this.go(this.index + 1) : this.close()));
+      this.at("next").addEventListener("click", () => this.next());
       this.at("back").addEventListener("click", () => this.go(this.index - 1));
       this.at("close").addEventListener("click", () => this.close());
-      window.addEventListener("treerace", ({ detail }) => {
-        if (detail.start && !detail.recorded && !this.breaks.on) this.did("race", detail.systems);
+      onWire("treerace", (message) => {
+        if (message.start && !message.recorded && !this.breaks.on) this.did("race", message.systems);
       });
       window.addEventListener("resize", () => this.isOpen && this.light.mark());
-      document.addEventListener("change", ({ target }) => target.name === "view" && this.did("view", target.value));
-      document.addEventListener("click", ({ target }) => {
-        if (target.closest?.("button[data-learn]")) this.called();
-        const burst = target.closest?.(".lane .burst");
-        if (burst) this.did("burst", burst.closest(".lane").classList.contains("right") ? 1 : 0);
+      document.addEventListener("change", ({ target }) => {
+        if (target instanceof HTMLInputElement && target.name === "view") this.did("view", target.value);
       });
+      document.addEventListener("click", ({ target }) => target instanceof Element && this.clicked(target));
       document.addEventListener("keydown", (event) => this.key(event), { capture: true }); // before the stage leaves at Escape
+    }
+
+    /** @param {Element} target */
+    clicked(target) {
+      if (target.closest("button[data-learn]")) this.called();
+      const burst = target.closest(".lane .burst");
+      if (burst) this.did("burst", burst.closest(".lane.right") ? 1 : 0);
     }
 
     // The button in the head: opens, comes back from another screen, or closes.
     called() {
       if (!this.isOpen) this.open();
-      else if (find("#screen").dataset.screen !== "race") T.showScreen("race");
+      else if (shownScreen() !== "race") showScreen("race");
       else this.close();
     }
 
+    /** @param {KeyboardEvent} event */
     key(event) {
-      if (!this.isOpen || find("#screen").dataset.screen !== "race" || event.target.closest?.(T.TYPING)) return;
-      const action = {
-        PageDown: () => this.index < T.WALK.length - 1 && this.go(this.index + 1),
+      const { target } = event;
+      if (!this.isOpen || shownScreen() !== "race" || !(target instanceof Element) || target.closest(TYPING)) return;
+      /** @type {Record<string, () => unknown>} */
+      const actions = {
+        PageDown: () => this.index < PAGES.length - 1 && this.go(this.index + 1),
         PageUp: () => this.index > 0 && this.go(this.index - 1),
-        Escape: () => this.root.contains(event.target) && !("stage" in find("#screen").dataset) && this.close(),
-      }[event.key];
+        Escape: () => this.root.contains(target) && !("stage" in screenRoot().dataset) && this.close(),
+      };
+      const action = actions[event.key];
       if (!action) return;
       if (event.key !== "Escape") event.preventDefault();
       action();
     }
-  };
+  }
 
+  /** @param {string} name */
   function shapeOf(name) {
-    const { depth, width, nodes } = T.view.about.systems[name];
+    const { depth, width, nodes } = TreeRace.view.about.systems[name];
     return { depth, width, nodes };
   }
 
-  function rowOf(mask, row) {
-    const { margin, width, height } = mask.layout;
-    const each = (height - margin.t - margin.b) / mask.data[0].z.length;
-    return [margin.l, margin.t + row * each, width - margin.l - margin.r, each];
-  }
-
-  // The page's number in the address, so that a link leads here.
-  function place(number) {
-    const address = new URL(window.location);
-    if (number) address.searchParams.set("learn", number);
+  /**
+   * The page's number in the address, so that a link leads here.
+   * @param {number | null} number
+   */
+  function writeAddress(number) {
+    const address = new URL(location.href);
+    if (number) address.searchParams.set("learn", String(number));
     else address.searchParams.delete("learn");
     history.replaceState(history.state, "", address);
   }
 
-  // `value`: the prompt that the walk begins with, and what there is to break.
-  T.mountWalk = function (element, value) {
-    T.walk = new T.Walk(element.querySelector("[data-walk]"), element.querySelector("[data-light]"), value);
-    const wanted = Number(new URLSearchParams(window.location.search).get("learn"));
+  /**
+   * @param {HTMLElement} element
+   * @param {{ prompt: string, breaks: Record<string, Break> }} value the prompt that the walk begins with, and what there is to break
+   */
+  function mountWalk(element, value) {
+    const at = finder(element);
+    const walk = new WalkView(at("walk"), at("light"), value);
+    TreeRace.walk = walk;
+    const wanted = Number(new URLSearchParams(location.search).get("learn"));
     if (!Number.isInteger(wanted) || wanted < 1) return;
-    const begin = () => (T.view && find("#walk-set") ? T.walk.open(wanted - 1) : requestAnimationFrame(begin));
-    begin();
-  };
-})(window.TreeRace);
+    whenThere(
+      () => TreeRace.view && find("#walk-set"),
+      () => walk.open(wanted - 1),
+    );
+  }
+
+  return { WalkView, mountWalk };
+})();

@@ -1,22 +1,37 @@
 // What trees cost on this machine and what they win, drawn with Plotly: time and tokens over the nodes of one forward, both in
 // tokens of plain decoding. Knows a lane's steps and costs; nothing of clocks or playback.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.costPlot = (() => {
+  const { asNumber } = TreeRace.numbers;
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+
   const LEAST_TOP = 5; // tokens that the axis shows at least
   const SIZES = [1, 2, 4, 8, 16, 32, 64];
   const LARGEST = 64;
   const LEFTWARD = 10; // from so many nodes on the point's label stands left of it
   const hovertemplate = "%{customdata}<extra></extra>";
 
+  /**
+   * @param {number} count
+   * @param {string} what
+   */
   const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  const ms = (value) => `${T.number(value, 2)} ms`;
+  /** @param {number} value */
+  const ms = (value) => `${asNumber(value, 2)} ms`;
 
-  // A line over every number of nodes, `price` in ms; with marks where it was measured.
+  /**
+   * A line over every number of nodes, `price` in ms; with marks where it was measured.
+   * @param {Costs} costs
+   * @param {(nodes: number) => number} price
+   * @param {(nodes: number) => string} hover
+   * @param {object} look
+   */
   function line(costs, price, hover, look) {
     const nodes = Array.from({ length: LARGEST }, (_, index) => index + 1);
     const plain = costs.verifyAt(1);
-    const about = (each) => `${counted(each, "node")}: ${T.number(price(each) / plain, 2)} tokens’ time`;
+    const about = (/** @type {number} */ each) =>
+      `${counted(each, "node")}: ${asNumber(price(each) / plain, 2)} tokens’ time`;
     return {
       type: "scatter",
       mode: "lines",
@@ -28,9 +43,14 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
+  /**
+   * @param {Costs} costs
+   * @param {Palette} colours
+   */
   function verifying(costs, colours) {
     const known = new Set(costs.sizes);
-    const hover = (nodes) => `${known.has(nodes) ? "measured" : "between measured"}: ${ms(costs.verifyAt(nodes))} to verify`;
+    const hover = (/** @type {number} */ nodes) =>
+      `${known.has(nodes) ? "measured" : "between measured"}: ${ms(costs.verifyAt(nodes))} to verify`;
     const trace = line(costs, (nodes) => costs.verifyAt(nodes), hover, {
       mode: "lines+markers",
       line: { color: colours.base, width: 3 },
@@ -39,10 +59,16 @@ window.TreeRace = window.TreeRace || {};
     return { ...trace, marker: { color: colours.base, size, opacity: 1, line: { width: 0 } } };
   }
 
-  // Everything below this line is slower than plain decoding.
+  /**
+   * Everything below this line is slower than plain decoding.
+   * @param {Costs} costs
+   * @param {number} levels
+   * @param {Palette} colours
+   */
   function breakEven(costs, levels, colours) {
     const draft = costs.roundMs(1, levels) - costs.verifyAt(1);
-    const hover = (nodes) => `${ms(costs.verifyAt(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`;
+    const hover = (/** @type {number} */ nodes) =>
+      `${ms(costs.verifyAt(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`;
     return line(costs, (nodes) => costs.roundMs(nodes, levels), hover, {
       line: { color: colours.ink, width: 2, dash: "5px,4px" },
       fill: "tozeroy",
@@ -50,8 +76,13 @@ window.TreeRace = window.TreeRace || {};
     });
   }
 
-  // One faint mark for all steps so far that had so many nodes and won so many tokens, larger for more of them.
+  /**
+   * One faint mark for all steps so far that had so many nodes and won so many tokens, larger for more of them.
+   * @param {Step[]} steps
+   * @param {Palette} colours
+   */
   function won(steps, colours) {
+    /** @type {Map<string, { nodes: number, tokens: number, count: number }>} */
     const marks = new Map();
     for (const { parents, burst } of steps) {
       const key = `${parents.length} ${burst.length}`;
@@ -60,7 +91,7 @@ window.TreeRace = window.TreeRace || {};
       marks.set(key, mark);
     }
     const all = [...marks.values()];
-    const hover = ({ nodes, tokens, count }) =>
+    const hover = (/** @type {typeof all[0]} */ { nodes, tokens, count }) =>
       `${counted(nodes, "node")} won ${counted(tokens, "token")}<br>in ${counted(count, "step")} so far`;
     return {
       type: "scatter",
@@ -79,13 +110,19 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
-  // The shown step, from its price up to tau.
+  /**
+   * The shown step, from its price up to tau.
+   * @param {Round} round
+   * @param {Step} step
+   * @param {Costs} costs
+   * @param {Palette} colours
+   */
   function chosen({ index, nodes, levels, price, tau }, step, costs, colours) {
     const took = Object.values(step.seconds).reduce((sum, each) => sum + each, 0);
     const hover = [
       `step ${index + 1}: ${counted(nodes, "node")} in ${counted(levels, "level")}`,
       `costs ${ms(costs.roundMs(nodes, levels))}, took ${ms(1000 * took)}`,
-      `needs tau ${T.number(price, 2)}, has ${T.number(tau, 2)} so far`,
+      `needs tau ${asNumber(price, 2)}, has ${asNumber(tau, 2)} so far`,
     ].join("<br>");
     return {
       type: "scatter",
@@ -106,17 +143,42 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
-  // Words on the plot at a number of nodes and tokens; Plotly wants logarithms for the former.
+  /**
+   * Words on the plot at a number of nodes and tokens; Plotly wants logarithms for the former.
+   * @param {string} text
+   * @param {number} nodes
+   * @param {number} tokens
+   * @param {string} anchor
+   * @param {string} colour
+   * @param {number} size
+   * @param {object} more
+   */
   function word(text, nodes, tokens, anchor, colour, size, more = {}) {
     const font = { color: colour, size };
-    return { text, x: Math.log10(nodes), y: tokens, xanchor: anchor, yanchor: "middle", showarrow: false, font, ...more };
+    return {
+      text,
+      x: Math.log10(nodes),
+      y: tokens,
+      xanchor: anchor,
+      yanchor: "middle",
+      showarrow: false,
+      font,
+      ...more,
+    };
   }
 
+  /**
+   * @param {Round} round
+   * @param {Costs} costs
+   * @param {number} top
+   * @param {number} size
+   * @param {Palette} colours
+   */
   function words(round, costs, top, size, colours) {
     const { nodes, levels, tau } = round;
     const left = nodes >= LEFTWARD;
     const end = Math.min(top - 1, costs.breakEven(LARGEST, levels));
-    const here = `<b>tau ${T.number(tau, 1)} at ${counted(nodes, "node")}</b>`;
+    const here = `<b>tau ${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
     return [
       word("verifying alone", 1, 0.5, "left", colours.baseInk, size),
       word("slower than plain", LARGEST, 0.5, "right", colours.faint, size),
@@ -129,10 +191,17 @@ window.TreeRace = window.TreeRace || {};
     ];
   }
 
-  T.drawCost = function (div, steps, round, costs) {
-    const [width, height] = [div.clientWidth, div.clientHeight];
-    if (!window.Plotly || !width || !height) return;
-    const colours = T.palette(div);
+  /**
+   * @param {HTMLElement} div
+   * @param {Step[]} steps
+   * @param {Round} round
+   * @param {Costs} costs
+   */
+  function drawCost(div, steps, round, costs) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
     const size = Math.round(Math.max(12, Math.min(22, width / 36)));
     const top = Math.max(LEAST_TOP, ...steps.map((step) => step.burst.length)) + 0.6;
     const traces = [
@@ -157,6 +226,8 @@ window.TreeRace = window.TreeRace || {};
       yaxis: { ...axis, range: [0, top], tickvals: tokens, ticklabelstandoff: 6 },
       annotations: words(round, costs, top, size, colours),
     };
-    Plotly.react(div, traces, T.plotLayout(colours, width, height, margin, axes), T.PLOT);
-  };
-})(window.TreeRace);
+    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+  }
+
+  return { drawCost };
+})();

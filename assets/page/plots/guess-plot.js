@@ -1,28 +1,50 @@
 // The drafter's view of one step, drawn with Plotly: how likely it thought each guess, and what the target then said.
 // Knows one step; nothing of lanes, clocks or playback.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.guessPlot = (() => {
+  const { asShare } = TreeRace.numbers;
+  const { PLOT, nodeLook, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { plotLabel, textWidth } = TreeRace.text;
+
   const LARGEST_ROW = 40;
   const SMALLEST_ROW = 13; // below this height the rows carry no labels
 
-  // All guesses, the drafter's favourite path first.
+  /**
+   * All guesses, the drafter's favourite path first.
+   * @param {Step} step
+   */
   function guessesOf(step) {
     const nodes = [...step.parents.keys()].slice(1);
     return nodes.sort((a, b) => step.score[b] - step.score[a] || a - b);
   }
 
+  /**
+   * @param {Step} step
+   * @param {number} node
+   * @param {Palette} colours
+   */
   function hover(step, node, colours) {
-    const name = T.label(step.texts[node], colours.faint) || "(no text yet)";
+    const name = plotLabel(step.texts[node], colours.faint) || "(no text yet)";
     const verdict = step.verdicts[node] === "unreached" ? "not reached" : step.verdicts[node];
-    const figures = [["draft q", step.q], ["target p", step.p], ["estimate for the path", step.score]];
-    return [name, ...figures.map(([what, of]) => `${what} ${T.share(of[node])}`), verdict].join("<br>");
+    const figures = [
+      `draft q ${asShare(step.q[node])}`,
+      `target p ${asShare(step.p[node])}`,
+      `estimate for the path ${asShare(step.score[node])}`,
+    ];
+    return [name, ...figures, verdict].join("<br>");
   }
 
-  // The bars of q, and the target's p on them with the mark that the node has in the tree.
+  /**
+   * The bars of q, and the target's p on them with the mark that the node has in the tree.
+   * @param {Step} step
+   * @param {number[]} nodes
+   * @param {number} scale
+   * @param {Palette} colours
+   */
   function traces(step, nodes, scale, colours) {
     const y = nodes.map((_, row) => row);
-    const looks = nodes.map((node) => T.nodeLook(step.verdicts[node], colours));
+    const looks = nodes.map((node) => nodeLook(step.verdicts[node], colours));
     const shared = { y, customdata: nodes.map((node) => hover(step, node, colours)) };
     const hovertemplate = "%{customdata}<extra></extra>";
     return [
@@ -53,10 +75,15 @@ window.TreeRace = window.TreeRace || {};
     ];
   }
 
-  T.drawGuesses = function (div, step) {
-    const [width, height] = [div.clientWidth, div.clientHeight];
-    if (!window.Plotly || !width || !height) return;
-    const colours = T.palette(div);
+  /**
+   * @param {HTMLElement} div
+   * @param {Step} step
+   */
+  function drawGuesses(div, step) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
     const nodes = guessesOf(step);
     const size = Math.round(Math.max(12, Math.min(22, width / 34)));
     const foot = size + 14;
@@ -64,9 +91,9 @@ window.TreeRace = window.TreeRace || {};
     const named = row >= SMALLEST_ROW;
     const rowSize = Math.min(size, Math.floor(row - 1));
     const font = `400 ${rowSize}px ${colours.mono}`;
-    const widest = Math.max(0, ...nodes.map((node) => T.width(step.texts[node], font)));
+    const widest = Math.max(0, ...nodes.map((node) => textWidth(step.texts[node], font)));
     const left = named ? Math.ceil(Math.min(widest, width * 0.3)) + 22 : 14;
-    const limit = Math.max(3, Math.floor((width * 0.3) / T.width("m", font)));
+    const limit = Math.max(3, Math.floor((width * 0.3) / textWidth("m", font)));
     const margin = { l: left, r: size * 2, t: 6, b: Math.max(foot, height - 6 - row * nodes.length) };
     const axis = { fixedrange: true, zeroline: false, ticks: "" };
     const axes = {
@@ -87,11 +114,13 @@ window.TreeRace = window.TreeRace || {};
         showticklabels: named,
         ticklabelstandoff: 8,
         tickvals: nodes.map((_, index) => index),
-        ticktext: nodes.map((node) => T.label(step.texts[node], colours.faint, limit) || "…"),
+        ticktext: nodes.map((node) => plotLabel(step.texts[node], colours.faint, limit) || "…"),
         tickfont: { family: colours.mono, size: rowSize, color: colours.ink },
       },
     };
     const scale = Math.max(0.4, Math.min(row / 22, size / 16));
-    Plotly.react(div, traces(step, nodes, scale, colours), T.plotLayout(colours, width, height, margin, axes), T.PLOT);
-  };
-})(window.TreeRace);
+    Plotly.react(div, traces(step, nodes, scale, colours), plotLayout(colours, width, height, margin, axes), PLOT);
+  }
+
+  return { drawGuesses };
+})();

@@ -1,27 +1,47 @@
 // The attention mask of one step, drawn with Plotly: rows look at columns. Builds it from the parents alone, in the order it is given.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.maskPlot = (() => {
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { plotLabel, textWidth } = TreeRace.text;
+
   const LARGEST_CELL = { width: 110, height: 56 };
   const LARGEST_NAMED = 28; // with more nodes the axes carry no labels
   const LARGEST_GAPPED = 40;
   const [UNSEEN, SEEN, ON_PATH] = [0, 1, 2];
 
+  /**
+   * @param {number[]} parents
+   * @param {number} node
+   */
   function ancestors(parents, node) {
     const seen = new Set();
     for (let at = node; at >= 0; at = parents[at]) seen.add(at);
     return seen;
   }
 
-  // What a broken mask lets a node see: all that stand before it in the arrays.
+  /**
+   * What a broken mask lets a node see: all that stand before it in the arrays.
+   * @param {number[]} _
+   * @param {number} node
+   */
   function earlier(_, node) {
     return new Set(Array(node + 1).keys());
   }
 
-  // One row for each node: the cache, which every node sees, then all nodes.
+  /**
+   * One row for each node: the cache, which every node sees, then all nodes.
+   * @param {Step} step
+   * @param {number[]} order
+   * @param {(node: number) => string} name
+   * @param {(parents: number[], node: number) => Set<number>} sees
+   */
   function cellsOf(step, order, name, sees) {
     const accepted = new Set([0, ...step.path]);
-    const [z, notes] = [[], []];
+    /** @type {number[][]} */
+    const z = [];
+    /** @type {string[][]} */
+    const notes = [];
     for (const query of order) {
       const [seen, kin] = [sees(step.parents, query), ancestors(step.parents, query)];
       const [row, words] = [[SEEN], [`${name(query)} → the text so far<br>may look: all of it`]];
@@ -36,22 +56,35 @@ window.TreeRace = window.TreeRace || {};
     return { z, notes };
   }
 
+  /** @param {boolean} looks */
   const may = (looks) => (looks ? "looks, and should not" : "may not look");
 
-  // The room that labels of this size take, and whether the columns' labels fit above them without turning.
+  /**
+   * The room that labels of this size take, and whether the columns' labels fit above them without turning.
+   * @param {number} size
+   * @param {string[]} texts
+   * @param {number} width
+   * @param {Palette} colours
+   */
   function axesAt(size, texts, width, colours) {
     const font = `400 ${size}px ${colours.mono}`;
     const named = texts.length <= LARGEST_NAMED;
-    const longest = T.width("m".repeat(11), font);
-    const widest = Math.max(...texts.map((text) => Math.min(T.width(text, font), longest)));
+    const longest = textWidth("m".repeat(11), font);
+    const widest = Math.max(...texts.map((text) => Math.min(textWidth(text, font), longest)));
     const left = named ? Math.ceil(widest) + 20 : 8;
     const cellWidth = Math.min(LARGEST_CELL.width, (width - left - 8) / (texts.length + 1));
     const flat = named && cellWidth > Math.min(widest, 4.5 * size) + 4;
-    const limit = flat ? Math.max(3, Math.floor(cellWidth / T.width("m", font))) : 10;
+    const limit = flat ? Math.max(3, Math.floor(cellWidth / textWidth("m", font))) : 10;
     return { size, named, widest, left, cellWidth, flat, limit };
   }
 
-  // The largest size whose labels need not be turned, else the largest that fits the rows.
+  /**
+   * The largest size whose labels need not be turned, else the largest that fits the rows.
+   * @param {string[]} texts
+   * @param {number} width
+   * @param {number} height
+   * @param {Palette} colours
+   */
   function chooseAxes(texts, width, height, colours) {
     const wanted = Math.min(22, width / 34) * colours.zoom;
     const largest = Math.round(Math.max(10, Math.min(wanted, (height - 60) / texts.length - 3)));
@@ -62,12 +95,22 @@ window.TreeRace = window.TreeRace || {};
     return axesAt(largest, texts, width, colours);
   }
 
+  /** @param {Palette} colours */
   function steps(colours) {
     const levels = [colours.cell, colours.sees, colours.tree];
-    return levels.flatMap((colour, level) => [[level / 3, colour], [(level + 1) / 3, colour]]);
+    return levels.flatMap((colour, level) => [
+      [level / 3, colour],
+      [(level + 1) / 3, colour],
+    ]);
   }
 
-  // A frame around each block; the cache's column stands left of them.
+  /**
+   * A frame around each block; the cache's column stands left of them.
+   * @param {[number, number][]} blocks
+   * @param {number} block
+   * @param {number} nodes
+   * @param {string} colour
+   */
   function frames(blocks, block, nodes, colour) {
     return blocks.map(([row, column]) => ({
       type: "rect",
@@ -79,13 +122,23 @@ window.TreeRace = window.TreeRace || {};
     }));
   }
 
-  // `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed. `causal`: as a broken system has it.
-  T.drawMask = function (div, step, order, blocks, block, causal = false) {
-    const [width, height] = [div.clientWidth, div.clientHeight];
-    if (!window.Plotly || !width || !height) return;
-    const colours = T.palette(div);
+  /**
+   * `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed. `causal`: as a broken system has it.
+   * @param {HTMLElement} div
+   * @param {Step} step
+   * @param {number[]} order
+   * @param {[number, number][]} blocks
+   * @param {number} block
+   * @param {boolean} causal as a broken system has it
+   */
+  function drawMask(div, step, order, blocks, block, causal = false) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
     const texts = order.map((node) => step.texts[node]);
-    const label = (text, limit) => T.label(text, colours.faint, limit) || "…";
+    const label = (/** @type {string} */ text, /** @type {number} */ limit) =>
+      plotLabel(text, colours.faint, limit) || "…";
     const { z, notes } = cellsOf(step, order, (node) => label(step.texts[node], 10), causal ? earlier : ancestors);
     const { size, named, widest, left, cellWidth, flat, limit } = chooseAxes(texts, width, height, colours);
     const gap = texts.length > LARGEST_GAPPED ? 0 : 2;
@@ -101,7 +154,7 @@ window.TreeRace = window.TreeRace || {};
       customdata: notes,
       hovertemplate: "%{customdata}<extra></extra>",
     };
-    const axis = (ticktext) => ({
+    const axis = (/** @type {string[]} */ ticktext) => ({
       fixedrange: true,
       showgrid: false,
       zeroline: false,
@@ -126,6 +179,8 @@ window.TreeRace = window.TreeRace || {};
       yaxis: { ...axis(queries), autorange: "reversed" },
       shapes: causal ? [] : frames(blocks, block, order.length, colours.ink),
     };
-    Plotly.react(div, [heat], T.plotLayout(colours, width, height, margin, axes), T.PLOT);
-  };
-})(window.TreeRace);
+    Plotly.react(div, [heat], plotLayout(colours, width, height, margin, axes), PLOT);
+  }
+
+  return { drawMask };
+})();

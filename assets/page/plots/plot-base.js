@@ -1,11 +1,13 @@
 // What the plots share: colours out of the style sheet, Plotly's settings, a calm layout, when to draw anew. Knows nothing of a step.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  T.PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
+TreeRace.plotBase = (() => {
+  const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
 
-  T.palette = function (element) {
+  /** @param {Element} element */
+  function palette(element) {
     const style = getComputedStyle(element);
+    /** @param {string} name */
     const read = (name) => style.getPropertyValue(name).trim();
     return {
       ink: read("--ink"),
@@ -22,16 +24,47 @@ window.TreeRace = window.TreeRace || {};
       mono: read("--face-tokens"),
       zoom: Number(read("--zoom")),
     };
-  };
+  }
 
-  // Draws again when the page turns dark or light and when the element changes its size.
-  T.keepDrawn = function (element, draw) {
+  /**
+   * The element's room in pixels; null while it has none or Plotly's script has not arrived.
+   * @param {Element} div
+   */
+  function roomOf(div) {
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    return window.Plotly && width && height ? { width, height } : null;
+  }
+
+  /**
+   * Calls `then` when Plotly's script is there, which may be after the page's own.
+   * @param {() => void} then
+   */
+  function whenPlotly(then) {
+    if (window.Plotly) return then();
+    const arrived = () => {
+      if (!window.Plotly) return;
+      document.removeEventListener("load", arrived, true);
+      then();
+    };
+    document.addEventListener("load", arrived, true); // of any script: such events do not bubble
+  }
+
+  /**
+   * Draws again when the page turns dark or light and when the element changes its size.
+   * @param {Element} element
+   * @param {() => void} draw
+   */
+  function keepDrawn(element, draw) {
     new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     new ResizeObserver(draw).observe(element);
-  };
+  }
 
-  // How a node is marked, by its verdict, wherever it is drawn.
-  T.nodeLook = function (verdict, colours) {
+  /**
+   * How a node is marked, by its verdict, wherever it is drawn.
+   * @param {Verdict} verdict
+   * @param {Palette} colours
+   */
+  function nodeLook(verdict, colours) {
     const kept = { fill: colours.tree, edge: colours.tree, text: colours.treeInk };
     return {
       root: { symbol: "circle", size: 13, fill: colours.ink, edge: colours.ink, text: colours.ink },
@@ -40,10 +73,17 @@ window.TreeRace = window.TreeRace || {};
       rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint, text: colours.faint },
       unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line, text: colours.faint },
     }[verdict];
-  };
+  }
 
-  // A fresh object for every drawing: Plotly writes into the layouts it is given.
-  T.plotLayout = function (colours, width, height, margin, axes) {
+  /**
+   * A fresh object for every drawing: Plotly writes into the layouts it is given.
+   * @param {Palette} colours
+   * @param {number} width
+   * @param {number} height
+   * @param {{ l: number, r: number, t: number, b: number }} margin
+   * @param {object} axes
+   */
+  function plotLayout(colours, width, height, margin, axes) {
     const size = Math.round(Math.max(15, Math.min(22, window.innerWidth / 85)) * colours.zoom);
     const face = { family: colours.font };
     return {
@@ -59,5 +99,7 @@ window.TreeRace = window.TreeRace || {};
       hoverlabel: { bgcolor: colours.ink, bordercolor: colours.ink, font: { ...face, color: colours.surface, size } },
       ...axes,
     };
-  };
-})(window.TreeRace);
+  }
+
+  return { PLOT, palette, roomOf, whenPlotly, keepDrawn, nodeLook, plotLayout };
+})();

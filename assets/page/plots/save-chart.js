@@ -1,31 +1,49 @@
 // A chart to take away: its caption gets a menu that saves the picture as SVG or PNG and what it shows as CSV. Knows no data.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.saveChart = (() => {
+  const { saveAs, saveCsv } = TreeRace.downloads;
+  const { copyOf, finder } = TreeRace.elements;
+  const { palette } = TreeRace.plotBase;
+  const { popover } = TreeRace.popover;
+
   const SCALE = 2; // pixels of a PNG for each of the page
 
-  // `figure` holds a caption and a canvas that Plotly draws in; `rows()` gives the table behind it, the head first.
-  T.saveMenu = function (figure, template, name, rows) {
-    const menu = template.content.firstElementChild.cloneNode(true);
-    const open = T.popover(menu, menu.querySelector("[data-open]"), menu.querySelector(".panel"));
-    const title = figure.querySelector("b").textContent;
-    menu.querySelector("[data-open]").setAttribute("aria-label", `Save the chart ${title}`);
-    menu.querySelectorAll("[data-format]").forEach((button) => {
+  /**
+   * `figure` holds a caption and a canvas that Plotly draws in; `rows()` gives the table behind it, the head first.
+   * @param {HTMLElement} figure
+   * @param {HTMLTemplateElement} template
+   * @param {string} name
+   * @param {() => unknown[][]} rows
+   */
+  function saveMenu(figure, template, name, rows) {
+    const menu = copyOf(template);
+    const opener = finder(menu)("open");
+    const open = popover(menu, opener, menu.querySelector(".panel"));
+    opener.setAttribute("aria-label", `Save the chart ${figure.querySelector("b")?.textContent}`);
+    for (const button of menu.querySelectorAll("[data-format]")) {
       button.addEventListener("click", () => {
         open(false);
         const { format } = button.dataset;
-        if (format === "csv") T.saveCsv(`${name}.csv`, rows());
-        else T.savePicture(figure.querySelector("[data-canvas]"), `${name}.${format}`, format);
+        if (format === "csv") saveCsv(`${name}.csv`, rows());
+        else savePicture(finder(figure)("canvas"), `${name}.${format}`, format);
       });
-    });
-    figure.querySelector("figcaption").append(menu);
-  };
+    }
+    figure.querySelector("figcaption")?.append(menu);
+  }
 
-  // Saves what Plotly has drawn in `div`. The picture has the page's background, which a file alone would lack.
-  T.savePicture = async function (div, name, format) {
+  /**
+   * Saves what Plotly has drawn in `div`. The picture has the page's background, which a file alone would lack.
+   * @param {any} div
+   * @param {string} name
+   * @param {string} format
+   */
+  async function savePicture(div, name, format) {
     const { width, height } = div.layout;
-    const layout = { ...div.layout, paper_bgcolor: T.palette(div).surface };
+    const layout = { ...div.layout, paper_bgcolor: palette(div).surface };
     const scale = format === "png" ? SCALE : 1;
-    T.saveAs(name, await Plotly.toImage({ data: div.data, layout }, { format, width, height, scale }));
-  };
-})(window.TreeRace);
+    saveAs(name, await Plotly.toImage({ data: div.data, layout }, { format, width, height, scale }));
+  }
+
+  return { saveMenu, savePicture };
+})();

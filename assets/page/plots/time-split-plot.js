@@ -1,19 +1,31 @@
 // Where the time of every system went, drawn with Plotly: milliseconds a token by phase, one bar a system. Knows figures
 // of lanes; nothing of clocks.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.timeSplitPlot = (() => {
+  const { asNumber } = TreeRace.numbers;
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { escapeMarkup } = TreeRace.text;
+
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
+  /** @type {Phase[]} */
   const PHASES = [
     { name: "prefill", shape: ".", colour: "faint" },
     { name: "verify", shape: "", colour: "base" },
     { name: "draft", shape: "/", colour: "tree" },
     { name: "other", shape: "x", colour: "ink" },
   ];
+  /** @param {LaneFigures} lane */
   const msOf = (lane) => (1000 * lane.seconds) / lane.tokens;
-  const shareOf = (lane, phase) => lane[`${phase}_share`];
+  /**
+   * @param {LaneFigures} lane
+   * @param {string} phase
+   * @returns {number}
+   */
+  const shareOf = (lane, phase) => /** @type {RankedLane} */ (lane)[`${phase}_share`];
 
-  T.splitLegend = function (root) {
+  /** @param {HTMLElement} root */
+  function splitLegend(root) {
     for (const name of [...PHASES.map((phase) => phase.name), "plain"]) {
       const entry = document.createElement("span");
       const swatch = document.createElement("i");
@@ -21,8 +33,13 @@ window.TreeRace = window.TreeRace || {};
       entry.append(swatch, name);
       root.append(entry);
     }
-  };
+  }
 
+  /**
+   * @param {Phase} phase
+   * @param {RankedLane[]} lanes
+   * @param {Palette} colours
+   */
   function bars({ name, shape, colour }, lanes, colours) {
     return {
       type: "bar",
@@ -30,8 +47,8 @@ window.TreeRace = window.TreeRace || {};
       y: lanes.map((_, index) => index),
       x: lanes.map((lane) => msOf(lane) * shareOf(lane, name)),
       customdata: lanes.map((lane) => {
-        const ms = `${T.number(msOf(lane) * shareOf(lane, name), 2)} of ${T.number(msOf(lane), 2)} ms a token`;
-        return `${T.escape(lane.title)}: ${name}<br>${ms}, ${T.number(100 * shareOf(lane, name), 0)} %`;
+        const ms = `${asNumber(msOf(lane) * shareOf(lane, name), 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
+        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asNumber(100 * shareOf(lane, name), 0)} %`;
       }),
       hovertemplate: "%{customdata}<extra></extra>",
       marker: {
@@ -42,15 +59,21 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
-  // `lanes` from the first place down; `baseline` is the one that is marked for all.
-  T.drawSplit = function (div, lanes, baseline) {
-    const [width, height] = [div.clientWidth, div.clientHeight];
-    if (!window.Plotly || !width || !height) return;
-    const colours = T.palette(div);
+  /**
+   * `lanes` from the first place down; `baseline` is the one that is marked for all.
+   * @param {HTMLElement} div
+   * @param {RankedLane[]} lanes
+   * @param {LaneFigures} baseline
+   */
+  function drawSplit(div, lanes, baseline) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
     const size = Math.round(Math.max(12, Math.min(20, height / 17, width / 26)));
     const longest = Math.max(...lanes.map(msOf));
     const limit = Math.round(width / 3 / (size * 0.55));
-    const cut = (title) => (title.length > limit ? `${title.slice(0, limit - 1)}…` : title);
+    const cut = (/** @type {string} */ title) => (title.length > limit ? `${title.slice(0, limit - 1)}…` : title);
     const plain = msOf(baseline);
     const tickfont = { size, color: colours.faint };
     const line = { color: colours.ink, width: 2, dash: "5px,4px" };
@@ -63,7 +86,7 @@ window.TreeRace = window.TreeRace || {};
         ...axis,
         range: [lanes.length - 0.45, -0.55],
         tickvals: lanes.map((_, index) => index),
-        ticktext: lanes.map((lane) => T.escape(cut(lane.title))),
+        ticktext: lanes.map((lane) => escapeMarkup(cut(lane.title))),
         tickfont: { size, color: colours.ink },
         automargin: true,
         ticklabelstandoff: 6,
@@ -72,8 +95,10 @@ window.TreeRace = window.TreeRace || {};
     };
     const margin = { l: 14, r: 12, t: 4, b: size + 12 };
     const traces = PHASES.map((phase) => bars(phase, lanes, colours));
-    Plotly.react(div, traces, T.plotLayout(colours, width, height, margin, axes), T.PLOT);
-    const shares = lanes.map((lane) => `${lane.title} ${T.number(msOf(lane), 2)} ms`);
+    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    const shares = lanes.map((lane) => `${lane.title} ${asNumber(msOf(lane), 2)} ms`);
     div.setAttribute("aria-label", `Time a token by phase, the fastest first: ${shares.join(", ")}`);
-  };
-})(window.TreeRace);
+  }
+
+  return { splitLegend, drawSplit };
+})();

@@ -1,15 +1,24 @@
 // The draft tree of one step, drawn with Plotly in pixels. Knows one step; nothing of lanes, clocks or playback.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.treePlot = (() => {
+  const { asShare } = TreeRace.numbers;
+  const { PLOT, nodeLook, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { plotLabel, textWidth, visible } = TreeRace.text;
+
   const MARK = 11; // half the room of a marker, in pixels
   const PAD = { x: 20, y: 24 };
   const SMALLEST_ROW = 14; // below this height only the path keeps its labels
   const NARROW = 520;
 
-  // Every node as the drawing needs it, the bonus last.
+  /**
+   * Every node as the drawing needs it, the bonus last.
+   * @param {Step} step
+   * @returns {PlacedNode[]}
+   */
   function nodesOf(step) {
     const path = new Set(step.path);
+    /** @type {any[]} */
     const nodes = step.parents.map((parent, index) => ({
       parent,
       text: step.texts[index],
@@ -22,11 +31,16 @@ window.TreeRace = window.TreeRace || {};
       const parent = step.path.length ? step.path[step.path.length - 1] : 0;
       nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true });
     }
-    nodes.forEach((node, index) => Object.assign(node, { column: step.x[index], row: step.y[index] }));
-    return nodes;
+    return nodes.map((node, index) => ({ ...node, column: step.x[index], row: step.y[index] }));
   }
 
-  // How large rows, letters and markers may be.
+  /**
+   * How large rows, letters and markers may be.
+   * @param {PlacedNode[]} nodes
+   * @param {number} width
+   * @param {number} height
+   * @param {Palette} colours
+   */
   function sizesOf(nodes, width, height, colours) {
     const rows = Math.max(...nodes.map((node) => node.row)) + 1;
     const rowHeight = Math.min(84 * colours.zoom, (height - 2 * PAD.y) / Math.max(1, rows - 1));
@@ -43,8 +57,13 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
-  // Left edge of each column: as wide as its labels, which are cut to `cap` when the tree would not fit.
+  /**
+   * Left edge of each column: as wide as its labels, which are cut to `cap` when the tree would not fit.
+   * @param {PlacedNode[]} nodes
+   * @param {number} width
+   */
   function columnsOf(nodes, width) {
+    /** @type {number[]} */
     const widest = [];
     for (const node of nodes) widest[node.column] = Math.max(widest[node.column] || 0, node.width);
     const gaps = Math.max(1, widest.length - 1);
@@ -61,9 +80,13 @@ window.TreeRace = window.TreeRace || {};
     return { cap, widths, left };
   }
 
-  // The label width at which all columns together fit the room.
+  /**
+   * The label width at which all columns together fit the room.
+   * @param {number[]} widest
+   * @param {number} room
+   */
   function capFor(widest, room) {
-    const total = (cap) => widest.reduce((sum, each) => sum + Math.min(each, cap), 0);
+    const total = (/** @type {number} */ cap) => widest.reduce((sum, each) => sum + Math.min(each, cap), 0);
     let [low, high] = [0, Math.max(...widest)];
     if (total(high) <= room) return high;
     for (let round = 0; round < 20; round++) {
@@ -74,15 +97,20 @@ window.TreeRace = window.TreeRace || {};
     return low;
   }
 
+  /**
+   * @param {PlacedNode[]} nodes
+   * @param {number} width
+   * @param {ReturnType<typeof sizesOf>} sizes
+   */
   function place(nodes, width, sizes) {
     for (const node of nodes) {
       node.labelled = !sizes.crowded || node.onPath || node.verdict === "root";
-      node.width = node.labelled ? T.width(node.text, sizes.font) : 0;
+      node.width = node.labelled ? textWidth(node.text, sizes.font) : 0;
     }
     const { cap, widths, left } = columnsOf(nodes, width);
-    const letter = T.width("m", sizes.font);
+    const letter = textWidth("m", sizes.font);
     for (const node of nodes) {
-      const dots = T.visible(node.text).dots.length;
+      const dots = visible(node.text).dots.length;
       node.x = left[node.column];
       node.y = sizes.top + node.row * sizes.rowHeight;
       node.limit = node.width > cap ? Math.max(2, Math.floor(cap / letter) - dots) : Infinity;
@@ -91,7 +119,13 @@ window.TreeRace = window.TreeRace || {};
     }
   }
 
-  // A line from the end of the parent's label that bends into the child's row.
+  /**
+   * A line from the end of the parent's label that bends into the child's row.
+   * @param {PlacedNode} parent
+   * @param {PlacedNode} child
+   * @param {(number | null)[]} xs
+   * @param {(number | null)[]} ys
+   */
   function edge(parent, child, xs, ys) {
     const [start, bend, end] = [parent.labelEnd, Math.max(parent.labelEnd, parent.columnEnd), child.x - MARK + 2];
     xs.push(start, bend);
@@ -105,20 +139,38 @@ window.TreeRace = window.TreeRace || {};
     ys.push(child.y, null);
   }
 
+  /**
+   * @param {PlacedNode[]} nodes
+   * @param {(node: PlacedNode) => boolean} keep
+   * @param {object} line
+   */
   function edges(nodes, keep, line) {
-    const [x, y] = [[], []];
-    nodes.forEach((node) => node.parent >= 0 && keep(node) && edge(nodes[node.parent], node, x, y));
+    /** @type {(number | null)[]} */
+    const x = [];
+    /** @type {(number | null)[]} */
+    const y = [];
+    for (const node of nodes) if (node.parent >= 0 && keep(node)) edge(nodes[node.parent], node, x, y);
     return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip" };
   }
 
+  /**
+   * @param {PlacedNode} node
+   * @param {Palette} colours
+   */
   function hover(node, colours) {
-    const name = T.label(node.text, colours.faint) || "(no text yet)";
+    const name = plotLabel(node.text, colours.faint) || "(no text yet)";
     if (node.verdict === "root") return `${name}<br>root: the last token of the text`;
-    const guess = node.q === null ? "" : `<br>draft q ${T.share(node.q)}`;
+    const guess = node.q === null ? "" : `<br>draft q ${asShare(node.q)}`;
     const verdict = node.verdict === "unreached" ? "not reached" : node.verdict;
-    return `${name}${guess}<br>target p ${T.share(node.p)}<br>${verdict}`;
+    return `${name}${guess}<br>target p ${asShare(node.p)}<br>${verdict}`;
   }
 
+  /**
+   * @param {PlacedNode[]} nodes
+   * @param {ReturnType<typeof TreeRace.plotBase.nodeLook>[]} looks
+   * @param {number} scale
+   * @param {Palette} colours
+   */
   function markers(nodes, looks, scale, colours) {
     return {
       type: "scatter",
@@ -137,6 +189,11 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
+  /**
+   * @param {PlacedNode[]} nodes
+   * @param {number} fontSize
+   * @param {Palette} colours
+   */
   function labels(nodes, fontSize, colours) {
     const named = nodes.filter((node) => node.labelled);
     return {
@@ -144,12 +201,12 @@ window.TreeRace = window.TreeRace || {};
       mode: "text",
       x: named.map((node) => node.x + MARK + 4),
       y: named.map((node) => node.y),
-      text: named.map((node) => T.label(node.text, colours.faint, node.limit)),
+      text: named.map((node) => plotLabel(node.text, colours.faint, node.limit)),
       textposition: "middle right",
       textfont: {
         family: colours.mono,
         size: fontSize,
-        color: named.map((node) => T.nodeLook(node.verdict, colours).text),
+        color: named.map((node) => nodeLook(node.verdict, colours).text),
         weight: named.map((node) => (node.onPath ? 700 : 400)),
       },
       hoverinfo: "skip",
@@ -157,15 +214,20 @@ window.TreeRace = window.TreeRace || {};
     };
   }
 
-  T.drawTree = function (div, step) {
-    const [width, height] = [div.clientWidth, div.clientHeight];
-    if (!window.Plotly || !width || !height) return;
-    const colours = T.palette(div);
+  /**
+   * @param {HTMLElement} div
+   * @param {Step} step
+   */
+  function drawTree(div, step) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
     const nodes = nodesOf(step);
     const sizes = sizesOf(nodes, width, height, colours);
     place(nodes, width, sizes);
-    const looks = nodes.map((node) => T.nodeLook(node.verdict, colours));
-    const isBonus = (node) => node.verdict === "bonus";
+    const looks = nodes.map((node) => nodeLook(node.verdict, colours));
+    const isBonus = (/** @type {PlacedNode} */ node) => node.verdict === "bonus";
     const thick = Math.max(3, 5 * sizes.scale);
     const traces = [
       edges(nodes, (node) => !node.onPath, { color: colours.line, width: 1.5 }),
@@ -174,8 +236,10 @@ window.TreeRace = window.TreeRace || {};
       markers(nodes, looks, sizes.scale, colours),
       labels(nodes, sizes.fontSize, colours),
     ];
-    const axis = (range) => ({ visible: false, fixedrange: true, range });
+    const axis = (/** @type {number[]} */ range) => ({ visible: false, fixedrange: true, range });
     const axes = { xaxis: axis([0, width]), yaxis: axis([height, 0]) };
-    Plotly.react(div, traces, T.plotLayout(colours, width, height, { l: 0, r: 0, t: 0, b: 0 }, axes), T.PLOT);
-  };
-})(window.TreeRace);
+    Plotly.react(div, traces, plotLayout(colours, width, height, { l: 0, r: 0, t: 0, b: 0 }, axes), PLOT);
+  }
+
+  return { drawTree };
+})();

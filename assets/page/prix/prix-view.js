@@ -1,52 +1,85 @@
-// The grand prix on the page: feeds the tracks, plays them on the lanes' own clocks, ranks them. Knows the events of its
+// The grand prix on the page: feeds the tracks, has them played on the lanes' own clocks, ranks them. Knows the events of its
 // wire; asks the server for nothing.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.prixView = (() => {
+  const { finder, isCalm } = TreeRace.elements;
+  const { Field } = TreeRace.field;
+  const { asNumber } = TreeRace.numbers;
+  const { placesOf } = TreeRace.places;
+  const { Player, Speeds } = TreeRace.player;
+  const { ResultTable } = TreeRace.resultTable;
+  const { horizon } = TreeRace.steps;
+  const { Track } = TreeRace.track;
+  const { onWire } = TreeRace.wire;
+
   const INVITATION = "Choose a field and press Race.";
   const CALM_MS = 500; // between two pictures where the visitor wants little motion
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
-  T.Prix = class {
+  class PrixView {
+    /** @type {string | null} */
+    run = null;
+    /** @type {string | null} the run that takes no more steps */
+    stopped = null;
+    /** @type {RaceMessage | null} the last event */
+    end = null;
+    /** @type {RacedSystem[]} */
+    systems = [];
+    /** @type {InstanceType<typeof Track>[]} */
+    tracks = [];
+    total = 1; // tokens of the whole way
+    drawnAt = -Infinity;
+
+    /**
+     * @param {HTMLElement} root
+     * @param {FieldAbout} about
+     */
     constructor(root, about) {
       this.root = root;
       this.about = about;
-      this.at = (name) => root.querySelector(`[data-prix-${name}]`);
-      this.pace = new T.Pace(this.at("rates"), "prix-rate", this.at("pace"));
-      this.result = new T.PrixResult(root);
-      this.clear();
-      this.field = new T.Field(root, about, (names) => {
+      this.at = finder(root, "prix-");
+      this.speeds = new Speeds(this.at("rates"), "prix-rate", this.at("pace"));
+      this.player = new Player(this.speeds, this);
+      this.result = new ResultTable(root);
+      this.field = new Field(root, about, (names) => {
         this.line(names.map((name) => about.systems[name]));
         this.say(INVITATION);
       });
-      this.pace.say();
-      this.listen();
-      requestAnimationFrame((now) => this.frame(now));
+      this.speeds.say();
+      onWire("prix", (message) => this.feed(message));
+      this.at("again").addEventListener("click", () => this.again());
     }
 
     clear() {
       this.run = this.end = null;
-      this.runners = [];
-      this.time = 0; // seconds on the lanes' clocks
+      this.tracks = [];
       this.drawnAt = -Infinity;
-      this.playing = false;
+      this.player.reset();
     }
 
+    /**
+     * @param {string} words
+     * @param {string} kind
+     */
     say(words, kind = "") {
       this.at("words").textContent = words;
       this.at("words").dataset.kind = kind;
     }
 
-    // A track for each of these systems, at the start.
+    /**
+     * A track for each of these systems, at the start.
+     * @param {{ title: string, idea: string, guarantee: Guarantee }[]} systems
+     */
     line(systems) {
       this.clear();
       this.stopped = null;
-      this.runners = systems.map((system) => new T.Runner(this.at("template"), system));
-      this.at("tracks").replaceChildren(...this.runners.map((runner) => runner.root));
-      this.runners.forEach((runner) => runner.place(0));
+      this.tracks = systems.map((system) => new Track(this.at("template"), system));
+      this.at("tracks").replaceChildren(...this.tracks.map((track) => track.root));
+      for (const track of this.tracks) track.place(0);
       this.state("idle");
     }
 
+    /** @param {"idle" | "racing" | "done"} name */
     state(name) {
       this.root.dataset.state = name;
       this.at("again").hidden = name !== "done" || !this.end;
@@ -69,122 +102,129 @@ window.TreeRace = window.TreeRace || {};
 
     stop() {
       if (this.end) {
-        if (this.playing) this.skip();
+        if (this.player.playing) this.player.skip();
         return;
       }
-      this.stopped = this.run;
-      this.playing = false;
-      this.state("done");
+      this.halt();
       this.say(this.run ? "Stopped: all lanes are free again. Press Race to start anew." : INVITATION);
     }
 
+    /** @param {RaceMessage} message */
     feed(message) {
       if (message.start) this.begin(message);
       if (message.run !== this.run || message.run === this.stopped) return;
       if (message.lost) return this.broken();
-      for (const [lane, step] of message.steps || []) this.runners[lane].push(step);
+      for (const [lane, step] of message.steps || []) this.tracks[lane].push(step);
       if (message.end) this.end = message;
-      const tokens = this.runners.filter((runner) => runner.ended).map((runner) => runner.tokens);
-      if (tokens.length === this.runners.length) this.total = Math.max(1, ...tokens);
+      const tokens = this.tracks.filter((track) => track.ended).map((track) => track.tokens);
+      if (tokens.length === this.tracks.length) this.total = Math.max(1, ...tokens);
+    }
+
+    halt() {
+      this.stopped = this.run;
+      this.player.pause();
+      this.state("done");
     }
 
     broken() {
-      this.stopped = this.run;
-      this.playing = false;
-      this.state("done");
+      this.halt();
       this.say("Part of the race was lost on its way here. Press Race again.", "different");
     }
 
+    /** @param {RaceMessage} message */
     begin(message) {
       this.line(message.systems);
       this.run = message.run;
       this.systems = message.systems;
       this.total = message.systems[0].trace.max_new_tokens;
       this.result.clear();
-      this.pace.suggest(message.slowdown);
+      this.speeds.suggest(message.slowdown);
       this.say("");
-      this.playing = true;
       this.state("racing");
+      this.player.play();
     }
 
     // ---- playback -------------------------------------------------------------------------------------------------
 
-    frame(now) {
-      const passed = this.pace.passed(now);
-      if (this.playing) {
-        const horizon = T.horizon(this.runners);
-        this.time = Math.min(horizon, this.time + passed);
-        const over = this.end !== null && this.time >= horizon - 1e-9;
-        if (over || !calm.matches || now - this.drawnAt >= CALM_MS) this.draw(now);
-        if (over) this.finish();
-      }
-      requestAnimationFrame((next) => this.frame(next));
+    get horizon() {
+      return horizon(this.tracks);
     }
 
+    get isOver() {
+      return this.end !== null;
+    }
+
+    // The player plays or pauses: nothing here says so.
+    changed() {}
+
+    /**
+     * @param {boolean} animate
+     * @param {number} now
+     */
+    show(animate, now) {
+      if (animate && isCalm() && !this.player.atEnd && now - this.drawnAt < CALM_MS) return;
+      this.draw(now);
+    }
+
+    /** @param {number} now */
     draw(now) {
       this.drawnAt = now;
-      const { time, runners } = this;
-      const pacer = runners[0].totals[runners[0].stepsAt(time)];
-      const places = T.places(runners.map((runner) => runner.speedAt(time)));
-      runners.forEach((runner, index) => {
-        runner.show(time, this.total, pacer);
-        runner.place(places[index]);
-      });
+      const { tracks, total } = this;
+      const { time } = this.player;
+      const pacer = tracks[0].totals[tracks[0].stepsAt(time)];
+      const places = placesOf(tracks.map((track) => track.speedAt(time)));
+      for (const [index, track] of tracks.entries()) {
+        track.show(time, total, pacer);
+        track.place(places[index]);
+      }
     }
 
-    finish() {
-      this.playing = false;
+    ended() {
+      this.player.pause();
       this.state("done");
-      this.result.show(this.systems, this.end.lanes);
+      if (this.end) this.result.show(this.systems, this.end.lanes);
       this.verdict();
     }
 
-    // To the end of a race that is over but still played.
-    skip() {
-      this.time = T.horizon(this.runners);
-      this.draw(performance.now());
-      this.finish();
-    }
-
     again() {
-      this.time = 0;
-      this.playing = true;
       this.say("");
       this.state("racing");
+      this.player.again();
     }
 
     // Who won, by how much, and whether the texts are the same.
     verdict() {
+      if (!this.end) return;
       const { lanes } = this.end;
-      const places = T.places(lanes.map((lane) => lane.speedup));
-      const first = places.indexOf(1);
+      const first = placesOf(lanes.map((lane) => lane.speedup)).indexOf(1);
       const same = lanes.filter((lane, index) => index && lane.identical === true).length;
-      const wins = first ? this.praise(first) : "Plain decoding was the fastest.";
+      const wins = first ? this.praise(first, lanes[first]) : "Plain decoding was the fastest.";
       const wrong = lanes.some((lane) => lane.identical === false);
       const others = lanes.length - 1;
       const texts = same === others ? "All wrote the same text." : `${same} of ${others} wrote the same text.`;
       this.say(`${wins} ${texts}`, wrong ? "different" : "won");
     }
 
-    // What is said of the fastest, which is no victory where the text is another one.
-    praise(index) {
-      const { speedup, identical } = this.end.lanes[index];
-      const [title, ratio] = [this.systems[index].title, `${T.number(speedup, 1)}×`];
+    /**
+     * What is said of the fastest, which is no victory where the text is another one.
+     * @param {number} index
+     * @param {LaneFigures} lane
+     */
+    praise(index, { speedup, identical }) {
+      const [title, ratio] = [this.systems[index].title, `${asNumber(speedup, 1)}×`];
       if (identical === "lossy") return `${title} is first with ${ratio}, but lossy.`;
       if (identical === false) return `${title} is first with ${ratio}, but its text is wrong.`;
       return `${title} wins: ${ratio} plain decoding.`;
     }
+  }
 
-    listen() {
-      window.addEventListener("prix", (event) => this.feed(event.detail));
-      this.at("again").addEventListener("click", () => this.again());
-    }
-  };
+  /**
+   * @param {HTMLElement} element
+   * @param {FieldAbout} about
+   */
+  function mountPrix(element, about) {
+    TreeRace.prix = new PrixView(/** @type {HTMLElement} */ (element.querySelector("[data-prix]")), about);
+  }
 
-  // The place of each by its speed, the fastest first; 0 for those that have none yet. Equals share a place.
-  T.places = (speeds) => speeds.map((speed) => (speed ? 1 + speeds.filter((other) => other > speed).length : 0));
-
-  T.mountPrix = function (element, about) {
-    T.prix = new T.Prix(element.querySelector("[data-prix]"), about);
-  };
-})(window.TreeRace);
+  return { PrixView, mountPrix };
+})();

@@ -1,25 +1,49 @@
 // One lane on the page: its text in bursts, its figures, its track, its card. Knows its own steps; is told the time to show.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  T.Lane = class extends T.Steps {
+TreeRace.lane = (() => {
+  const { finder, make } = TreeRace.elements;
+  const { asNumber } = TreeRace.numbers;
+  const { Steps } = TreeRace.steps;
+  const { SystemCard } = TreeRace.systemCard;
+  const { SystemMix } = TreeRace.systemMix;
+  const { markedTitle } = TreeRace.systemNames;
+  const FIGURE_SPACE = "\u2007";
+
+  class Lane extends Steps {
+    /**
+     * @param {HTMLElement} root
+     * @param {number} index
+     * @param {Parts} parts
+     * @param {Look | undefined} look
+     * @param {(step: number) => void} onPick told which burst was clicked
+     */
     constructor(root, index, parts, look, onPick) {
       super();
       this.root = root;
-      this.card = new T.Card(root, index, parts);
-      this.mix = new T.Mix(this.card, look, `#mix-${index} textarea`);
-      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.at = finder(root);
+      this.card = new SystemCard(root, index, parts);
+      this.mix = new SystemMix(this.card, look, `#mix-${index} textarea`);
+      /** @type {System | Record<string, string> | undefined} what the menu names; undefined for a mix */
+      this.chosen = undefined;
+      this.drafts = false; // some step of it has a guess
+      this.shown = 0; // steps on the page
+      /** @type {HTMLElement} */
       this.text = this.at("text");
+      /** @type {HTMLElement} */
       this.bursts = this.at("bursts");
       this.bursts.addEventListener("click", (event) => {
-        const burst = event.target.closest("[data-index]");
-        if (burst) onPick(Number(burst.dataset.index));
+        const burst = /** @type {HTMLElement} */ (event.target).closest("[data-index]");
+        if (burst instanceof HTMLElement) onPick(Number(burst.dataset.index));
       });
       new ResizeObserver(() => this.toEnd()).observe(this.text);
       this.reset();
     }
 
-    // What the menu names; without a system it is the visitor's own mix.
+    /**
+     * What the menu names; without a system it is the visitor's own mix.
+     * @param {System | undefined} system
+     */
     choose(system) {
       if (system && this.mix.active) this.mix.restored = null;
       if (system) this.card.show(system);
@@ -28,16 +52,17 @@ window.TreeRace = window.TreeRace || {};
       this.chosen = system;
     }
 
+    /** @param {{ title: string, idea: string, guarantee: Guarantee }} system */
     describe(system) {
-      this.at("name").textContent = T.markedTitle(system);
+      this.at("name").textContent = markedTitle(system);
       this.text.setAttribute("aria-label", `${system.title}: text`);
       this.text.dataset.idea = system.idea;
     }
 
     reset(prompt = "") {
       this.forget();
-      this.drafts = false; // some step of it has a guess
-      this.shown = 0; // steps on the page
+      this.drafts = false;
+      this.shown = 0;
       this.at("prompt").textContent = prompt;
       this.bursts.replaceChildren();
       this.text.classList.remove("scrolled");
@@ -49,12 +74,20 @@ window.TreeRace = window.TreeRace || {};
       this.track(0, 0);
     }
 
+    /**
+     * @override
+     * @param {Step} step
+     */
     push(step) {
       super.push(step);
       this.drafts ||= step.parents.length > 1;
     }
 
-    // Writes or takes back bursts until the page shows `count` steps. True if anything changed.
+    /**
+     * Writes or takes back bursts until the page shows `count` steps. True if anything changed.
+     * @param {number} count
+     * @param {boolean} animate
+     */
     show(count, animate) {
       if (count === this.shown) return false;
       while (this.shown > count) this.bursts.children[--this.shown].remove();
@@ -70,48 +103,64 @@ window.TreeRace = window.TreeRace || {};
       this.text.classList.toggle("scrolled", this.text.scrollTop > 2);
     }
 
-    // The colour leaves out the leading space: at a line's end it would stand there without its word.
+    /**
+     * The colour leaves out the leading space: at a line's end it would stand there without its word.
+     * @param {number} index
+     * @param {boolean} animate
+     */
     span(index, animate) {
       const text = this.steps[index].pieces.join("");
-      const burst = document.createElement("span");
-      burst.className = "burst";
-      burst.dataset.index = index;
-      const ink = document.createElement("span");
-      ink.className = animate ? "ink pop" : "ink";
-      ink.textContent = text.trimStart();
-      burst.append(text.slice(0, text.length - ink.textContent.length), ink);
+      const ink = make("span", animate ? "ink pop" : "ink", text.trimStart());
+      const burst = make("span", "burst", text.slice(0, text.length - text.trimStart().length), ink);
+      burst.dataset.index = String(index);
       return burst;
     }
 
+    /** @param {number} index */
     mark(index) {
       this.bursts.querySelector(".current")?.classList.remove("current");
-      const burst = this.bursts.children[index];
-      if (burst) burst.classList.add("current");
+      this.bursts.children[index]?.classList.add("current");
     }
 
-    // The figures after `count` steps; the clock is frozen at the lane's own finish.
+    /**
+     * The figures after `count` steps; the clock is frozen at the lane's own finish.
+     * @param {number} count
+     * @param {number} time
+     * @param {number} total tokens of the whole way
+     * @param {number} rivalTokens
+     */
     figures(count, time, total, rivalTokens) {
       const tokens = this.totals[count];
       const done = this.ended && count === this.steps.length;
       const elapsed = count ? this.steps[count - 1].t : 0;
-      this.write("speed", count ? T.number(tokens / elapsed, 0) : "–");
-      this.write("tau", count ? T.number(tokens / count, 2) : "–");
-      this.write("count", `${String(tokens).padStart(String(total).length, "\u2007")} of ${total} tokens`);
-      this.write("clock", `${T.number(done ? elapsed : time, 3)} s`);
+      this.write("speed", count ? asNumber(tokens / elapsed, 0) : "–");
+      this.write("tau", count ? asNumber(tokens / count, 2) : "–");
+      this.write("count", `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
+      this.write("clock", `${asNumber(done ? elapsed : time, 3)} s`);
       this.track(tokens / total, rivalTokens / total);
       this.root.classList.toggle("done", done);
     }
 
-    // In every frame: what stays the same costs nothing.
+    /**
+     * In every frame: what stays the same costs nothing.
+     * @param {string} name
+     * @param {string} text
+     */
     write(name, text) {
       const place = this.at(name);
       if (place.textContent !== text) place.textContent = text;
     }
 
-    // Shares of the way: this lane's and its rival's.
+    /**
+     * Shares of the way.
+     * @param {number} own
+     * @param {number} rival
+     */
     track(own, rival) {
       this.at("fill").style.width = `${100 * own}%`;
       this.at("rival").style.transform = `translateX(${100 * rival}%)`;
     }
-  };
-})(window.TreeRace);
+  }
+
+  return { Lane };
+})();

@@ -1,38 +1,58 @@
 // In which order a step's nodes stand in the mask, and how many blocks of it that needs: engine/order.py in the page.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  // Depth first from the root; siblings by ascending rank, ties as they were added.
+TreeRace.nodeOrder = (() => {
+  /**
+   * Depth first from the root; siblings by ascending rank, ties as they were added.
+   * @param {number[]} parents
+   * @param {number[]} rank
+   */
   function preorder(parents, rank) {
+    /** @type {number[][]} */
     const children = parents.map(() => []);
-    parents.forEach((parent, node) => node && children[parent].push(node));
-    const [order, waiting] = [[], [0]];
-    while (waiting.length) {
-      const node = waiting.pop();
+    for (const [node, parent] of parents.entries()) if (node) children[parent].push(node);
+    /** @type {number[]} */
+    const order = [];
+    const waiting = [0];
+    for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
       order.push(node);
       waiting.push(...children[node].sort((a, b) => rank[a] - rank[b]).reverse());
     }
     return order;
   }
 
+  /** @param {number[]} parents */
   function subtreeSizes(parents) {
     const sizes = parents.map(() => 1);
     for (let node = parents.length - 1; node > 0; node--) sizes[parents[node]] += sizes[node];
     return sizes;
   }
 
+  /** @param {number[]} parents */
   const insertion = (parents) => [...parents.keys()];
 
-  T.ORDERS = {
+  /** @type {Record<string, (parents: number[]) => number[]>} */
+  const ORDERS = {
     insertion,
     dfs: (parents) => preorder(parents, insertion(parents)),
-    "heavy path": (parents) => preorder(parents, subtreeSizes(parents).map((size) => -size)),
+    "heavy path": (parents) =>
+      preorder(
+        parents,
+        subtreeSizes(parents).map((size) => -size),
+      ),
   };
 
-  // The blocks [row, column] that hold at least one allowed entry when the nodes stand in `order`.
-  T.maskBlocks = function (parents, order, block) {
+  /**
+   * The blocks [row, column] that hold at least one allowed entry when the nodes stand in `order`.
+   * @param {number[]} parents
+   * @param {number[]} order
+   * @param {number} block
+   */
+  function maskBlocks(parents, order, block) {
+    /** @type {number[]} */
     const place = [];
-    order.forEach((node, index) => (place[node] = index));
+    for (const [index, node] of order.entries()) place[node] = index;
+    /** @type {Map<string, [number, number]>} */
     const blocks = new Map();
     for (const node of order) {
       for (let at = node; at >= 0; at = parents[at]) {
@@ -41,8 +61,16 @@ window.TreeRace = window.TreeRace || {};
       }
     }
     return [...blocks.values()];
-  };
+  }
 
-  // Small enough for the trees of a race to have several.
-  T.blockFor = (nodes) => (nodes <= 12 ? 2 : nodes <= 48 ? 4 : 8);
-})(window.TreeRace);
+  /**
+   * Small enough for the trees of a race to have several.
+   * @param {number} nodes
+   */
+  function blockFor(nodes) {
+    if (nodes <= 12) return 2;
+    return nodes <= 48 ? 4 : 8;
+  }
+
+  return { ORDERS, maskBlocks, blockFor };
+})();

@@ -1,99 +1,139 @@
-// The race on the page: feeds the lanes, plays them on their own clocks, moves over the steps.
-// Knows the events of the wire; asks the server for nothing.
-window.TreeRace = window.TreeRace || {};
+// The race on the page: feeds the lanes, has them played on their own clocks, moves over the steps.
+// Knows the events of the wire; asks the server for nothing. Says "change" when anything about the shown race has changed.
+"use strict";
 
-(function (T) {
-  const REDRAW_MS = 250; // while playing
-  const LONG = 150; // letters of a sentence that are too many for two lines of its usual size
+TreeRace.raceView = (() => {
+  const { copyOf, finder, isCalm } = TreeRace.elements;
+  const { Lane } = TreeRace.lane;
+  const { Player, Speeds } = TreeRace.player;
+  const { keepDrawn, whenPlotly } = TreeRace.plotBase;
+  const { addRaceKeys } = TreeRace.raceKeys;
+  const { RaceStrip } = TreeRace.raceStrip;
+  const { recordedWords } = TreeRace.recordedRace;
+  const { Costs } = TreeRace.roundCosts;
+  const { StepView } = TreeRace.stepView;
+  const { horizon } = TreeRace.steps;
+  const { onWire } = TreeRace.wire;
+
   const INVITATION = "Pick a prompt and press Race.";
-  const MIX = { title: "your own mix", idea: "A drafter, a tree policy and an acceptance rule of your choice." };
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+  /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
+  const MIX = {
+    title: "your own mix",
+    idea: "A drafter, a tree policy and an acceptance rule of your choice.",
+    guarantee: "refused",
+  };
 
-  T.RaceView = class {
-    // `about`: the systems by name and a sentence for every part; `look(name)` asks the server about a system.
+  class RaceView extends EventTarget {
+    /** @type {string | null} */
+    run = null;
+    /** @type {string | null} the run that takes no more steps */
+    stopped = null;
+    /** @type {RaceMessage | null} */
+    result = null;
+    told = false; // how it ended
+    /** @type {string | null} the day of a race that is over, "" when nobody noted it; null for a live one */
+    recorded = null;
+    /** @type {RacedSystem[]} */
+    systems = [];
+    /** @type {Costs[]} */
+    costs = [];
+    /** @type {number | null} the lane whose trees the visitor wants to see */
+    picked = null;
+    total = 1; // tokens of the whole way
+    step = -1; // that is shown
+    canDraw = false; // Plotly's script is there
+
+    /**
+     * @param {HTMLElement} root
+     * @param {{ systems: Record<string, System>, parts: Parts }} about systems by name, and a sentence for every part
+     * @param {Look} [look] asks the server about a system
+     */
     constructor(root, about, look) {
+      super();
       this.about = about;
-      this.at = (name) => root.querySelector(`[data-${name}]`);
       this.root = root;
-      this.pace = new T.Pace(this.at("rates"), "rate", this.at("pace"));
+      this.at = finder(root);
+      this.speeds = new Speeds(this.at("rates"), "rate", this.at("pace"));
+      this.player = new Player(this.speeds, this);
       this.lanes = ["left", "right"].map((side, index) => {
-        const lane = this.at("lane-template").content.firstElementChild.cloneNode(true);
+        const lane = copyOf(this.at("lane-template"));
         lane.classList.add(side);
         this.at("lanes").append(lane);
-        return new T.Lane(lane, index, about.parts, look, (step) => this.pick(index, step));
+        return new Lane(lane, index, about.parts, look, (step) => this.pick(index, step));
       });
-      this.panel = new T.Panel(this.at("panel"));
-      this.clear();
-      this.say(INVITATION);
+      this.strip = new RaceStrip(root);
+      this.stepView = new StepView(root, () => this.tell());
+      this.strip.say(INVITATION);
       this.listen();
-      requestAnimationFrame((now) => this.frame(now));
     }
 
     clear() {
-      this.run = null;
-      this.stopped = null; // the run that takes no more steps
-      this.result = null;
-      this.told = false; // how it ended
-      this.recorded = null; // the day of a race that is over, "" when nobody noted it; null for a live one
+      this.run = this.stopped = this.result = this.recorded = this.picked = null;
+      this.told = false;
       this.systems = [];
       this.costs = [];
-      this.picked = null; // the lane whose trees the visitor wants to see
-      this.time = 0; // seconds on the lanes' clocks
       this.total = 1;
-      this.playing = false;
       this.step = -1;
-      this.drawnStep = -1;
-      this.drawnAt = -Infinity;
+      this.stepView.forget();
+      this.player.reset();
     }
 
-    say(words, kind = "", outcome = "", winner = 1) {
-      this.at("outcome").textContent = outcome;
-      this.at("outcome").dataset.hue = winner;
-      this.at("words").textContent = words;
-      this.at("verdict").dataset.kind = kind;
+    tell() {
+      this.dispatchEvent(new Event("change"));
     }
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    // The menus name these systems. What has been raced keeps its description.
+    /**
+     * The menus name these systems. What has been raced keeps its description.
+     * @param {string[]} names
+     */
     describe(names) {
-      names.forEach((name, index) => {
+      for (const [index, name] of names.entries()) {
         const system = this.about.systems[name];
         this.lanes[index].choose(system);
         if (!this.run) this.lanes[index].describe(system || MIX);
-      });
+      }
     }
 
-    // The menus' choice.
+    /**
+     * The menus' choice.
+     * @param {{ left: string, right: string }} names
+     */
     chosen({ left, right }) {
       this.describe([left, right]);
     }
 
-    // The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
+    /**
+     * The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
+     * @param {{ system: string }} asked
+     */
     mixed({ system }) {
       return { system: this.lanes[1].mix.restored ? "" : system };
     }
 
     pending() {
-      this.lanes.forEach((lane) => lane.card.open(false));
-      this.pause();
+      for (const lane of this.lanes) lane.card.open(false);
+      this.player.pause();
       this.root.dataset.state = "waiting";
-      this.say("Waiting for the models …");
+      this.strip.say("Waiting for the models …");
+      this.tell();
     }
 
     failed() {
       this.told = true;
-      this.sign();
-      if (this.result) this.verdict();
-      else this.say("Nothing was raced.");
+      this.changed();
+      if (this.result) this.strip.verdict(this.result, this.systems);
+      else this.strip.say("Nothing was raced.");
     }
 
     stop() {
       this.halt();
       if (this.result && this.atEnd) return;
-      this.say(this.run ? "Stopped. Press Race to start again, or look at the steps so far." : INVITATION);
+      this.strip.say(this.run ? "Stopped. Press Race to start again, or look at the steps so far." : INVITATION);
     }
 
+    /** @param {RaceMessage} message */
     feed(message) {
       if (message.start) this.begin(message);
       if (message.run !== this.run || message.run === this.stopped) return;
@@ -103,37 +143,39 @@ window.TreeRace = window.TreeRace || {};
       if (message.end) this.result = message;
       const ended = this.lanes.filter((lane) => lane.ended);
       if (ended.length) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
+      this.tell();
     }
 
     halt() {
       this.stopped = this.run;
       this.told = true;
-      this.pause();
+      this.player.pause();
     }
 
     // A race with a hole in it would show text that nobody wrote.
     broken() {
       this.halt();
-      this.say("Part of the race was lost on its way here. Press Race again.", "different");
+      this.strip.say("Part of the race was lost on its way here. Press Race again.", "different");
     }
 
+    /** @param {RaceMessage} message */
     begin(message) {
       this.clear();
       this.run = message.run;
       this.systems = message.systems;
       this.recorded = message.end ? message.recorded : null;
-      this.at("recorded").textContent = T.recordedWords(this.recorded, this.systems[0].trace.hardware);
-      this.costs = this.systems.map((system) => new T.Costs(system.costs));
+      this.at("recorded").textContent = recordedWords(this.recorded, this.systems[0].trace.hardware);
+      this.costs = this.systems.map((system) => new Costs(system.costs));
       this.total = this.systems[0].trace.max_new_tokens;
-      this.lanes.forEach((lane, index) => {
+      for (const [index, lane] of this.lanes.entries()) {
         const system = this.systems[index];
         lane.reset(system.trace.prompt);
         lane.describe(system);
         lane.card.race(system.name);
-      });
-      this.pace.suggest(message.slowdown);
-      this.say("");
-      this.play();
+      }
+      this.speeds.suggest(message.slowdown);
+      this.strip.say("");
+      this.player.play();
     }
 
     // The lane whose trees are drawn: the one that was picked, else the right one unless only the left one drafts.
@@ -144,7 +186,7 @@ window.TreeRace = window.TreeRace || {};
     atFocus() {
       const { focus } = this;
       this.at("plots").dataset.lane = focus;
-      this.root.querySelector(`[name=focus][value="${focus}"]`).checked = true;
+      /** @type {any} */ (this.root.querySelector(`[name=focus][value="${focus}"]`)).checked = true;
       this.at("scrub").max = Math.max(0, this.steps.length - 1);
       this.at("scrub").disabled = this.steps.length === 0;
     }
@@ -153,197 +195,142 @@ window.TreeRace = window.TreeRace || {};
       return this.lanes[this.focus].steps;
     }
 
-    get horizon() {
-      return T.horizon(this.lanes);
-    }
-
-    get atEnd() {
-      const over = this.result !== null || (this.run !== null && this.stopped === this.run);
-      return over && this.time >= this.horizon - 1e-9;
+    get panel() {
+      return this.stepView.panel;
     }
 
     // ---- playback -------------------------------------------------------------------------------------------------
 
-    frame(now) {
-      const passed = this.pace.passed(now);
-      if (window.Plotly && !this.canDraw) {
-        this.canDraw = true; // its script may arrive after the first steps
-        this.draw(true);
-      }
-      if (this.playing && this.run) {
-        this.time = Math.min(this.horizon, this.time + passed);
-        this.update(true, now);
-        if (this.atEnd) this.finish();
-      }
-      requestAnimationFrame((next) => this.frame(next));
+    get time() {
+      return this.player.time;
     }
 
-    finish() {
+    get playing() {
+      return this.player.playing;
+    }
+
+    get atEnd() {
+      return this.player.atEnd;
+    }
+
+    get horizon() {
+      return horizon(this.lanes);
+    }
+
+    get isOver() {
+      return this.result !== null || (this.run !== null && this.stopped === this.run);
+    }
+
+    ended() {
       this.told = true;
-      this.pause();
-      if (this.result) this.verdict();
+      this.player.pause();
+      if (this.result) this.strip.verdict(this.result, this.systems);
       this.draw(true);
     }
 
-    play() {
-      this.playing = true;
-      this.sign();
-    }
-
-    pause() {
-      this.playing = false;
-      this.sign();
-    }
-
     // What the play button does next, and whether the strip says who leads or how it ended.
-    sign() {
+    changed() {
       const [sign, name] = this.playing ? ["❚❚", "Pause"] : this.atEnd ? ["↻", "Play again"] : ["▶", "Play"];
       this.at("sign").textContent = sign;
       this.at("play").setAttribute("aria-label", name);
       this.root.dataset.state = this.told && !this.playing ? "done" : "racing";
+      this.tell();
     }
 
     toggle() {
-      if (!this.steps.length) return;
-      if (this.playing) return this.pause();
-      if (this.atEnd) this.time = 0;
-      this.play();
+      if (this.steps.length) this.player.toggle();
     }
 
+    /** @param {number} index */
     go(index) {
-      const at = Math.max(0, Math.min(this.steps.length - 1, index));
-      if (this.steps[at]) this.seek(this.steps[at].t);
+      if (!this.steps.length) return;
+      this.player.scrub(this.steps, index);
+      this.draw(true);
     }
 
-    // Looks at a lane's trees: at this step, or at the one it is in now.
+    /**
+     * Looks at a lane's trees: at this step, or at the one it is in now.
+     * @param {number} lane
+     * @param {number} [index]
+     */
     pick(lane, index) {
       this.picked = lane;
       this.lanes[1 - lane].mark(-1);
       this.atFocus();
       if (index !== undefined) return this.go(index);
-      this.update(false, performance.now());
+      this.show(false, performance.now());
       this.draw(true);
     }
 
+    /** @param {number} time */
     seek(time) {
-      this.time = Math.min(time, this.horizon);
-      this.pause();
-      this.update(false, performance.now());
+      this.player.seek(time);
       this.draw(true);
     }
 
-    // To the end, without playing there.
     skip() {
-      this.time = this.horizon;
-      this.update(false, performance.now());
-      this.finish();
+      this.player.skip();
     }
 
     // ---- what is shown --------------------------------------------------------------------------------------------
 
-    update(animate, now) {
-      const counts = this.lanes.map((lane) => lane.stepsAt(this.time));
+    /**
+     * The lanes at the player's time.
+     * @param {boolean} animate
+     * @param {number} now
+     */
+    show(animate, now) {
+      const { time, total } = this;
+      const counts = this.lanes.map((lane) => lane.stepsAt(time));
       const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
-      const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !calm.matches));
-      this.lanes.forEach((lane, index) => lane.figures(counts[index], this.time, this.total, tokens[1 - index]));
-      this.lead(tokens);
-      longer.forEach((lane) => lane.toEnd());
+      const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !isCalm()));
+      for (const [index, lane] of this.lanes.entries()) lane.figures(counts[index], time, total, tokens[1 - index]);
+      this.strip.lead([tokens[0], tokens[1]], this.systems);
+      for (const lane of longer) lane.toEnd();
       this.step = counts[this.focus] - 1;
-      if (now - this.drawnAt >= REDRAW_MS) this.draw(false);
+      if (this.stepView.isDue(now)) this.draw(false);
+      if (longer.length) this.tell();
     }
 
-    lead([left, right]) {
-      const leader = right >= left ? 1 : 0;
-      const [most, least] = [Math.max(left, right), Math.min(left, right)];
-      const started = least >= 3;
-      const level = T.isLevel(most / least);
-      this.at("lead").dataset.hue = level ? "" : leader;
-      this.at("ratio").textContent = !started ? "" : level ? "level" : `${T.number(most / least, 1)}× ahead`;
-      this.at("margin").textContent = started && !level ? `${this.systems[leader].title}, by ${most - least} tokens` : "";
-    }
-
+    /** @param {boolean} force also the step that is drawn already */
     draw(force) {
-      if (this.step === this.drawnStep && !force) return;
-      this.drawnStep = this.step;
-      this.drawnAt = performance.now();
-      const step = this.steps[this.step];
-      this.root.classList.toggle("blank", !step);
-      if (!step) return;
-      const place = `step ${this.step + 1} of ${this.steps.length}`;
-      this.at("step").textContent = place;
-      this.at("scrub").value = this.step;
-      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${step.sentence}`);
-      this.at("sentence").textContent = step.sentence;
-      this.at("sentence").classList.toggle("long", step.sentence.length > LONG);
-      this.lanes[this.focus].mark(this.step);
-      this.at("tree").setAttribute("aria-label", `Draft tree of step ${this.step + 1}: ${step.sentence}`);
-      this.panel.causal = this.systems[this.focus].name.endsWith("!mask");
-      T.drawTree(this.at("tree"), step);
-      const beside = () => this.panel.draw(this.steps, this.drawnStep, this.costs[this.focus]);
-      if (force) beside();
-      else requestAnimationFrame(() => this.steps[this.drawnStep] && beside()); // two plots are too much for one frame
-    }
-
-    // How it ended: how much faster, and whether the texts are the same.
-    verdict() {
-      const { speedup, identical, divergence, lanes, finished } = this.result;
-      const faster = speedup >= 1;
-      const ratio = T.number(faster ? speedup : 1 / speedup, 1);
-      const outcome = T.isLevel(speedup) ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`;
-      const say = (words, kind) => this.say(words, kind, outcome, T.isLevel(speedup) ? "" : Number(faster));
-      const both = Math.min(...lanes.map((lane) => lane.tokens));
-      if (identical === true && finished === false) return say(`stopped; identical so far: ${both} tokens`, "identical");
-      if (identical === true) return say(`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical");
-      if (identical === "law") return say("same distribution, other tokens", "law");
-      const { index, left, right } = divergence;
-      const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
-      const lossy = identical === "lossy" || this.systems.some((system) => system.guarantee === "lossy");
-      if (lossy) return say(`lossy: other text ${where}`, "lossy");
-      return say(`not identical ${where}`, "different");
+      if (this.step === this.stepView.index && !force) return;
+      const { focus, step, steps } = this;
+      this.root.classList.toggle("blank", !steps[step]);
+      if (steps[step]) this.lanes[focus].mark(step);
+      this.stepView.draw({ steps, index: step, costs: this.costs[focus], system: this.systems[focus]?.name }, force);
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
 
     listen() {
-      window.addEventListener("treerace", (event) => this.feed(event.detail));
-      this.at("scrub").addEventListener("input", (event) => this.go(Number(event.target.value)));
+      onWire("treerace", (message) => this.feed(message));
+      this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
-      this.root.querySelectorAll("[name=focus]").forEach((choice) => {
+      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=focus]"))) {
         choice.addEventListener("change", () => this.pick(Number(choice.value)));
+      }
+      addRaceKeys(this);
+      keepDrawn(this.at("tree"), () => this.run && this.draw(true));
+      whenPlotly(() => {
+        this.canDraw = true;
+        this.draw(true);
       });
-      this.keys();
-      T.keepDrawn(this.at("tree"), () => this.run && this.draw(true));
     }
-
-    keys() {
-      const add = (keys, words, actions) => T.addKeys(keys, words, actions, "race");
-      add(["Space"], "play, pause, play again", { " ": () => this.toggle() });
-      add(["←", "→"], "one step back or on", {
-        ArrowLeft: () => this.go(this.step - 1),
-        ArrowRight: () => this.go(this.step + 1),
-      });
-      add(["Home", "End"], "first or last step", { Home: () => this.go(0), End: () => this.go(Infinity) });
-      const { radios } = this.pace;
-      const speeds = radios.map((each) => each.nextElementSibling.textContent);
-      add(
-        radios.map((_, index) => String(index + 1)),
-        `speed: ${speeds.join(", ")}`,
-        Object.fromEntries(radios.map((each, index) => [index + 1, () => each.click()])),
-      );
-    }
-  };
-
-  function quoted(text) {
-    const { rest } = T.visible(text);
-    return `“${rest || "␣"}”`;
   }
 
-  // `value`: the systems, their parts, and the names of the two lanes' systems.
-  T.mountRace = function (element, value, server) {
-    const { lanes, ...about } = value;
-    T.view = new T.RaceView(element.querySelector("[data-race]"), about, server.look);
-    T.view.describe(lanes);
-  };
-})(window.TreeRace);
+  /**
+   * @param {HTMLElement} element
+   * @param {{ systems: Record<string, System>, parts: Parts, lanes: string[] }} value with the names of the two lanes' systems
+   * @param {{ look: Look }} server
+   */
+  function mountRace(element, { lanes, ...about }, server) {
+    const root = /** @type {HTMLElement} */ (element.querySelector("[data-race]"));
+    TreeRace.view = new RaceView(root, about, server.look);
+    TreeRace.view.describe(lanes);
+  }
+
+  return { RaceView, mountRace };
+})();

@@ -1,20 +1,30 @@
 // A race that is over, shown again: it says where and when it was run. Knows the event that holds such a race whole.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+TreeRace.recordedRace = (() => {
+  const { isCalm } = TreeRace.elements;
 
-  // Where and when a race was run, in words; "" for a live one, whose day is null.
-  T.recordedWords = function (day, hardware) {
+  /**
+   * Where and when a race was run, in words.
+   * @param {string | null} day null for a live race, which gets no words
+   * @param {string} hardware
+   */
+  function recordedWords(day, hardware) {
     if (day === null) return "";
     if (!day) return `recorded on ${hardware}`;
     const [year, month, date] = day.split("-").map(Number);
-    return `recorded on ${hardware}, ${new Date(year, month - 1, date).toLocaleDateString("en-GB", { dateStyle: "medium" })}`;
-  };
+    const written = new Date(year, month - 1, date).toLocaleDateString("en-GB", { dateStyle: "medium" });
+    return `recorded on ${hardware}, ${written}`;
+  }
 
-  // Plays it, or shows how it ended where motion is not wanted.
-  T.showRecorded = function (event) {
+  /**
+   * Plays it, or shows how it ended where motion is not wanted.
+   * @param {RaceMessage} event
+   */
+  function showRecorded(event) {
     window.dispatchEvent(new CustomEvent("treerace", { detail: event }));
-    if (calm.matches) T.view.skip();
-  };
-})(window.TreeRace);
+    if (isCalm()) TreeRace.view.skip();
+  }
+
+  return { recordedWords, showRecorded };
+})();

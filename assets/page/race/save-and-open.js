@@ -1,27 +1,50 @@
 // Saves the race that is shown, and opens others: recorded ones and files. Knows the race view from outside, the form, and the server's
 // answers; draws nothing itself.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.saveAndOpen = (() => {
+  const { copy } = TreeRace.copyButton;
+  const { saveFile } = TreeRace.downloads;
+  const { finder, make, whenThere } = TreeRace.elements;
+  const { press } = TreeRace.form;
+  const { galleryMenu } = TreeRace.gallery;
+  const { asNumber } = TreeRace.numbers;
+  const { popover } = TreeRace.popover;
+  const { raceFile, raceLink, raceName } = TreeRace.raceFile;
+  const { showRecorded } = TreeRace.recordedRace;
+  const { savePicture } = TreeRace.saveChart;
+  const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
+  const { drawTree } = TreeRace.treePlot;
+  const { answered, onWire } = TreeRace.wire;
+
   const LARGEST = 20_000_000; // bytes of a race file
   const NOTICE_MS = 15_000;
+  const COPIED_MS = 2000;
+  /** @type {Record<string, [number, number]>} */
   const PICTURE = { tree: [1000, 620], mask: [760, 620] };
   const LINKED = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed"];
 
-  T.Take = class {
+  class SaveAndOpen {
+    /**
+     * @param {HTMLElement} root
+     * @param {RaceServer} server
+     */
     constructor(root, server) {
-      this.menu = root.querySelector("[data-take]");
-      this.at = (name) => this.menu.querySelector(`[data-${name}]`);
+      this.menu = finder(root)("take");
+      this.at = finder(this.menu);
       this.server = server;
-      this.notice = root.querySelector("[data-notice]");
+      this.query = ""; // settings that the form is to take, as a link has them
+      this.timer = 0;
+      this.notice = finder(root)("notice");
       this.notice.querySelector("button").addEventListener("click", () => this.say(""));
       const [button, panel] = [this.menu.querySelector(".tool"), this.menu.querySelector(".panel")];
-      this.show = T.popover(this.menu, button, panel);
+      this.show = popover(this.menu, button, panel);
       button.addEventListener("click", () => this.refresh());
-      window.addEventListener("treerace", () => panel.hidden || this.refresh());
+      onWire("treerace", () => panel.hidden || this.refresh());
       this.listen();
     }
 
+    /** @param {string} sentence */
     say(sentence) {
       this.notice.hidden = !sentence;
       this.notice.firstElementChild.textContent = sentence;
@@ -33,112 +56,141 @@ window.TreeRace = window.TreeRace || {};
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
-      const { run, systems, lanes, recorded } = T.view;
+      const { run, systems, lanes, recorded } = TreeRace.view;
       return run && !this.live && lanes.every((lane) => lane.steps.length) ? { systems, lanes, recorded } : null;
     }
 
     // Steps are still on their way.
     get live() {
-      const { run, result, stopped } = T.view;
-      return run !== null && result === null && stopped !== run;
+      const { run, isOver } = TreeRace.view;
+      return run !== null && !isOver;
     }
 
     refresh() {
       const { race } = this;
-      this.menu.querySelectorAll(".take button").forEach((button) => (button.disabled = !race));
-      this.at("link").value = (race && T.raceLink(race)) || "";
+      for (const button of this.menu.querySelectorAll(".take button")) button.disabled = !race;
+      this.at("link").value = race ? raceLink(race) : "";
       this.at("link").disabled = this.at("copy").disabled = !this.at("link").value;
       this.at("link").placeholder = race ? "The prompt is too long for a link." : "";
-      const titles = race?.systems.map((system) => system.title).join(" and ");
-      this.at("shown").textContent = race
-        ? `${titles}${T.view.result ? "" : ", as far as it came"}`
-        : this.live
-          ? "The race can be saved when it has ended or was stopped."
-          : "No race is shown yet.";
+      this.at("shown").textContent = this.words();
+    }
+
+    // What there is to save.
+    words() {
+      const { race } = this;
+      if (!race) return this.live ? "The race can be saved when it has ended or was stopped." : "No race is shown yet.";
+      const titles = race.systems.map((system) => system.title).join(" and ");
+      return `${titles}${TreeRace.view.result ? "" : ", as far as it came"}`;
     }
 
     async page() {
       const { race } = this;
-      const answer = await T.answered(this.server.replay_page(T.raceFile(race)));
+      if (!race) return;
+      const answer = await answered(this.server.replay_page(raceFile(race)));
       if (answer.refused) return this.say(answer.refused);
-      T.saveFile(`${T.raceName(race)}.html`, "text/html", answer.html);
+      saveFile(`${raceName(race)}.html`, "text/html", answer.html);
     }
 
     file() {
-      T.saveFile(`${T.raceName(this.race)}.json`, "application/json", T.raceFile(this.race));
+      const { race } = this;
+      if (race) saveFile(`${raceName(race)}.json`, "application/json", raceFile(race));
     }
 
-    // Drawn anew at a size of its own, on the lane's surface: what is on the page may be small, or hidden.
+    /**
+     * Drawn anew at a size of its own, on the lane's surface: what is on the page may be small, or hidden.
+     * @param {string} kind
+     * @param {string} format
+     */
     async picture(kind, format) {
-      const { view } = T;
+      const { race } = this;
+      if (!race) return;
+      const { view } = TreeRace;
       const [width, height] = PICTURE[kind];
-      const canvas = document.createElement("div");
-      canvas.className = "canvas offstage";
+      const canvas = make("div", "canvas offstage");
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       view.at("plots").append(canvas);
       const step = view.steps[Math.max(0, view.step)];
-      if (kind === "tree") T.drawTree(canvas, step);
+      if (kind === "tree") drawTree(canvas, step);
       else view.panel.drawMask(step, canvas);
-      await T.savePicture(canvas, `${T.raceName(this.race)}-${kind}-step-${step.index + 1}.${format}`, format);
+      await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
       Plotly.purge(canvas);
       canvas.remove();
     }
 
     async copy() {
-      const copied = await T.copy(this.at("link").value);
+      const copied = await copy(this.at("link").value);
       this.at("copy").textContent = copied ? "Copied" : "Copy it here";
-      setTimeout(() => (this.at("copy").textContent = "Copy link"), 2000);
+      setTimeout(() => {
+        this.at("copy").textContent = "Copy link";
+      }, COPIED_MS);
       this.at("link").focus();
       this.at("link").select();
     }
 
     // ---- other races -----------------------------------------------------------------------------------------------
 
-    // Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
+    /**
+     * Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
+     * @param {RaceMessage} event
+     */
     open(event) {
-      T.view.pace.chosen = false; // its own pace
-      T.showScreen("race");
-      T.showRecorded(event);
+      TreeRace.view.speeds.chosen = false; // its own pace
+      showScreen("race");
+      showRecorded(event);
       this.say("");
       const [left, right] = event.systems;
-      if (this.menus([left.name, right.name])) this.set(T.raceLink({ systems: [left, right] }));
+      if (this.canName([left.name, right.name])) this.set(raceLink({ systems: [left, right] }));
     }
 
-    // Whether the menus can say all of them.
-    menus(names) {
-      const { systems, parts } = T.view.about;
+    /**
+     * Whether the menus can say all of them.
+     * @param {string[]} names
+     */
+    canName(names) {
+      const { systems, parts } = TreeRace.view.about;
       const kinds = Object.values(parts);
-      return names.every((name) => systems[name] || name.split("/").every((part, at) => kinds[at] && part in kinds[at]));
+      /** @param {string} name */
+      const isMix = (name) => name.split("/").every((part, at) => kinds[at] && part in kinds[at]);
+      return names.every((name) => systems[name] || isMix(name));
     }
 
+    /** @param {Answer<{ event: string }>} answer */
     async ask(answer) {
-      const { refused, event } = await T.answered(answer);
+      const { refused, event } = await answered(answer);
       if (refused) return this.say(refused);
       if (this.live) return this.say("A race is running. Stop it first, then open another.");
       this.open(JSON.parse(event));
     }
 
+    /** @param {File} file */
     async read(file) {
       this.show(false);
-      if (file.size > LARGEST) return this.say(`${file.name} has ${T.number(file.size / 1e6, 1)} MB; at most 20 MB are read.`);
+      if (file.size > LARGEST)
+        return this.say(`${file.name} has ${asNumber(file.size / 1e6, 1)} MB; at most 20 MB are read.`);
       await this.ask(this.server.opened(await file.text()));
     }
 
-    // The form takes what a link sets; the server checks it.
+    /**
+     * The form takes what a link sets; the server checks it.
+     * @param {string} link
+     */
     set(link) {
       if (!link) return;
       const query = new URL(link).searchParams;
-      [query.get("left"), query.get("right")].forEach((name, index) => {
-        if (name?.includes("/")) T.view.lanes[index].mix.restore(name);
-      });
+      for (const [index, side] of ["left", "right"].entries()) {
+        const name = query.get(side);
+        if (name?.includes("/")) TreeRace.view.lanes[index].mix.restore(name);
+      }
       this.query = `?${query}`;
-      document.querySelector("#take-link").click();
+      press("#take-link");
     }
 
+    // What the form is to take, for the server.
     asked() {
       return { query: this.query };
     }
 
+    /** @param {{ refusals: string }} answer */
     told({ refusals }) {
       this.say(refusals);
     }
@@ -146,58 +198,74 @@ window.TreeRace = window.TreeRace || {};
     // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {
-      const on = (name, act) => this.at(name).addEventListener("click", act);
-      on("page", () => this.page());
-      on("file", () => this.file());
-      on("copy", () => this.copy());
-      on("link", (event) => event.target.select());
-      this.menu.querySelectorAll("[data-picture]").forEach((button) => {
+      this.at("page").addEventListener("click", () => this.page());
+      this.at("file").addEventListener("click", () => this.file());
+      this.at("copy").addEventListener("click", () => this.copy());
+      this.at("link").addEventListener("click", () => this.at("link").select());
+      for (const button of this.menu.querySelectorAll("[data-picture]")) {
         button.addEventListener("click", () => this.picture(button.dataset.picture, button.dataset.format));
-      });
+      }
       const chosen = this.menu.querySelector("[type=file]");
       chosen.addEventListener("change", () => {
         if (chosen.files[0]) this.read(chosen.files[0]);
         chosen.value = "";
       });
-      this.drop(document.querySelector("#screen"));
+      this.drop(screenRoot());
     }
 
+    /** @param {HTMLElement} screen */
     drop(screen) {
-      const carries = (event) => screen.dataset.screen === "race" && event.dataTransfer?.types.includes("Files");
+      /** @param {DragEvent} event */
+      const carries = (event) => shownScreen() === "race" && event.dataTransfer?.types.includes("Files");
+      /** @param {boolean} on */
       const over = (on) => screen.toggleAttribute("data-drop", on);
       screen.addEventListener("dragover", (event) => {
         if (!carries(event)) return;
         event.preventDefault();
         over(true);
       });
-      screen.addEventListener("dragleave", (event) => screen.contains(event.relatedTarget) || over(false));
+      screen.addEventListener("dragleave", (event) => {
+        if (!(event.relatedTarget instanceof Node && screen.contains(event.relatedTarget))) over(false);
+      });
       screen.addEventListener("drop", (event) => {
         over(false);
         if (!carries(event)) return;
         event.preventDefault();
-        this.read(event.dataTransfer.files[0]);
+        const file = event.dataTransfer?.files[0];
+        if (file) this.read(file);
       });
     }
 
-    // The page begins with what its address asks for, else with the first recorded race.
-    begin(races) {
+    /**
+     * The page begins with what its address asks for, else with the first recorded race.
+     * @param {RaceEntry[]} races
+     */
+    async begin(races) {
       const query = new URLSearchParams(location.search);
-      if (LINKED.some((name) => query.has(name))) this.set(location.href);
-      else if (races.length) {
-        T.answered(this.server.recorded(races[0].name)).then(({ event }) => event && !T.view.run && T.showRecorded(JSON.parse(event)));
-      }
+      if (LINKED.some((name) => query.has(name))) return this.set(location.href);
+      if (!races.length) return;
+      const { event } = await answered(this.server.recorded(races[0].name));
+      if (event && !TreeRace.view.run) showRecorded(JSON.parse(event));
     }
-  };
+  }
 
-  T.mountTake = function (root, races, server) {
-    T.take = new T.Take(root, server);
-    const opening = ({ name }) => T.take.ask(server.recorded(name));
-    if (races.length) root.querySelector("[data-gallery]").append(T.galleryMenu("recorded", races, opening));
-    const begin = () => {
-      const there = T.view && document.querySelector("#take-link"); // other parts of the page may come later
-      if (there) T.take.begin(races);
-      else requestAnimationFrame(begin);
-    };
-    begin();
-  };
-})(window.TreeRace);
+  /**
+   * @param {HTMLElement} root
+   * @param {RaceEntry[]} races
+   * @param {RaceServer} server
+   */
+  function mountSaveAndOpen(root, races, server) {
+    const take = new SaveAndOpen(root, server);
+    TreeRace.take = take;
+    if (races.length) {
+      const menu = galleryMenu("recorded", races, ({ name }) => take.ask(server.recorded(name)));
+      finder(root)("gallery").append(menu);
+    }
+    whenThere(
+      () => TreeRace.view && document.querySelector("#take-link"),
+      () => take.begin(races),
+    );
+  }
+
+  return { SaveAndOpen, mountSaveAndOpen };
+})();

@@ -1,72 +1,104 @@
 // The panel beside the tree: the step's attention mask in a chosen node order, the drafter's view, or what the step cost.
 // Knows one lane at a time.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  T.Panel = class {
-    constructor(root) {
+TreeRace.stepPanel = (() => {
+  const { drawCost } = TreeRace.costPlot;
+  const { finder, make } = TreeRace.elements;
+  const { drawGuesses } = TreeRace.guessPlot;
+  const { drawMask } = TreeRace.maskPlot;
+  const { ORDERS, blockFor, maskBlocks } = TreeRace.nodeOrder;
+  const { costWords, roundOf } = TreeRace.roundCosts;
+
+  class StepPanel {
+    /**
+     * @param {HTMLElement} root
+     * @param {() => void} onDrawn
+     */
+    constructor(root, onDrawn) {
       this.root = root;
-      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.onDrawn = onDrawn;
+      this.at = finder(root);
       this.order = "insertion";
-      this.counts = {};
       this.causal = false; // the lane's system has its mask broken
-      this.at("block").before(...Object.keys(T.ORDERS).map((name) => this.choice(name)));
-      root.querySelectorAll("[name=view]").forEach((view) => {
+      /** @type {{ steps: Step[], index: number, costs: Costs } | null} */
+      this.drawn = null;
+      /** @type {Record<string, HTMLElement>} */
+      this.counts = {};
+      this.at("block").before(...Object.keys(ORDERS).map((name) => this.choice(name)));
+      for (const view of /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=view]"))) {
         view.addEventListener("change", () => {
           root.dataset.view = view.value;
-          this.draw();
+          this.redraw();
         });
-      });
+      }
     }
 
+    /** @param {string} name */
     choice(name) {
-      const label = document.createElement("label");
-      const radio = document.createElement("input");
+      const radio = make("input");
       Object.assign(radio, { type: "radio", name: "order", value: name, checked: name === this.order });
       radio.addEventListener("change", () => {
         this.order = name;
-        this.draw();
+        this.redraw();
       });
-      const what = document.createElement("span");
-      what.textContent = name === "dfs" ? "DFS" : name;
-      this.counts[name] = document.createElement("b");
-      label.append(radio, what, this.counts[name]);
-      return label;
+      this.counts[name] = make("b");
+      return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name), this.counts[name]);
     }
 
-    // Draws `steps[index]`; `costs` are its lane's.
-    draw(steps = this.steps, index = this.index, costs = this.costs) {
-      Object.assign(this, { steps, index, costs });
-      if (!steps) return;
+    /**
+     * @param {Step[]} steps
+     * @param {number} index of the one that is shown
+     * @param {Costs} costs of its lane
+     */
+    draw(steps, index, costs) {
+      this.drawn = { steps, index, costs };
+      this.redraw();
+    }
+
+    redraw() {
+      if (!this.drawn) return;
+      const { steps, index, costs } = this.drawn;
       if (this.root.dataset.view === "mask") this.drawMask(steps[index]);
       else if (this.root.dataset.view === "guess") this.drawGuesses(steps[index]);
-      else this.drawCost();
+      else this.drawCost(steps, index, costs);
+      this.onDrawn();
     }
 
+    /** @param {Step} step */
     drawMask(step, canvas = this.at("mask")) {
       const { parents } = step;
-      const block = T.blockFor(parents.length);
+      const block = blockFor(parents.length);
+      /** @type {Record<string, [number, number][]>} */
       const blocks = {};
-      for (const [name, order] of Object.entries(T.ORDERS)) {
-        blocks[name] = T.maskBlocks(parents, order(parents), block);
-        this.counts[name].textContent = blocks[name].length;
+      for (const [name, order] of Object.entries(ORDERS)) {
+        blocks[name] = maskBlocks(parents, order(parents), block);
+        this.counts[name].textContent = String(blocks[name].length);
       }
       this.at("block").textContent = `${block} × ${block} blocks that hold a mark`;
-      T.drawMask(canvas, step, T.ORDERS[this.order](parents), blocks[this.order], block, this.causal);
+      drawMask(canvas, step, ORDERS[this.order](parents), blocks[this.order], block, this.causal);
     }
 
+    /** @param {Step} step */
     drawGuesses(step) {
       this.at("guess-words").textContent = step.estimate;
       this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${step.estimate}`);
-      T.drawGuesses(this.at("guess"), step);
+      drawGuesses(this.at("guess"), step);
     }
 
-    drawCost() {
-      const round = T.roundOf(this.steps, this.index, this.costs);
-      const words = T.costWords(round);
+    /**
+     * @param {Step[]} steps
+     * @param {number} index
+     * @param {Costs} costs
+     */
+    drawCost(steps, index, costs) {
+      const round = roundOf(steps, index, costs);
+      const words = costWords(round);
       this.at("cost-words").textContent = words;
-      this.at("cost").setAttribute("aria-label", `Cost and gain of step ${this.index + 1}: ${words}`);
-      T.drawCost(this.at("cost"), this.steps, round, this.costs);
+      this.at("cost").setAttribute("aria-label", `Cost and gain of step ${index + 1}: ${words}`);
+      drawCost(this.at("cost"), steps, round, costs);
     }
-  };
-})(window.TreeRace);
+  }
+
+  return { StepPanel };
+})();

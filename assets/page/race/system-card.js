@@ -1,7 +1,12 @@
 // The card of a lane: what its system is, what it costs, whether the text stays the same. Knows one system at a time.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.systemCard = (() => {
+  const { finder } = TreeRace.elements;
+  const { popover } = TreeRace.popover;
+  const { plainName } = TreeRace.systemNames;
+
+  /** @type {Record<Guarantee, [string, string]>} */
   const GUARANTEES = {
     tokens: ["same tokens", "The same tokens: it writes what plain decoding writes."],
     law: ["same distribution", "The same distribution: above temperature 0 the tokens may differ, their odds do not."],
@@ -9,19 +14,30 @@ window.TreeRace = window.TreeRace || {};
     refused: ["not possible", ""],
   };
 
-  T.Card = class {
-    // `parts`: what every drafter, policy and acceptance rule says about itself, by kind and name.
+  class SystemCard {
+    /**
+     * @param {HTMLElement} root
+     * @param {number} index of the lane
+     * @param {Parts} parts what every drafter, policy and acceptance rule says about itself, by kind and name
+     */
     constructor(root, index, parts) {
       this.root = root;
       this.parts = parts;
-      this.at = (name) => root.querySelector(`[data-${name}]`);
+      this.at = finder(root);
+      this.shown = "";
+      /** @type {string | undefined} */
+      this.raced = undefined;
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
-      this.open = T.popover(this.at("about"), badge, panel);
+      this.open = popover(this.at("about"), badge, panel);
     }
 
-    // `mixed`: the parts are menus to choose from. `refused`: the reason why these parts cannot race.
+    /**
+     * @param {System} system
+     * @param {boolean} mixed its parts are menus to choose from
+     * @param {string} refused the reason why these parts cannot race
+     */
     show(system, mixed = false, refused = "") {
       const [badge, promise] = GUARANTEES[system.guarantee] || [system.guarantee, system.guarantee];
       this.at("badge").firstElementChild.textContent = badge;
@@ -32,31 +48,35 @@ window.TreeRace = window.TreeRace || {};
       this.at("promise").textContent = refused || promise;
       this.at("promise").dataset.guarantee = system.guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];
-      for (const kind of Object.keys(this.parts)) this.part(kind, system[kind], mixed);
+      for (const kind of Object.keys(this.parts)) this.showPart(kind, system[kind], mixed);
       this.shown = system.name;
       this.race(this.raced);
     }
 
-    // What the lane shows the race of, if any; the card may already tell of the next one.
+    /**
+     * What the lane shows the race of, if any; the card may already tell of the next one.
+     * @param {string} [name]
+     */
     race(name) {
       this.raced = name;
       this.root.classList.toggle("next", Boolean(name) && name !== this.shown);
     }
 
-    part(kind, name, mixed) {
-      const part = this.root.querySelector(`[data-part=${kind}]`);
-      part.querySelector("b").textContent = T.plainName(name);
+    /**
+     * @param {string} kind
+     * @param {string} name
+     * @param {boolean} mixed
+     */
+    showPart(kind, name, mixed) {
+      const part = this.at(`part=${kind}`);
+      part.querySelector("b").textContent = plainName(name);
       part.querySelector("b").hidden = mixed;
       part.querySelector("select").hidden = !mixed;
       const { title, about, source } = this.parts[kind][name] || { title: "", about: "", source: "" };
       part.querySelector("p").textContent = about;
       part.title = [title, source].filter(Boolean).join(" · ");
     }
-  };
+  }
 
-  // Whether a lossy system must be marked as such, for its title does not say so; and the title with the mark.
-  T.needsMark = ({ title, guarantee }) => guarantee === "lossy" && !title.includes("lossy");
-  T.markedTitle = (system) => (T.needsMark(system) ? `${system.title} · lossy` : system.title);
-
-  T.plainName = (name) => name.replace(/_/g, " ");
-})(window.TreeRace);
+  return { SystemCard };
+})();

@@ -1,58 +1,81 @@
 // A system mixed by hand, out of three menus on a lane's card. The server says whether the parts go together; this only asks.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
+TreeRace.systemMix = (() => {
+  const { fill } = TreeRace.form;
+  const { plainName } = TreeRace.systemNames;
+  const { answered } = TreeRace.wire;
+
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
-  T.Mix = class {
-    // `look(name)` asks the server about a mix; `field` is the hidden field that takes its name along to the race.
+  class SystemMix {
+    /**
+     * @param {SystemCard} card
+     * @param {Look | undefined} look asks the server about a mix; a page without a server never asks
+     * @param {string} field the hidden field that takes the mix's name along to the race
+     */
     constructor(card, look, field) {
-      Object.assign(this, { card, look, field, active: false });
+      this.card = card;
+      this.look = look;
+      this.field = field;
+      this.active = false;
+      /** @type {Record<string, string> | null} parts out of a link or a file, with a shape that goes with them */
+      this.restored = null;
       this.menus = Object.entries(card.parts).map(([kind, names]) => {
-        const menu = card.root.querySelector(`[data-part=${kind}] select`);
-        menu.append(...Object.keys(names).map((name) => new Option(T.plainName(name), name)));
+        const menu = /** @type {HTMLSelectElement} */ (card.root.querySelector(`[data-part=${kind}] select`));
+        menu.append(...Object.keys(names).map((name) => new Option(plainName(name), name)));
         menu.addEventListener("change", () => {
           this.restored = null;
           this.ask();
         });
-        return [kind, menu];
+        return { kind, menu };
       });
     }
 
+    /** @returns {Record<string, string>} */
     get parts() {
-      return Object.fromEntries(this.menus.map(([kind, menu]) => [kind, menu.value]));
+      return Object.fromEntries(this.menus.map(({ kind, menu }) => [kind, menu.value]));
     }
 
     get name() {
       return Object.values(this.parts).join("/");
     }
 
-    // Begins with the parts of the system that the lane had before, or quietly with those of a mix that was restored.
+    /**
+     * Begins with the parts of the system that the lane had before, or quietly with those of a mix that was restored.
+     * @param {Record<string, string>} [system]
+     */
     begin(system) {
       const from = this.restored || system;
-      for (const [kind, menu] of this.menus) menu.value = from[kind];
+      if (from) for (const { kind, menu } of this.menus) menu.value = from[kind];
       this.active = true;
       this.ask();
       if (this.restored) return;
       this.card.open(true);
-      this.menus[0][1].focus();
+      this.menus[0].menu.focus();
     }
 
-    // The form is about to be set to this mix, and to the shape that goes with it.
+    /**
+     * The form is about to be set to this mix, and to the shape that goes with it.
+     * @param {string} name
+     */
     restore(name) {
       const parts = name.split("/");
-      this.restored = Object.fromEntries(this.menus.map(([kind], index) => [kind, parts[index]]));
+      this.restored = Object.fromEntries(this.menus.map(({ kind }, index) => [kind, parts[index]]));
       if (this.active) this.begin();
     }
 
     async ask() {
-      const name = this.name;
-      T.fill(this.field, name);
-      for (const [kind, menu] of this.menus) this.card.part(kind, menu.value, true);
-      const answer = await T.answered(this.look(name));
+      const { name, parts } = this;
+      fill(this.field, name);
+      for (const { kind, menu } of this.menus) this.card.showPart(kind, menu.value, true);
+      if (!this.look) return;
+      const answer = await answered(this.look(name));
       if (!this.active || name !== this.name) return; // chosen anew meanwhile
-      const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...this.parts };
+      const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);
     }
-  };
-})(window.TreeRace);
+  }
+
+  return { SystemMix };
+})();

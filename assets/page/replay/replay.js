@@ -1,11 +1,26 @@
 // The replay page: one race, and nothing to ask. Knows the page's parts; there is no server.
-(function (T) {
-  const at = (name) => document.querySelector(`[data-${name}]`);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-  document.body.classList.toggle("dark", dark); // unless a choice is remembered
-  T.mountStage(at("stage-button"));
-  T.mountDarkMode(at("theme"));
-  at("keys").addEventListener("click", T.showKeys);
-  T.view = new T.RaceView(at("race"), { systems: {}, parts: {} });
-  T.showRecorded(JSON.parse(document.querySelector("#event").textContent));
-})(window.TreeRace);
+"use strict";
+
+TreeRace.replay = (() => {
+  const { mountDarkMode } = TreeRace.darkMode;
+  const { finder } = TreeRace.elements;
+  const { showKeys } = TreeRace.keys;
+  const { mountPresentation } = TreeRace.presentation;
+  const { RaceView } = TreeRace.raceView;
+  const { showRecorded } = TreeRace.recordedRace;
+
+  function mount() {
+    const at = finder(document);
+    const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+    document.body.classList.toggle("dark", dark); // unless a choice is remembered
+    mountPresentation(at("stage-button"));
+    mountDarkMode(at("theme"));
+    at("keys").addEventListener("click", showKeys);
+    TreeRace.view = new RaceView(at("race"), { systems: {}, parts: {} });
+    showRecorded(JSON.parse(document.querySelector("#event")?.textContent ?? "null"));
+  }
+
+  return { mount };
+})();
+
+TreeRace.replay.mount();

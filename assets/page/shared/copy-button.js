@@ -1,11 +1,14 @@
-// Buttons that copy, and menus of systems. Knows no view.
-window.TreeRace = window.TreeRace || {};
+// Buttons that copy. Knows no view.
+"use strict";
 
-(function (T) {
+TreeRace.copyButton = (() => {
   const SHOWN_MS = 1500; // how long a button says that it has copied
 
-  // A page without the right to use the clipboard may still copy a selection.
-  function selected(text) {
+  /**
+   * A page without the right to use the clipboard may still copy a selection.
+   * @param {string} text
+   */
+  function copySelected(text) {
     const area = document.createElement("textarea");
     area.value = text;
     area.style.cssText = "position:fixed;opacity:0";
@@ -16,28 +19,33 @@ window.TreeRace = window.TreeRace || {};
     return done;
   }
 
-  T.copy = async function (text) {
+  /** @param {string} text */
+  async function copy(text) {
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return selected(text);
+      return copySelected(text);
     }
-  };
+  }
 
-  // The button copies what `text()` gives, and says so.
-  T.copyButton = function (button, text) {
+  /**
+   * The button copies what `text()` gives, and says so.
+   * @param {HTMLButtonElement} button
+   * @param {() => string} text
+   */
+  function copyButton(button, text) {
     const name = button.textContent;
+    let timer = 0;
     button.addEventListener("click", async () => {
-      button.textContent = (await T.copy(text())) ? "Copied" : "Not copied";
-      clearTimeout(button.timer);
-      button.timer = setTimeout(() => (button.textContent = name), SHOWN_MS);
+      button.textContent = (await copy(text())) ? "Copied" : "Not copied";
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        button.textContent = name;
+      }, SHOWN_MS);
       button.focus();
     });
-  };
+  }
 
-  T.fillSystems = function (menu, systems, chosen) {
-    for (const [name, system] of Object.entries(systems)) menu.append(new Option(T.markedTitle(system), name));
-    menu.value = chosen;
-  };
-})(window.TreeRace);
+  return { copy, copyButton };
+})();

@@ -1,21 +1,54 @@
-// What Gradio calls: parts that mount and handlers of events, each by its path on `TreeRace`. Knows how Gradio hands over values; nothing of
-// what they mean.
-window.TreeRace = window.TreeRace || {};
+// What Gradio calls: parts that mount and handlers of events, each by its path on `TreeRace`. Knows how Gradio hands over values; nothing
+// of what they mean.
+"use strict";
 
-(function (T) {
+TreeRace.gradio = (() => {
+  /**
+   * Calls what stands at this path, as in "view.pending".
+   * @param {string} path
+   * @param {...unknown} given
+   */
   function called(path, ...given) {
     const names = path.split(".");
-    const method = names.pop();
-    return names.reduce((each, name) => each[name], T)[method](...given);
+    const method = /** @type {string} */ (names.pop());
+    /** @type {any} */
+    const owner = names.reduce((each, name) => each[name], /** @type {any} */ (TreeRace));
+    return owner[method](...given);
   }
 
-  // Fills a part of the page; its value travels as JSON.
-  T.mount = (path, element, props, server) => called(path, element, JSON.parse(props.value), server);
+  /**
+   * Fills a part of the page; its value travels as JSON.
+   * @param {string} path
+   * @param {HTMLElement} element
+   * @param {{ value: string }} props
+   * @param {object} server
+   */
+  const mount = (path, element, props, server) => called(path, element, JSON.parse(props.value), server);
 
-  // The function for an event whose values have these names. The handler gets them as one object and may answer with those that it changes.
-  T.named = (path, names) => (...values) => {
-    const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
-    const now = { ...given, ...called(path, given) };
-    return names.map((name) => now[name]);
-  };
-})(window.TreeRace);
+  /**
+   * The function for an event whose values have these names. The handler gets them as one object and may answer with those that it changes.
+   * @param {string} path
+   * @param {string[]} names
+   * @returns {(...values: unknown[]) => unknown[]}
+   */
+  function named(path, names) {
+    return (...values) => {
+      const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+      const now = { ...given, ...called(path, given) };
+      return names.map((name) => now[name]);
+    };
+  }
+
+  return { mount, named };
+})();
+
+// By these names, and by methods of the parts that they mount, Python knows the page.
+TreeRace.mount = TreeRace.gradio.mount;
+TreeRace.named = TreeRace.gradio.named;
+TreeRace.mountWire = TreeRace.wire.mountWire;
+TreeRace.mountHeader = TreeRace.masthead.mountHeader;
+TreeRace.mountRace = TreeRace.raceView.mountRace;
+TreeRace.mountPrix = TreeRace.prixView.mountPrix;
+TreeRace.mountLab = TreeRace.labViews.mountLab;
+TreeRace.mountWalk = TreeRace.walkView.mountWalk;
+TreeRace.pressGo = TreeRace.form.pressGo;

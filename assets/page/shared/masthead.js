@@ -1,109 +1,35 @@
-// The head of the page: the pair's name, the gallery, dark mode, the help. Knows the form; nothing of races.
-window.TreeRace = window.TreeRace || {};
+// The head of the page: the pair's name, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
+"use strict";
 
-(function (T) {
-  const DARK = "treerace-dark";
-  const { make } = T;
+TreeRace.masthead = (() => {
+  const { mountDarkMode } = TreeRace.darkMode;
+  const { finder } = TreeRace.elements;
+  const { fill } = TreeRace.form;
+  const { galleryMenu } = TreeRace.gallery;
+  const { showKeys } = TreeRace.keys;
+  const { popover } = TreeRace.popover;
+  const { mountPresentation } = TreeRace.presentation;
+  const { mountSaveAndOpen } = TreeRace.saveAndOpen;
+  const { screenMenu } = TreeRace.screens;
 
-  // Writes into a Gradio text box as if it had been typed.
-  T.fill = function (selector, text) {
-    const box = document.querySelector(selector);
-    box.value = text;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
-    box.scrollTop = 0;
-  };
-
-  // The button that starts what the shown screen is about.
-  T.go = () => [...document.querySelectorAll(".go")].find((go) => go.offsetParent);
-
-  T.pressGo = () => T.go()?.click();
-
-  // A menu of titles and prompts; `choose` is told which one was taken.
-  T.galleryMenu = function (name, entries, choose) {
-    const menu = make("div", "menu");
-    const button = make("button", "chip", name);
-    button.type = "button";
-    const panel = make("div", "panel prompts");
-    const open = T.popover(menu, button, panel);
-    for (const entry of entries) {
-      const choice = make("button", "prompt");
-      choice.type = "button";
-      choice.append(make("b", "", entry.title), make("span", "", entry.prompt));
-      choice.addEventListener("click", () => {
-        open(false);
-        choose(entry);
-        T.go()?.focus();
-      });
-      panel.append(choice);
+  /**
+   * @param {HTMLElement} root
+   * @param {{ pair: string, prompts: Gallery, screens: Record<string, string>, races: RaceEntry[] }} about
+   * @param {RaceServer} server
+   */
+  function mountHeader(root, { pair, prompts, screens, races }, server) {
+    const at = finder(root);
+    screenMenu(at("screens"), screens);
+    at("pair").textContent = pair;
+    for (const [domain, each] of Object.entries(prompts)) {
+      at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
     }
-    menu.append(button, panel);
-    return menu;
-  };
-
-  // A browser may forbid storage; then the choice holds for this visit only.
-  const memory = {
-    read() {
-      try {
-        return localStorage.getItem(DARK);
-      } catch {
-        return null;
-      }
-    },
-    write(dark) {
-      try {
-        localStorage.setItem(DARK, dark);
-      } catch {
-        // nothing to do
-      }
-    },
-  };
-
-  T.mountDarkMode = function (button) {
-    const show = () => {
-      const dark = document.body.classList.contains("dark");
-      button.setAttribute("aria-pressed", String(dark));
-      button.textContent = dark ? "☀" : "☾";
-    };
-    button.addEventListener("click", () => {
-      memory.write(document.body.classList.toggle("dark"));
-      show();
-    });
-    T.addKeys(["D"], "dark or light", { d: () => button.click() });
-    const chosen = memory.read();
-    if (chosen !== null) document.body.classList.toggle("dark", chosen === "true");
-    show();
-  };
-
-  // Shows one screen of the page; the others keep what they hold.
-  T.showScreen = function (name) {
-    document.querySelector("#screen").dataset.screen = name;
-    document.querySelectorAll("[data-screens] button").forEach((button) => {
-      button.toggleAttribute("aria-current", button.dataset.name === name);
-    });
-    window.dispatchEvent(new Event("resize")); // pictures that were hidden take their size now
-  };
-
-  function screenMenu(nav, screens) {
-    for (const [name, title] of Object.entries(screens)) {
-      const button = make("button", "", title);
-      button.type = "button";
-      button.dataset.name = name;
-      button.addEventListener("click", () => T.showScreen(name));
-      nav.querySelector("[data-learn]").before(button);
-    }
-    T.showScreen(Object.keys(screens)[0]);
+    mountPresentation(at("stage-button"));
+    mountDarkMode(at("theme"));
+    popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
+    at("keys").addEventListener("click", showKeys);
+    mountSaveAndOpen(root, races, server);
   }
 
-  T.mountHeader = function (root, { pair, prompts, screens, races }, server) {
-    screenMenu(root.querySelector("[data-screens]"), screens);
-    root.querySelector("[data-pair]").textContent = pair;
-    const gallery = root.querySelector("[data-gallery]");
-    const write = ({ prompt }) => T.fill("#prompt textarea", prompt);
-    for (const [domain, each] of Object.entries(prompts)) gallery.append(T.galleryMenu(domain, each, write));
-    T.mountStage(root.querySelector("[data-stage-button]"));
-    T.mountDarkMode(root.querySelector("[data-theme]"));
-    T.popover(root.querySelector("[data-help]"), root.querySelector("[data-help] button"), root.querySelector(".help"));
-    root.querySelector("[data-keys]").addEventListener("click", T.showKeys);
-    T.mountTake(root, races, server);
-  };
-})(window.TreeRace);
+  return { mountHeader };
+})();

@@ -1,17 +1,26 @@
 // A button and the panel it opens. Knows how panels close: Escape, a click elsewhere, the focus going elsewhere.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  // `home` holds the button and the panel. Returns a function that opens (true) or closes (false) the panel.
-  T.popover = function (home, button, panel) {
+TreeRace.popover = (() => {
+  /**
+   * `home` holds the button and the panel. Returns a function that opens (true) or closes (false) the panel.
+   * @param {HTMLElement} home
+   * @param {any} button
+   * @param {any} panel
+   * @returns {(open: boolean) => void}
+   */
+  function popover(home, button, panel) {
     const isOpen = () => !panel.hidden;
+    /** @param {any} target */
+    const within = (target) => home.contains(target);
+    /** @param {boolean} open */
     const show = (open) => {
       panel.hidden = !open;
       button.setAttribute("aria-expanded", String(open));
     };
     button.addEventListener("click", () => show(!isOpen()));
-    document.addEventListener("pointerdown", (event) => isOpen() && !home.contains(event.target) && show(false));
-    home.addEventListener("focusout", ({ relatedTarget: to }) => to && !home.contains(to) && show(false));
+    document.addEventListener("pointerdown", (event) => isOpen() && !within(event.target) && show(false));
+    home.addEventListener("focusout", ({ relatedTarget: to }) => to && !within(to) && show(false));
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !isOpen()) return;
       show(false);
@@ -19,5 +28,7 @@ window.TreeRace = window.TreeRace || {};
     });
     show(false);
     return show;
-  };
-})(window.TreeRace);
+  }
+
+  return { popover };
+})();

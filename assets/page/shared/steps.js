@@ -1,17 +1,22 @@
 // What a lane did, up to any time on its own clock. Knows steps as the wire sends them; nothing of the page.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  T.Steps = class {
+TreeRace.steps = (() => {
+  const LEEWAY = 1e-9; // seconds: a time that was read off a step counts as reached
+
+  class Steps {
     constructor() {
-      this.forget();
-    }
-
-    forget() {
+      /** @type {Step[]} */
       this.steps = [];
       this.totals = [0]; // totals[k]: tokens after k steps
     }
 
+    forget() {
+      this.steps = [];
+      this.totals = [0];
+    }
+
+    /** @param {Step} step */
     push(step) {
       this.steps.push(step);
       this.totals.push(this.totals[this.steps.length - 1] + step.burst.length);
@@ -29,22 +34,30 @@ window.TreeRace = window.TreeRace || {};
       return this.totals[this.totals.length - 1];
     }
 
-    // How many steps the lane had done at this time.
+    /**
+     * How many steps the lane had done at this time.
+     * @param {number} time seconds on the lane's clock
+     */
     stepsAt(time) {
       let [low, high] = [0, this.steps.length];
       while (low < high) {
         const middle = (low + high) >> 1;
-        if (this.steps[middle].t <= time + 1e-9) low = middle + 1;
+        if (this.steps[middle].t <= time + LEEWAY) low = middle + 1;
         else high = middle;
       }
       return low;
     }
-  };
+  }
 
-  // How far the clocks may run: no lane is shown waiting for data that is still on its way.
-  T.horizon = function (lanes) {
+  /**
+   * How far the clocks may run: no lane is shown waiting for data that is still on its way.
+   * @param {{ ended: boolean, lastTime: number }[]} lanes
+   */
+  function horizon(lanes) {
     const open = lanes.filter((lane) => !lane.ended);
     const times = (open.length ? open : lanes).map((lane) => lane.lastTime);
     return open.length ? Math.min(...times) : Math.max(...times);
-  };
-})(window.TreeRace);
+  }
+
+  return { Steps, horizon, LEEWAY };
+})();

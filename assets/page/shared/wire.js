@@ -1,12 +1,24 @@
 // What comes from the server: JSON strings of a wire become events of the window, and no answer becomes one. Knows their order;
 // reads nothing else in them.
-window.TreeRace = window.TreeRace || {};
+"use strict";
 
-(function (T) {
-  // What was asked of the server; without an answer, a refusal as the server words its own.
-  T.answered = (asked) => asked.catch(() => ({ refused: "The server did not answer. Try again." }));
+TreeRace.wire = (() => {
+  /**
+   * What was asked of the server; without an answer, a refusal as the server words its own.
+   * @template Answer
+   * @param {Promise<Answer>} asked
+   * @returns {Promise<Answer & { refused?: string }>}
+   */
+  const answered = (asked) =>
+    asked.catch(() => /** @type {any} */ ({ refused: "The server did not answer. Try again." }));
 
-  T.mountWire = function (name, props, watch) {
+  /**
+   * @param {string} name of the window's event
+   * @param {{ value: string }} props
+   * @param {(name: string, changed: () => void) => void} watch
+   */
+  function mountWire(name, props, watch) {
+    /** @type {string | null} */
     let run = null;
     let seq = 0;
     const receive = () => {
@@ -19,5 +31,16 @@ window.TreeRace = window.TreeRace || {};
     };
     watch("value", receive);
     receive(); // watch does not report the value that is there at the start
-  };
-})(window.TreeRace);
+  }
+
+  /**
+   * Calls `hear` with every message of the wire of that name.
+   * @param {string} name
+   * @param {(message: any) => void} hear
+   */
+  function onWire(name, hear) {
+    window.addEventListener(name, (event) => hear(/** @type {CustomEvent} */ (event).detail));
+  }
+
+  return { answered, mountWire, onWire };
+})();

@@ -1,0 +1,130 @@
+// What the walk sees of the race: whether it fits the page, the step that tells most, the step that the visitor went to.
+// Hears of it by the race's "change", and looks once in the frame after.
+"use strict";
+
+TreeRace.raceWatcher = (() => {
+  const PATIENCE_MS = 1500; // for a race that may be on its way, before one is begun
+
+  class RaceWatcher {
+    /** @type {string | null} the race that was there when the page was opened */
+    run = null;
+    /** @type {string | null} the step that the picture is of */
+    shown = null;
+    since = 0; // when the page was opened
+    due = false; // a jump to the step that tells most
+    asked = false; // for a race
+    played = false; // when it last looked
+    waiting = false; // for the next frame
+    /** @type {Map<string, number>} tau of the races that were shown, by system and guesses */
+    taus = new Map();
+
+    /** @param {Walk} walk */
+    constructor(walk) {
+      this.walk = walk;
+    }
+
+    start() {
+      TreeRace.view.addEventListener("change", this.soon);
+    }
+
+    stop() {
+      TreeRace.view.removeEventListener("change", this.soon);
+    }
+
+    // A page is opened, which knows nothing of the race yet.
+    begin() {
+      this.since = performance.now();
+      this.run = TreeRace.view.run;
+      this.due = Boolean(this.walk.page.tells);
+      this.asked = false;
+      this.shown = null;
+      this.soon();
+      setTimeout(this.soon, PATIENCE_MS + 1); // by then a race has come, or one is needed
+    }
+
+    soon = () => {
+      if (this.waiting || !this.walk.isOpen) return;
+      this.waiting = true;
+      requestAnimationFrame(() => {
+        this.waiting = false;
+        this.look();
+      });
+    };
+
+    look() {
+      const { breaks, isOpen, pointer } = this.walk;
+      if (!isOpen) return;
+      pointer.hook();
+      if (breaks.on) return breaks.part();
+      this.need();
+      this.jump();
+      this.follow();
+    }
+
+    // Whether the race has what the page is about.
+    get fits() {
+      const { run, systems, lanes } = TreeRace.view;
+      const { tells, fits } = this.walk.page;
+      if (!run || !tells || systems.some(({ name }) => name.includes("!"))) return false;
+      if (fits && !fits(systems)) return false;
+      return lanes[1].steps.some((step) => tells(step) > 0);
+    }
+
+    // A page that needs a tree begins a race when none is there.
+    need() {
+      const { controls, memory, page } = this.walk;
+      const { run, root } = TreeRace.view;
+      const patience = run ? 0 : PATIENCE_MS;
+      const running = ["waiting", "racing"].includes(root.dataset.state ?? "");
+      const coming = run !== this.run || running || performance.now() - this.since < patience;
+      if (!page.trees || this.asked || this.fits || coming) return;
+      this.asked = true;
+      controls.set({}, memory).then(() => controls.race());
+    }
+
+    // To the step that tells most: at once in a race that was there, at its end in one that began on this page.
+    jump() {
+      const { view } = TreeRace;
+      const { tells } = this.walk.page;
+      if (!this.due || !tells || !this.fits) return;
+      const whole = view.result?.start; // it came as one event, from a file or from before a break
+      const over = view.root.dataset.state === "done" || (view.result && view.run === this.run);
+      if (!whole && !over) return;
+      this.due = false;
+      const scores = view.lanes[1].steps.map(tells);
+      view.pick(1, scores.indexOf(Math.max(...scores)));
+      this.show();
+    }
+
+    // Keeps the picture at the step that is shown; a step that the visitor went to counts.
+    follow() {
+      const { view } = TreeRace;
+      const played = view.playing || this.played;
+      this.played = view.playing;
+      if (this.shown === this.here) return;
+      if (view.run !== this.run && !this.shown?.startsWith(String(view.run))) this.due = Boolean(this.walk.page.tells);
+      if (this.shown !== null && !played) this.walk.did("step");
+      this.show();
+    }
+
+    get here() {
+      return `${TreeRace.view.run} ${TreeRace.view.focus} ${TreeRace.view.step}`;
+    }
+
+    show() {
+      this.shown = this.here;
+      this.note();
+      this.walk.pointer.node = null;
+      this.walk.draw();
+    }
+
+    note() {
+      const { systems, result } = TreeRace.view;
+      if (!this.fits || !result) return;
+      const { title, trace } = systems[1];
+      this.taus.set(`${title}, ${trace.nodes - 1} guesses`, result.lanes[1].tau);
+    }
+  }
+
+  return { RaceWatcher };
+})();

@@ -1,0 +1,267 @@
+// What the page is told: messages of the wires, answers of the server, values that parts are mounted with. For the type check alone; the
+// browser never loads this file.
+
+type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
+type Guarantee = "tokens" | "law" | "lossy" | "refused";
+type Identical = boolean | "law" | "lossy";
+
+/** A step as engine/views/wire.py sends it: engine/trace.py's Step, its clock, its sentences and its drawing. */
+interface Step {
+  index: number;
+  position: number;
+  parents: number[];
+  texts: string[];
+  score: number[];
+  q: number[];
+  p: number[];
+  verdicts: Verdict[];
+  path: number[];
+  bonus_text: string;
+  bonus_p: number;
+  burst: number[];
+  pieces: string[];
+  end: string;
+  seconds: Record<string, number>;
+  t: number;
+  x: number[];
+  y: number[];
+  has_bonus: boolean;
+  sentence: string;
+  estimate: string;
+}
+
+/** Milliseconds by the nodes of one forward, and of drafting: engine/costs.py. */
+interface MeasuredCosts {
+  verify_ms: Record<number, number>;
+  first_ms: number;
+  level_ms: number;
+}
+
+interface Trace {
+  prompt: string;
+  pair: string;
+  hardware: string;
+  dtype: string;
+  depth: number;
+  width: number;
+  nodes: number;
+  temperature: number;
+  max_new_tokens: number;
+  seed: number;
+}
+
+/** What the page says about a system before it races. */
+interface System {
+  name: string;
+  title: string;
+  label?: string;
+  idea: string;
+  cost: string;
+  source: string;
+  guarantee: Guarantee;
+  limits?: boolean;
+  guesses?: boolean;
+  drafter: string;
+  policy: string;
+  acceptance: string;
+  depth: number;
+  width: number;
+  nodes: number;
+  [part: string]: any;
+}
+
+/** A system that races in a lane. */
+interface RacedSystem {
+  name: string;
+  title: string;
+  idea: string;
+  guarantee: Guarantee;
+  costs: MeasuredCosts;
+  trace: Trace;
+}
+
+interface LaneFigures {
+  tokens: number;
+  tau: number;
+  seconds: number;
+  tokens_per_s: number;
+  speedup: number;
+  identical: Identical;
+  forwards: number;
+  draft_forwards: number;
+  draft_share: number;
+  verify_share: number;
+  prefill_share: number;
+  other_share: number;
+}
+
+interface Divergence {
+  index: number;
+  left: string;
+  right: string;
+}
+
+/** An event of a race; the first carries `start`, the last `end` with the result. */
+interface RaceMessage {
+  run: string;
+  lost?: number;
+  start?: boolean;
+  end?: boolean;
+  systems: RacedSystem[];
+  slowdown: number;
+  recorded: string | null;
+  steps?: [number, Step][];
+  lanes: LaneFigures[];
+  speedup: number;
+  identical: Identical;
+  finished?: boolean;
+  divergence: Divergence | null;
+}
+
+/** A cell of a sweep: a race against plain decoding, or why there is none. */
+interface Cell {
+  x: number;
+  y: number;
+  depth: number;
+  width: number;
+  nodes: number;
+  temperature: number;
+  speedup: number;
+  tau: number;
+  mean_nodes: number;
+  ms_per_token: number;
+  draft_share: number;
+  verify_share: number;
+  refused?: string;
+  [figure: string]: any;
+}
+
+interface Accepted {
+  depth?: number;
+  rank?: number;
+  reached: number;
+  accepted: number;
+  levels?: number;
+  [place: string]: any;
+}
+
+interface SweepSummary {
+  best: Cell[];
+  sentence: string;
+  by_depth: Accepted[];
+  by_rank: Accepted[];
+  verify_ms: Record<number, number>;
+}
+
+interface SweepAxis {
+  name: string;
+  values: number[];
+}
+
+type Grid = "shape" | "budget";
+
+interface SweepStart {
+  run: string;
+  cells: number;
+  system: System;
+  grid: Grid;
+  x: SweepAxis;
+  y: SweepAxis;
+  fixed: Record<string, number>;
+  costs: MeasuredCosts;
+  prompts: string[];
+  max_new_tokens: number;
+  seed: number;
+}
+
+/** A race on one of a visitor's prompts. */
+interface PromptRow {
+  index: number;
+  prompt: string;
+  tokens: number;
+  speedup: number;
+  tau: number;
+  draft_share: number;
+  verify_share: number;
+  identical: Identical;
+  refused?: string;
+  [figure: string]: any;
+}
+
+interface PromptsSummary {
+  raced: number;
+  refused: number;
+  speedup: number;
+  speedup_total: number;
+  tau: number;
+  tokens: number;
+  draft_share: number;
+  verify_share: number;
+  identical: number;
+}
+
+interface Engine {
+  engine: string;
+  version: string;
+  idea: string;
+  code: string;
+  cannot: string[];
+  source: string;
+}
+
+/** Something to break on purpose, with the card of the system that is broken so. */
+interface Break {
+  name: string;
+  title: string;
+  wrong: string;
+  effect: string;
+  suggestion: {
+    systems: string[];
+    prompt: string;
+    temperature: number;
+    seed: number;
+    max_new_tokens: number;
+    [setting: string]: any;
+  };
+  card: System;
+}
+
+interface RaceEntry {
+  name: string;
+  title: string;
+  prompt: string;
+}
+
+/** What a grand prix may race, and how many at once. */
+interface FieldAbout {
+  systems: Record<string, System>;
+  promises: Record<string, string>;
+  presets: Record<string, string[]>;
+  baseline: string;
+  least: number;
+  most: number;
+}
+
+type Gallery = Record<string, { title: string; prompt: string }[]>;
+/** What every drafter, policy and acceptance rule says about itself, by kind and name. */
+type Parts = Record<string, Record<string, { title: string; about: string; source: string }>>;
+type Answer<Value> = Promise<Value & { refused?: string }>;
+
+interface RaceServer {
+  recorded(name: string): Answer<{ event: string }>;
+  opened(text: string): Answer<{ event: string }>;
+  replay_page(text: string): Answer<{ html: string }>;
+}
+
+interface LabAbout {
+  systems: Record<string, System>;
+  prompts: Gallery;
+  allowed: string;
+}
+
+interface LabServer {
+  read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
+  production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
+}
+
+type Look = (name: string) => Answer<System>;

@@ -1,0 +1,92 @@
+// What the parts of the page are to each other. For the type check alone; the browser never loads this file.
+
+/** The figures of a lane beside its place and its title. */
+interface RankedLane extends LaneFigures {
+  name: string;
+  title: string;
+  place: number;
+  [figure: string]: any;
+}
+
+/** A part of the time that a lane took, as its bars are drawn. */
+interface Phase {
+  name: string;
+  shape: string;
+  colour: "faint" | "base" | "tree" | "ink";
+}
+
+/** A node of the draft tree as the drawing needs it, in pixels once it is placed. */
+interface PlacedNode {
+  parent: number;
+  text: string;
+  q: number | null;
+  p: number;
+  verdict: Verdict;
+  onPath: boolean;
+  column: number;
+  row: number;
+  labelled: boolean;
+  width: number;
+  x: number;
+  y: number;
+  limit: number;
+  labelEnd: number;
+  columnEnd: number;
+}
+
+/** The race's controls by name. */
+type Settings = Record<string, any>;
+
+/** What controls were before they were set, and what they were set to. */
+type Memory = Record<string, { before: any; given: any }>;
+
+/** What a picture of the walk may show beside the step. */
+interface AboutPicture {
+  steps: Step[];
+  taus: Map<string, number>;
+  node: number;
+  onNode(node: number): void;
+}
+
+/** A page of the walk; learn/walk-pages.js says what each field is for. */
+interface WalkPage {
+  title: string;
+  text: string;
+  lit: string;
+  form: { right: string };
+  view?: string;
+  trees?: boolean;
+  tells?: (step: Step) => number;
+  fits?: (systems: RacedSystem[]) => boolean;
+  picture?: string;
+  breaks?: string[];
+  task: { words: string; on: string; when?: (detail: any) => boolean; needs?: string[] };
+}
+
+type Palette = ReturnType<typeof TreeRace.plotBase.palette>;
+type Round = ReturnType<typeof TreeRace.roundCosts.roundOf>;
+type Costs = InstanceType<typeof TreeRace.roundCosts.Costs>;
+type Lane = InstanceType<typeof TreeRace.lane.Lane>;
+type SystemCard = InstanceType<typeof TreeRace.systemCard.SystemCard>;
+type RaceView = InstanceType<typeof TreeRace.raceView.RaceView>;
+type RaceControls = InstanceType<typeof TreeRace.raceControls.RaceControls>;
+type Walk = InstanceType<typeof TreeRace.walkView.WalkView>;
+type SweepRecord = InstanceType<typeof TreeRace.sweepRecord.SweepRecord>;
+
+interface Window {
+  Plotly?: any;
+}
+
+declare const Plotly: any;
+
+/** The parts of the page that are mounted; each is there once Gradio has made its element. */
+declare namespace TreeRace {
+  let view: RaceView;
+  let prix: InstanceType<typeof TreeRace.prixView.PrixView>;
+  let lab: InstanceType<typeof TreeRace.labViews.LabViews>;
+  let sweep: InstanceType<typeof TreeRace.sweepView.SweepView>;
+  let prompts: InstanceType<typeof TreeRace.ownPrompts.PromptsView>;
+  let production: InstanceType<typeof TreeRace.productionView.ProductionView>;
+  let walk: InstanceType<typeof TreeRace.walkView.WalkView>;
+  let take: InstanceType<typeof TreeRace.saveAndOpen.SaveAndOpen>;
+}

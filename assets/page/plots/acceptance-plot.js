@@ -1,0 +1,83 @@
+// Acceptance by depth and by rank, drawn with Plotly as bars of shares. Knows a sweep's summary; nothing of how it was asked for.
+"use strict";
+
+TreeRace.acceptancePlot = (() => {
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { channels, readable } = TreeRace.shades;
+  const { lettering, percent } = TreeRace.sweepCells;
+  const TALL = 0.16; // a bar of this share holds its percentage
+  const hovertemplate = "%{customdata}<extra></extra>";
+
+  /**
+   * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.
+   * @param {HTMLElement} div
+   * @param {Accepted[]} rows
+   * @param {"depth" | "rank"} kind
+   * @param {string} words
+   */
+  function drawShares(div, rows, kind, words) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
+    const letters = lettering();
+    const places = rows.map((row) => Number(row[kind]));
+    const share = (/** @type {Accepted} */ row) => row.accepted / row.reached;
+    /** @type {object[]} */
+    const traces = [
+      {
+        type: "bar",
+        x: places,
+        y: rows.map(share),
+        text: rows.map((row) => percent(share(row))),
+        textposition: rows.map((row) => (share(row) > TALL ? "inside" : "outside")),
+        insidetextanchor: "start",
+        textangle: 0,
+        textfont: {
+          size: Math.min(letters, ((width - 3.6 * letters) / Math.max(4, ...places)) * 0.25),
+          color: colours.ink,
+        },
+        insidetextfont: { color: readable(channels(colours.tree)) },
+        constraintext: "none",
+        cliponaxis: false,
+        customdata: rows.map((row) => `${words} ${row[kind]}: ${row.accepted} of ${row.reached} guesses accepted`),
+        hovertemplate,
+        marker: { color: colours.tree, line: { width: 0 } },
+        width: 0.62,
+      },
+    ];
+    if (kind === "depth") {
+      traces.push({
+        type: "scatter",
+        mode: "lines+markers",
+        x: places,
+        y: rows.map((row) => row.accepted / Number(row.levels)),
+        customdata: rows.map(
+          (row) => `depth ${row.depth}: some guess accepted in ${row.accepted} of ${row.levels} rounds that got there`,
+        ),
+        hovertemplate,
+        cliponaxis: false,
+        line: { color: colours.ink, width: 2, dash: "5px,4px" },
+        marker: { symbol: "diamond", size: 9, color: colours.ink },
+      });
+    }
+    const tickfont = { size: letters, color: colours.faint };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const title = { text: words, font: { size: letters, color: colours.faint }, standoff: 2 };
+    const axes = {
+      xaxis: { ...axis, showgrid: false, tickvals: places, range: [0.4, Math.max(4, ...places) + 0.6], title },
+      yaxis: {
+        ...axis,
+        gridcolor: colours.cell,
+        range: [0, 1.12],
+        tickvals: [0, 0.5, 1],
+        ticktext: ["0", "50 %", "100 %"],
+      },
+      bargap: 0.3,
+    };
+    const margin = { l: letters * 3.6, r: 10, t: 6, b: letters * 2.9 };
+    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+  }
+
+  return { drawShares };
+})();

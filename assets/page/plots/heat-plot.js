@@ -1,0 +1,154 @@
+// The heatmaps of a sweep, drawn with Plotly: a colour and a numeral for every cell. Knows a sweep's cells and its best ones;
+// nothing of how they were asked for.
+"use strict";
+
+TreeRace.heatPlot = (() => {
+  const { asNumber } = TreeRace.numbers;
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { mixed, readable } = TreeRace.shades;
+  const { cellWords, lettering } = TreeRace.sweepCells;
+  const GAP = 3; // pixels between cells
+  const hovertemplate = "%{customdata}<extra></extra>";
+
+  /**
+   * @typedef {{
+   *   text: (cell: Cell, short: boolean) => string,
+   *   stops: (colours: Palette) => string[],
+   *   at: (cells: Cell[]) => (cell: Cell) => number,
+   * }} Heat
+   */
+
+  // What a heatmap shows, and a colour for every value: `at` is 0 to 1 along `stops`.
+  /** @type {Record<string, Heat>} */
+  const HEATS = {
+    speedup: {
+      text: (cell, short) => `${asNumber(cell.speedup, short ? 1 : 2)}×`,
+      stops: (colours) => [colours.base, colours.cell, colours.tree],
+      // As much faster is as far from the middle as so much slower.
+      at: (cells) => {
+        const reach = Math.max(Math.log(1.3), ...cells.map((cell) => Math.abs(Math.log(cell.speedup))));
+        return (cell) => 0.5 + Math.log(cell.speedup) / reach / 2;
+      },
+    },
+    tau: {
+      text: (cell, short) => asNumber(cell.tau, short ? 1 : 2),
+      stops: (colours) => [colours.cell, colours.faint],
+      at: (cells) => {
+        const most = Math.max(2, ...cells.map((cell) => cell.tau));
+        return (cell) => (cell.tau - 1) / (most - 1);
+      },
+    },
+  };
+
+  /**
+   * @param {string[]} stops
+   * @param {number} at
+   */
+  function shade(stops, at) {
+    const place = Math.max(0, Math.min(1, at)) * (stops.length - 1);
+    const from = Math.min(stops.length - 2, Math.floor(place));
+    return mixed(stops[from], stops[from + 1], place - from);
+  }
+
+  /**
+   * A frame that lies within the cell, which is so many pixels `across` and `down`.
+   * @param {SweepRecord} sweep
+   * @param {{ x: number, y: number }} place
+   * @param {number} across
+   * @param {number} down
+   * @param {{ color: string, width: number, dash?: string }} line
+   */
+  function frame(sweep, { x, y }, across, down, line) {
+    const [column, row] = [sweep.x.values.indexOf(x), sweep.y.values.indexOf(y)];
+    const [half, tall] = [across, down].map((pixels) => 0.5 - (GAP + line.width) / 2 / pixels);
+    return { type: "rect", x0: column - half, x1: column + half, y0: row - tall, y1: row + tall, line };
+  }
+
+  /**
+   * Best cells have a solid frame, the picked one a dashed frame.
+   * @param {HTMLElement} div
+   * @param {SweepRecord} sweep
+   * @param {"speedup" | "tau"} what one of HEATS
+   * @param {{ x: number, y: number } | null} picked the cell that the keys are on
+   */
+  function drawHeat(div, sweep, what, picked) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
+    const heat = HEATS[what];
+    const cells = sweep.raced;
+    const at = heat.at(cells);
+    const stops = heat.stops(colours);
+    const letters = lettering();
+    const margin = { l: letters * 3.6, r: 10, t: 4, b: letters * 2.9 };
+    const [columns, rows] = [sweep.x.values.length, sweep.y.values.length];
+    const [across, down] = [(width - margin.l - margin.r) / columns, (height - margin.t - margin.b) / rows];
+    const short = across < letters * 3.4;
+    const numerals = Math.max(9, Math.min(letters * 1.35, across / (short ? 2.6 : 3.2), down * 0.62));
+    /** @param {(cell: Cell | undefined) => unknown} value */
+    const grid = (value) => sweep.y.values.map((y) => sweep.x.values.map((x) => value(sweep.cell(x, y))));
+    const indices = (/** @type {unknown[]} */ values) => values.map((_, index) => index);
+    const plane = { type: "heatmap", showscale: false, zmin: 0, zmax: 1, xgap: GAP, ygap: GAP };
+    const places = { x: indices(sweep.x.values), y: indices(sweep.y.values) };
+    const known = sweep.cells;
+    const best = (/** @type {Cell} */ cell) => sweep.best.some(({ x, y }) => x === cell.x && y === cell.y);
+    const write = (/** @type {Cell} */ cell) => {
+      if (cell.refused) return "–";
+      return best(cell) ? `<b>${heat.text(cell, short)}</b>` : heat.text(cell, short);
+    };
+    const traces = [
+      {
+        ...plane,
+        ...places,
+        z: grid(() => 0),
+        colorscale: [
+          [0, colours.cell],
+          [1, colours.cell],
+        ],
+        opacity: 0.55,
+        hoverinfo: "skip",
+      },
+      {
+        ...plane,
+        ...places,
+        z: grid((cell) => (cell && !cell.refused ? Math.max(0, Math.min(1, at(cell))) : null)),
+        customdata: grid((cell) => (cell ? cellWords(cell, sweep) : "")),
+        colorscale: stops.map((colour, index) => [index / (stops.length - 1), colour]),
+        hovertemplate,
+        hoverongaps: false,
+      },
+      {
+        type: "scatter",
+        mode: "text",
+        x: known.map((cell) => sweep.x.values.indexOf(cell.x)),
+        y: known.map((cell) => sweep.y.values.indexOf(cell.y)),
+        text: known.map(write),
+        textfont: {
+          size: numerals,
+          color: known.map((cell) => (cell.refused ? colours.faint : readable(shade(stops, at(cell))))),
+        },
+        hoverinfo: "skip",
+        cliponaxis: false,
+      },
+    ];
+    const tickfont = { size: letters, color: colours.faint };
+    const axis = (/** @type {SweepAxis} */ each) => ({
+      fixedrange: true,
+      zeroline: false,
+      showgrid: false,
+      ticks: "",
+      tickfont,
+      range: [-0.5, each.values.length - 0.5],
+      tickvals: indices(each.values),
+      ticktext: each.values.map(String),
+      title: { text: each.name, font: { size: letters, color: colours.faint }, standoff: 2 },
+    });
+    const shapes = sweep.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
+    if (picked) shapes.push(frame(sweep, picked, across, down, { color: colours.ink, width: 2, dash: "4px,3px" }));
+    const axes = { xaxis: axis(sweep.x), yaxis: axis(sweep.y), shapes };
+    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+  }
+
+  return { drawHeat };
+})();

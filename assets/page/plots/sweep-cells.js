@@ -1,0 +1,28 @@
+// A sweep's cells in words and letters, for all of its charts. Knows one cell at a time.
+"use strict";
+
+TreeRace.sweepCells = (() => {
+  const { asNumber } = TreeRace.numbers;
+  const { escapeMarkup } = TreeRace.text;
+
+  const lettering = () => Math.round(Math.max(12, Math.min(22, window.innerWidth / 92)));
+  /** @param {number} value */
+  const percent = (value) => `${Math.round(100 * value)} %`;
+
+  /**
+   * @param {Cell} cell
+   * @param {{ x: SweepAxis, y: SweepAxis }} sweep
+   */
+  function cellWords(cell, sweep) {
+    const where = `${sweep.x.name} ${cell.x}, ${sweep.y.name} ${cell.y}`;
+    if (cell.refused) return `${where}<br>${escapeMarkup(cell.refused)}`;
+    return [
+      where,
+      `${asNumber(cell.speedup, 2)}× plain decoding’s speed, tau ${asNumber(cell.tau, 2)}`,
+      `${asNumber(cell.mean_nodes, 1)} nodes a tree, ${asNumber(cell.ms_per_token, 2)} ms a token`,
+      `${percent(cell.draft_share)} of the time drafts, ${percent(cell.verify_share)} verifies`,
+    ].join("<br>");
+  }
+
+  return { cellWords, lettering, percent };
+})();

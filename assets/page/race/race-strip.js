@@ -1,0 +1,51 @@
+// The strip between the lanes and the plots: who leads, how it ended, what is to be said. Knows words; where they come from is verdict.js.
+"use strict";
+
+TreeRace.raceStrip = (() => {
+  const { finder } = TreeRace.elements;
+  const { leadOf, verdictOf } = TreeRace.verdict;
+
+  class RaceStrip {
+    /** @param {HTMLElement} root */
+    constructor(root) {
+      this.at = finder(root);
+    }
+
+    /**
+     * @param {string} words
+     * @param {string} kind
+     * @param {string} outcome
+     * @param {number | string} winner the lane whose colour the outcome has
+     */
+    say(words, kind = "", outcome = "", winner = 1) {
+      this.at("outcome").textContent = outcome;
+      this.at("outcome").dataset.hue = winner;
+      this.at("words").textContent = words;
+      this.at("verdict").dataset.kind = kind;
+    }
+
+    /**
+     * @param {[number, number]} tokens of the left and the right lane
+     * @param {RacedSystem[]} systems
+     */
+    lead(tokens, systems) {
+      const titles = systems.map((system) => system.title);
+      const { hue, ratio, margin } = leadOf(tokens, titles);
+      this.at("lead").dataset.hue = hue;
+      this.at("ratio").textContent = ratio;
+      this.at("margin").textContent = margin;
+    }
+
+    /**
+     * @param {RaceMessage} result
+     * @param {RacedSystem[]} systems
+     */
+    verdict(result, systems) {
+      const lossy = systems.some((system) => system.guarantee === "lossy");
+      const { words, kind, outcome, winner } = verdictOf(result, lossy);
+      this.say(words, kind, outcome, winner);
+    }
+  }
+
+  return { RaceStrip };
+})();

@@ -1,0 +1,80 @@
+// The step that is shown: its tree, its panel, its sentence, its place on the scrubber. Knows one step of one lane at a time.
+"use strict";
+
+TreeRace.stepView = (() => {
+  const { finder } = TreeRace.elements;
+  const { StepPanel } = TreeRace.stepPanel;
+  const { drawTree } = TreeRace.treePlot;
+
+  const REDRAW_MS = 250; // while playing
+  const LONG = 150; // letters of a sentence that are too many for two lines of its usual size
+
+  class StepView {
+    /** @typedef {{ steps: Step[], index: number, costs: Costs, system: string }} Shown a lane's steps, and which of them */
+    /** @type {Shown | null} */
+    shown = null;
+    drawnAt = -Infinity;
+
+    /**
+     * @param {HTMLElement} root
+     * @param {() => void} onDrawn
+     */
+    constructor(root, onDrawn) {
+      this.at = finder(root);
+      this.onDrawn = onDrawn;
+      this.panel = new StepPanel(this.at("panel"), onDrawn);
+    }
+
+    // Of the step that is drawn; -1 without one.
+    get index() {
+      return this.shown?.index ?? -1;
+    }
+
+    forget() {
+      this.shown = null;
+      this.drawnAt = -Infinity;
+    }
+
+    /** @param {number} now */
+    isDue(now) {
+      return now - this.drawnAt >= REDRAW_MS;
+    }
+
+    /**
+     * @param {Shown} shown
+     * @param {boolean} whole at once, and not the panel in the next frame: two plots are too much for one
+     */
+    draw(shown, whole) {
+      const { steps, index, costs, system } = shown;
+      this.shown = shown;
+      this.drawnAt = performance.now();
+      const step = steps[index];
+      if (step) {
+        this.describe(step, index, steps.length);
+        this.panel.causal = system.endsWith("!mask");
+        drawTree(this.at("tree"), step);
+        const beside = () => this.shown === shown && this.panel.draw(steps, index, costs);
+        if (whole) beside();
+        else requestAnimationFrame(beside);
+      }
+      this.onDrawn();
+    }
+
+    /**
+     * @param {Step} step
+     * @param {number} index
+     * @param {number} count
+     */
+    describe(step, index, count) {
+      const place = `step ${index + 1} of ${count}`;
+      this.at("step").textContent = place;
+      this.at("scrub").value = index;
+      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${step.sentence}`);
+      this.at("sentence").textContent = step.sentence;
+      this.at("sentence").classList.toggle("long", step.sentence.length > LONG);
+      this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${step.sentence}`);
+    }
+  }
+
+  return { StepView };
+})();

@@ -1,0 +1,62 @@
+// Elements of the page: made, found by name, waited for. Strings become text, never markup. Knows nothing of races.
+"use strict";
+
+TreeRace.elements = (() => {
+  /**
+   * An element with these things in it.
+   * @template {keyof HTMLElementTagNameMap} Tag
+   * @param {Tag} tag
+   * @param {string} className
+   * @param {...(string | Node)} inside
+   */
+  function make(tag, className = "", ...inside) {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    made.append(...inside);
+    return made;
+  }
+
+  /**
+   * Finds elements of `root` by the name in their data attribute. The page's own markup holds them all, so the type is left open.
+   * @param {ParentNode} root
+   * @param {string} prefix
+   * @returns {(name: string) => any}
+   */
+  function finder(root, prefix = "") {
+    return (name) => root.querySelector(`[data-${prefix}${name}]`);
+  }
+
+  /**
+   * A copy of what a template holds.
+   * @param {HTMLTemplateElement} template
+   * @returns {any}
+   */
+  function copyOf(template) {
+    return template.content.firstElementChild?.cloneNode(true);
+  }
+
+  /**
+   * Calls `then` once `isThere` holds, which is asked again whenever elements come: parts of the page mount in any order.
+   * @param {() => unknown} isThere
+   * @param {() => void} then
+   */
+  function whenThere(isThere, then) {
+    const begin = () => requestAnimationFrame(then); // what came last has its listeners by then
+    if (isThere()) return begin();
+    const observer = new MutationObserver(() => {
+      if (!isThere()) return;
+      observer.disconnect();
+      begin();
+    });
+    observer.observe(document.documentElement, { childList: true, subtree: true });
+  }
+
+  // Pictures that were hidden take their size when they hear this.
+  const announceResize = () => window.dispatchEvent(new Event("resize"));
+
+  // Whether the visitor wants little motion; asked anew each time.
+  const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const isCalm = () => motion.matches;
+
+  return { make, finder, copyOf, whenThere, announceResize, isCalm };
+})();

@@ -1,0 +1,37 @@
+// The form that all screens share, from outside: writes into it, finds its Start. Knows Gradio's elements by their ids.
+"use strict";
+
+TreeRace.form = (() => {
+  /**
+   * Writes into a Gradio text box as if it had been typed.
+   * @param {string} selector
+   * @param {string} text
+   */
+  function fill(selector, text) {
+    const box = /** @type {HTMLTextAreaElement} */ (document.querySelector(selector));
+    box.value = text;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+    box.scrollTop = 0;
+  }
+
+  /**
+   * The button that starts what the shown screen is about.
+   * @returns {HTMLElement | undefined}
+   */
+  function goButton() {
+    const all = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".go"));
+    return [...all].find((go) => go.offsetParent);
+  }
+
+  /**
+   * Clicks one of the page's buttons.
+   * @param {string} selector
+   */
+  function press(selector) {
+    /** @type {HTMLElement | null} */ (document.querySelector(selector))?.click();
+  }
+
+  const pressGo = () => goButton()?.click();
+
+  return { fill, goButton, press, pressGo };
+})();

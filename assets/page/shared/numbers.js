@@ -1,0 +1,27 @@
+// Numbers as the page writes them. Knows no element.
+"use strict";
+
+TreeRace.numbers = (() => {
+  /**
+   * Whether a ratio reads 1.0 when it is rounded: neither is ahead.
+   * @param {number} ratio
+   */
+  const isLevel = (ratio) => ratio > 0.95 && ratio < 1.05;
+
+  /**
+   * @param {number | null | undefined} value
+   * @param {number} digits
+   */
+  const asNumber = (value, digits) => (Number.isFinite(value) ? Number(value).toFixed(digits) : "–");
+
+  /**
+   * A probability.
+   * @param {number | null | undefined} value
+   */
+  function asShare(value) {
+    if (value === null || value === undefined) return "–";
+    return value < 0.001 ? "< 0.001" : value.toFixed(3);
+  }
+
+  return { isLevel, asNumber, asShare };
+})();

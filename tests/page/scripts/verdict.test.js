@@ -1,0 +1,62 @@
+// How a race stands and how it ended, in words.
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const { load } = require("./load.js");
+
+const page = load("shared/numbers.js", "shared/text.js", "race/verdict.js", "prix/places.js");
+const { leadOf, verdictOf } = page.verdict;
+const { placesOf } = page.places;
+const { asNumber, asShare, isLevel } = page.numbers;
+const { escapeMarkup, plotLabel, visible } = page.text;
+
+const RESULT = { speedup: 2, identical: true, divergence: null, lanes: [{ tokens: 50 }, { tokens: 50 }] };
+const PARTED = { ...RESULT, identical: false, divergence: { index: 4, left: " cat", right: "\n" } };
+
+test("nobody leads before both lanes have three tokens", () => {
+  assert.deepEqual(leadOf([2, 9], ["one", "two"]), { hue: 1, ratio: "", margin: "" });
+  assert.deepEqual(leadOf([3, 9], ["one", "two"]), { hue: 1, ratio: "3.0× ahead", margin: "two, by 6 tokens" });
+  assert.deepEqual(leadOf([9, 6], ["one", "two"]), { hue: 0, ratio: "1.5× ahead", margin: "one, by 3 tokens" });
+  assert.deepEqual(leadOf([100, 104], ["one", "two"]), { hue: "", ratio: "level", margin: "" });
+});
+
+test("the outcome is a ratio above one, or level", () => {
+  const outcome = (speedup) => verdictOf({ ...RESULT, speedup }, false);
+  assert.deepEqual([outcome(2.04).outcome, outcome(2.04).winner], ["2.0× faster", 1]);
+  assert.deepEqual([outcome(0.5).outcome, outcome(0.5).winner], ["2.0× slower", 0]);
+  assert.deepEqual([outcome(1.04).outcome, outcome(1.04).winner], ["level", ""]);
+});
+
+test("the texts are compared", () => {
+  const said = (result, lossy = false) => [verdictOf(result, lossy).words, verdictOf(result, lossy).kind];
+  assert.deepEqual(said(RESULT), ["identical: 50 of 50 tokens", "identical"]);
+  const stopped = { ...RESULT, finished: false, lanes: [{ tokens: 50 }, { tokens: 20 }] };
+  assert.deepEqual(said(stopped), ["stopped; identical so far: 20 tokens", "identical"]);
+  assert.deepEqual(said({ ...RESULT, identical: "law" }), ["same distribution, other tokens", "law"]);
+  assert.deepEqual(said(PARTED), ["not identical from token 5 on: “cat” or “⏎”", "different"]);
+  assert.deepEqual(said(PARTED, true), ["lossy: other text from token 5 on: “cat” or “⏎”", "lossy"]);
+  assert.deepEqual(said({ ...PARTED, identical: "lossy" })[1], "lossy");
+});
+
+test("equals share a place, and who has no speed has none", () => {
+  assert.deepEqual(placesOf([3, 5, 0, 5, 1]), [3, 1, 0, 1, 4]);
+});
+
+test("numbers and shares have a sign for nothing", () => {
+  assert.deepEqual(
+    [asNumber(1.25, 1), asNumber(Number.NaN, 1), asNumber(null, 1), asNumber(undefined, 2)],
+    ["1.3", "–", "–", "–"],
+  );
+  assert.deepEqual([asShare(0.5), asShare(0.0004), asShare(0), asShare(null)], ["0.500", "< 0.001", "< 0.001", "–"]);
+  assert.deepEqual([0.95, 0.96, 1.04, 1.05].map(isLevel), [false, true, true, false]);
+});
+
+test("white space of a token is made visible, and markup is not read", () => {
+  assert.deepEqual(visible("  a b\n"), { dots: "··", rest: "a b⏎" });
+  assert.deepEqual(visible(""), { dots: "", rest: "" });
+  assert.equal(visible(" ".repeat(20)).dots.length, 8);
+  assert.equal(escapeMarkup("<b>&"), "&lt;b&gt;&amp;");
+  assert.equal(plotLabel("<i>abcdef", "#888", 4), "&lt;i&gt;…");
+  assert.equal(plotLabel(" a", "#888"), '<span style="color:#888">·</span>a');
+});
