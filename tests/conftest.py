@@ -63,7 +63,7 @@ def server() -> Iterator[str]:
     process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
     url = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(600):
+        for _ in range(1500):  # five minutes: a first start compiles
             assert process.poll() is None, "app.py ended before it served"
             try:
                 urllib.request.urlopen(url, timeout=1).close()
