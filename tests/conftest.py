@@ -70,6 +70,8 @@ def server() -> Iterator[str]:
                 break
             except OSError:
                 time.sleep(0.2)
+        else:
+            pytest.fail("app.py did not answer within five minutes.")
         yield url
     finally:
         process.terminate()
