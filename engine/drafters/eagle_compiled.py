@@ -1,5 +1,4 @@
-"""`engine.drafters.eagle` grown in one compiled call a tree; held equal by
-tests/fast/test_equal_to_reference.py[drafters.eagle_compiled]."""
+"""`engine.drafters.eagle` grown in one compiled call; held equal by tests/fast/test_equal_to_reference.py[drafters.eagle_compiled]."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,4 @@
-"""`engine.drafters.model` grown in one compiled call a tree; held equal by
-tests/fast/test_equal_to_reference.py[drafters.model_compiled]."""
+"""`engine.drafters.model` grown in one compiled call; held equal by tests/fast/test_equal_to_reference.py[drafters.model_compiled]."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,4 @@
-"""`engine.forward.llama` in compiled loops and eight bits, for small drafts; held equal by
-tests/fast/test_equal_to_reference.py[forward.llama_compiled].
+"""`engine.forward.llama` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
 All of a forward is one compiled call, the norms' weights folded into the matrices. For drafts only, like every product in eight bits;
 a larger draft's matrices are worth two threads, which `engine.forward.llama` gives them.

@@ -1,8 +1,8 @@
-"""`engine.forward.runner`'s forward with shapes and addresses that never change, so that a CUDA graph can hold it; held equal by
-tests/fast/test_equal_to_reference.py[forward.runner_gpu].
+"""`engine.forward.runner` at fixed addresses; held equal by tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
-New tokens write their rows at slots that a tensor names, attention runs over the whole capacity of the cache under an additive mask,
-and nothing waits for the host. The very same function runs eagerly on any device. Knows slots and masks; knows no tree.
+Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names, attention
+runs over the whole capacity of the cache under an additive mask, and nothing waits for the host.
+The very same function runs eagerly on any device. Knows slots and masks; knows no tree.
 """
 
 import torch

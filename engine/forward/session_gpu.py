@@ -1,5 +1,7 @@
-"""`engine.forward.session` from CUDA graphs, by number of tokens; held equal by
-tests/fast/test_equal_to_reference.py[forward.session_gpu]. Knows rows and masks; knows no tree."""
+"""`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu].
+
+Forwards are captured by number of tokens. Knows rows and masks; knows no tree.
+"""
 
 import torch
 

@@ -1,7 +1,7 @@
-"""`engine.policies.growing` in one compiled call a tree; held equal by
-tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
+"""`engine.policies.growing` in one compiled call a tree; held equal by tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
 
-For drafters whose answers are compiled. Each says `below` for its own named tuple, answers its root and calls `grow`."""
+For drafters whose answers are compiled. Each says `below` for its own named tuple, answers its root and calls `grow`.
+"""
 
 from typing import NamedTuple
 

@@ -1,6 +1,7 @@
 """`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
 
-Every norm's weight is folded into the matrix behind it."""
+Every norm's weight is folded into the matrix behind it.
+"""
 
 from typing import NamedTuple
 

@@ -1,5 +1,4 @@
-"""`engine.nets.medusa` in compiled loops and eight bits; held equal by
-tests/fast/test_equal_to_reference.py[nets.medusa_compiled]."""
+"""`engine.nets.medusa` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.medusa_compiled]."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""`engine.nets.parallel` in compiled loops and eight bits; held equal by
-tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
+"""`engine.nets.parallel` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
 
-All depths are one compiled call, and every norm's weight is folded into the matrix behind it."""
+All depths are one compiled call, and every norm's weight is folded into the matrix behind it.
+"""
 
 from typing import NamedTuple
 

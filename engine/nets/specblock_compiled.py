@@ -1,7 +1,7 @@
-"""`engine.nets.specblock` in compiled loops and eight bits; held equal by
-tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
+"""`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
 
-A forward's blocks are one compiled call, and every norm's weight is folded into the matrix behind it."""
+A forward's blocks are one compiled call, and every norm's weight is folded into the matrix behind it.
+"""
 
 from typing import NamedTuple
 

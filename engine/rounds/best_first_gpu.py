@@ -1,8 +1,8 @@
-"""`engine.policies.best_first` over a draft model, as tensors of fixed shapes that wait for no host; held equal by
-tests/fast/test_equal_to_reference.py[rounds.best_first_gpu].
+"""`engine.policies.best_first` as tensors; held equal by tests/fast/test_equal_to_reference.py[rounds.best_first_gpu].
 
-A tree of `nodes` nodes holds at most `nodes - 1` of any level, so every level drafts that many at once, and those that the policy
-would not have expanded only give children that its budget leaves out. Dead nodes fill the shapes; nothing alive hangs below them.
+The tree is grown over a draft model, in fixed shapes, without waiting for the host. One of `nodes` nodes holds at most `nodes - 1` of
+any level, so every level drafts that many at once. Those that the policy would not have expanded only give children that its budget
+leaves out. Dead nodes fill the shapes; nothing alive hangs below them.
 """
 
 from dataclasses import dataclass

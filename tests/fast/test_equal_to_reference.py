@@ -40,10 +40,10 @@ def test_every_fast_version_has_a_case_and_every_case_a_fast_version():
 
 @pytest.mark.parametrize("name", FAST)
 def test_a_fast_version_names_its_reference_and_the_test_that_holds_them_equal(name):
-    """The first sentence names the module `x` of `x_compiled` or `x_gpu`, which exists, and the family above."""
-    said = " ".join(FAST[name].read_text(encoding="utf-8").split('"""')[1].split())
-    match = re.match(r"`engine\.([\w.]+)`.*?; held equal by (\S+)\[([\w.]+)\]\.(\s|$)", said)
-    assert match, said[:200]
+    """The first line names the module `x` of `x_compiled` or `x_gpu`, which exists, and the family above."""
+    line = FAST[name].read_text(encoding="utf-8").splitlines()[0]
+    match = re.match(r'"""`engine\.([\w.]+)`.*; held equal by (\S+)\[([\w.]+)\]\.("""|$)', line)
+    assert match, line
     reference, test, case, _ = match.groups()
     assert (ENGINE / Path(*reference.split("."))).with_suffix(".py").exists(), reference
     assert reference.split(".")[-1] == FAST[name].stem.rpartition("_")[0]
