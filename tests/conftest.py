@@ -63,13 +63,15 @@ def server() -> Iterator[str]:
     process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
     url = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(1500):  # five minutes: a first start compiles
+        for _ in range(1500):  # five minutes: a busy machine may compile every kernel first
             assert process.poll() is None, "app.py ended before it served"
             try:
                 urllib.request.urlopen(url, timeout=1).close()
                 break
             except OSError:
                 time.sleep(0.2)
+        else:
+            raise TimeoutError("app.py did not serve within five minutes")
         yield url
     finally:
         process.terminate()
