@@ -1,11 +1,13 @@
 """Hands for the tests of the page: they choose, race, and play made-up races in an open tab."""
 
 import json
+import re
 import shutil
 
 from playwright.sync_api import Page, expect
 
 from engine.record.trace import Step
+from engine.systems import SYSTEMS
 from engine.views import wire
 from helpers.traces import FakeRace, make_step, one_node
 
@@ -57,8 +59,16 @@ def pace(page: Page, times: str) -> None:
 
 
 def choose(page: Page, lane: int, title: str) -> None:
-    page.locator("#systems input").nth(lane).click()
+    """Choose in the lane's menu; a system for the right lane brings its shape along, which the dials have then."""
+    menu = page.locator("#systems input").nth(lane)
+    menu.click()
     page.get_by_role("option", name=title).click()
+    expect(menu).to_have_value(re.compile(re.escape(title)))
+    chosen = menu.input_value().removesuffix(" · lossy")
+    for system in SYSTEMS.values():
+        if lane == 1 and system.title == chosen:
+            for name, value in (("Depth", system.depth), ("Width", system.width)):
+                expect(page.get_by_label(f"number input for {name}", exact=True)).to_have_value(str(value))
 
 
 FRAMES = """seconds => new Promise((done) => {
