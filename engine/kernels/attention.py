@@ -19,8 +19,9 @@ def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
 
 @compiled
 def turn(rows, heads, turns, positions):
-    """Rotate the first `heads` heads of `rows [N, n]` by the angles of their positions: `turns [places, 2, head_dim / 2]`, cosines and
-    sines."""
+    """Rotate the first `heads` heads of `rows [N, n]`, in place, by the angles of their positions.
+
+    `turns [places, 2, head_dim / 2]` are cosines and sines, see `turns_of`."""
     half = turns.shape[2]
     for row in range(len(rows)):
         cos, sin = turns[positions[row]]
@@ -34,7 +35,7 @@ def turn(rows, heads, turns, positions):
 
 @compiled
 def attend_singly(queries, kv, visible, start, end, out):
-    """`attend`, query by query."""
+    """`attend`, one query at a time."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
     scores, one, mixed = np.empty(end - start, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
@@ -68,8 +69,9 @@ def attend_singly(queries, kv, visible, start, end, out):
 
 @compiled
 def blend(numbers, across, along, vectors, sums):
-    """Into `sums [rows, TOGETHER]` those of numbers, `across` apart from row to row and `along` from term to term, times the rows of
-    `vectors [terms, TOGETHER]`."""
+    """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
+
+    `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term."""
     rows, terms = len(sums), len(vectors)
     for row in range(0, rows - rows % 8, 8):
         source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
@@ -81,8 +83,9 @@ def blend(numbers, across, along, vectors, sums):
 
 @compiled
 def column_tops(rows, tops):
-    """Into the first of `tops [at least M / 2, lanes]` the largest number of each column of `rows [M, lanes]`, by halves: whole rows
-    are compared at once."""
+    """Write the largest number of each column of `rows [M, lanes]` into the first row of `tops [at least M / 2, lanes]`.
+
+    The rows are halved again and again, because two whole rows compare faster than the numbers of a column."""
     count, lanes = rows.shape
     source, target = rows.reshape(-1), tops.reshape(-1)
     half = (count + 1) // 2
@@ -100,7 +103,7 @@ def column_tops(rows, tops):
 
 @compiled
 def attend_together(queries, kv, visible, start, end, out):
-    """`attend`, `TOGETHER` queries at a time: every number of a key and of a value meets all of them at once."""
+    """`attend`, `TOGETHER` queries at a time, so that a key or a value is read once for all of them."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
     count = len(out) * groups  # queries that share a head's keys
@@ -144,9 +147,11 @@ def attend_together(queries, kv, visible, start, end, out):
 
 @compiled
 def attend(queries, kv, visible, start, end, out):
-    """Into `out [N, heads * head_dim]` the attention of `queries [N, >= heads * head_dim]` over the rows from `start` to `end` of
-    `kv [2, kv_heads, capacity, head_dim]`. `visible [N, M]` says which of the last M rows a query sees; it sees all before them."""
-    if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # three queries of a head's keys, or fewer
+    """Write the attention of `queries [N, >= heads * head_dim]` into `out [N, heads * head_dim]`.
+
+    It reads the rows from `start` to `end` of `kv [2, kv_heads, capacity, head_dim]`. A query sees those of the last M rows that
+    `visible` bool `[N, M]` marks, and all rows before them."""
+    if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # at most three queries share a head's keys
         attend_singly(queries, kv, visible, start, end, out)
     else:
         attend_together(queries, kv, visible, start, end, out)
@@ -154,8 +159,10 @@ def attend(queries, kv, visible, start, end, out):
 
 @compiled
 def attended(qkv, kv, visible, start, rows, asking):
-    """Attention `[asking, heads * head_dim]` of the last entries of `qkv [N, (heads + 2 kv_heads) * head_dim]`, its queries and keys
-    rotated already, after the keys and values of all N were written behind the first `rows` rows of `kv`; the rest as in `attend`."""
+    """Attention `[asking, heads * head_dim]` of the last `asking` of N entries; `kv`, `visible` and `start` are as in `attend`.
+
+    `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
+    first written behind the first `rows` rows of `kv`."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     width = qkv.shape[1] - 2 * kv_heads * size
     for row in range(len(qkv)):
@@ -171,7 +178,7 @@ def attended(qkv, kv, visible, start, rows, asking):
 
 @compiled
 def scale_heads(rows, scales, least):
-    """Norm the heads of `rows [N, n]` that `scales [heads, head_dim]` has a row for, in place."""
+    """Norm the first heads of `rows [N, n]` in place, as many as `scales [heads, head_dim]` has rows."""
     size = scales.shape[1]
     for row in range(len(rows)):
         for head in range(len(scales)):
@@ -185,7 +192,7 @@ def scale_heads(rows, scales, least):
 
 @compiled
 def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
-    """`attended` by all entries, whose first `turned` heads are still to be normed, where there are `scales`, and rotated."""
+    """`attended` by all entries. Before, the heads that `scales` has rows for are normed and the first `turned` ones rotated."""
     scale_heads(qkv, scales, least)
     turn(qkv, turned, turns, positions)
     return attended(qkv, kv, visible, np.int64(0), rows, len(qkv))
@@ -193,7 +200,7 @@ def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
 
 @compiled
 def causal(count):
-    """bool `[count, count]`: each sees itself and those before."""
+    """A causal mask, bool `[count, count]`: each row sees itself and those before."""
     seen = np.empty((count, count), np.bool_)
     for row in range(count):
         for other in range(count):
@@ -203,7 +210,9 @@ def causal(count):
 
 @compiled
 def move_rows(kv, base, moves):
-    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, pair by pair of `moves [n, 2]`: to, from, both counted from `base`."""
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, one for each of `moves [n, 2]`, in that order.
+
+    A move holds the row written to and the row read from, both counted from `base`."""
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):

@@ -12,15 +12,17 @@ from numba import njit
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
-MARKS = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"  # of a file with code to compile
+MARKS = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"  # a file with one of these has code to compile
 
 
 def folder_for(package: Path, given: str | None = None) -> Path:
-    """Where to keep the compiled code of a package: in the folder `given`, else in the package's own `__pycache__`.
+    """A folder for the package's compiled code: in the folder `given`, else in the package's own `__pycache__`.
 
-    It is another folder whenever a source changes that code is compiled from: a file with such code, or any in the room `kernels`,
-    whose constants and types are compiled too. numba by itself looks at a function's own file alone. Folders of earlier code are
-    removed from the package's own `__pycache__`; a `given` folder may hold other checkouts' code, and is left as it is.
+    Its name changes with every source that is compiled: files with one of `MARKS`, and all files of the room `kernels`. The room counts
+    as a whole because its constants and types are compiled too. numba by itself notices changes only in a function's own file.
+
+    Folders of earlier code are removed from the package's own `__pycache__`. A `given` folder may hold other checkouts' code, so
+    nothing is removed there.
     """
     own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
@@ -47,11 +49,12 @@ def exactly_compiled(function: Callable, **options: object) -> Callable:
 
 
 def compiled(function: Callable) -> Callable:
-    """The same for loops whose sums may be reordered. Constants that one such function hands to another are made `np.int64` or
-    `np.bool_`, for of bare ones numba compiles a version each."""
+    """`exactly_compiled` for loops whose sums may be reordered.
+
+    Such functions hand each other constants as `np.int64` or `np.bool_`. numba would compile a version for every bare constant."""
     return exactly_compiled(function, fastmath=FAST)
 
 
 def compile_for(function: Callable, *arguments: object) -> None:
-    """Compile the function for such arguments, or read what was compiled before, without calling it."""
+    """Compile the function for arguments of these types, or load its compiled code, without calling it."""
     function.compile(tuple(map(numba.typeof, arguments)))

@@ -9,12 +9,13 @@ from engine.kernels.compiling import compiled
 from engine.kernels.intrinsics import larger, summing
 from engine.kernels.named_arrays import Codes, Vector
 
-OUTPUTS = 32  # of a product that are summed at a time, two vectors of sixteen
+OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
 
 class EightBit(NamedTuple):
-    """A matrix `[out, in]` in eight bits, scaled by row: `weight` int8 `[out / 32, in / 2, 32, 2]`, both sizes rounded up, and `scale`
-    `[out]`, rounded up likewise."""
+    """A matrix `[out, in]` in eight bits, with one scale a row.
+
+    `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32."""
 
     weight: Codes
     scale: Vector
@@ -33,12 +34,12 @@ one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), s
 
 @compiled
 def product(x, matrix, out):
-    """Into `out [N, out]` the product of `x [N, in]` and a transposed `EightBit`."""
+    """Write the product of `x [N, in]` and a transposed `EightBit` into `out [N, out]`."""
     count, size = x.shape
     weight, scale = matrix
     pairs = weight.shape[1]
     limit = np.float32(min(32766, 2**31 // (254 * pairs) - 1))  # no sum leaves 32 bits
-    # A row more than there are, for three rows take longer than four.
+    # There is one row to spare, because three rows are computed as four: that is faster.
     inputs, sums = np.zeros((count + 1, 2 * pairs), np.int16), np.empty((count + 1, OUTPUTS), np.int32)
     steps = np.empty(count, np.float32)
     for row in range(count):

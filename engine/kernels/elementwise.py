@@ -10,7 +10,7 @@ LOWEST = np.float32(-3e38)
 
 @compiled
 def put(row, into):
-    """Copy `row [n]`. Written out, like `add`, for slices and whole arrays take numba many times as long to compile."""
+    """Copy `row [n]`. This and `add` are loops because numba compiles slices and whole arrays many times more slowly."""
     for k in range(len(into)):
         into[k] = row[k]
 
@@ -24,10 +24,10 @@ def add(row, into):
 
 @compiled
 def exp(x):
-    """e^x to float32's digits, between e^-87 and e^88, in operations that compilers put side by side."""
+    """e^x to float32's precision, with x limited to [-87, 88]. Compilers can vectorise every operation here."""
     x = min(max(x, np.float32(-87)), np.float32(88))
     whole = np.floor(x * np.float32(1.4426950409) + np.float32(0.5))
-    # ln 2 in two parts, of which the first has few digits.
+    # ln 2 comes in two parts. The first has few digits, so that its product with `whole` is exact.
     part = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
     series = np.float32(1 / 120) + part * np.float32(1 / 720)
     series = np.float32(1 / 6) + part * (np.float32(1 / 24) + part * series)
@@ -37,7 +37,7 @@ def exp(x):
 
 @compiled
 def unit_rows(x, least, out):
-    """Into `out` the rows of `x [N, n]` over their lengths, which `least` keeps from zero."""
+    """Write the rows of `x [N, n]`, each divided by its length, into `out [N, n]`; `least` keeps the lengths from zero."""
     for row in range(len(x)):
         total = least * least
         for k in range(x.shape[1]):
@@ -49,7 +49,7 @@ def unit_rows(x, least, out):
 
 @compiled
 def gated(gate_up):
-    """silu(gate) * up `[N, n]` of `gate_up [N, 2n]`."""
+    """silu(gate) * up, `[N, n]`, from `gate_up [N, 2n]`."""
     out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
     for row in range(len(out)):
         gate, up = gate_up[row, : out.shape[1]], gate_up[row, out.shape[1] :]
@@ -60,7 +60,7 @@ def gated(gate_up):
 
 @compiled
 def normed_sum(x, more, weight, least):
-    """`x + more` and its RMS norm, each `[N, H]`; `weight` is the norm's times sqrt(H), `least` is sqrt(H eps)."""
+    """`x + more` and its RMS norm, each `[N, H]`. `weight` is the norm's weight times sqrt(H); `least` is sqrt(H eps)."""
     total, normed = np.empty_like(x), np.empty_like(x)
     for row in range(len(x)):
         before, added, sums, out = x[row], more[row], total[row], normed[row]
@@ -76,7 +76,7 @@ def normed_sum(x, more, weight, least):
 
 @compiled
 def features_of(tapped, last):
-    """`[N, taps + 1, H]`: each of the taps' rows over its root mean square, and `last [N, H]` as it is."""
+    """Features `[N, taps + 1, H]`: the rows of every tap divided by their root mean square, then `last [N, H]` unchanged."""
     count, hidden = last.shape
     out = np.empty((count, len(tapped) + 1, hidden), np.float32)
     for tap, states in enumerate(tapped):
@@ -94,7 +94,7 @@ def features_of(tapped, last):
 
 @compiled
 def side_by_side(features, chosen):
-    """`[n, taps * H]`: all but the last of each chosen row of `features [N, taps + 1, H]`, one behind the other."""
+    """The taps of the `chosen [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last feature is left out."""
     taps, hidden = features.shape[1] - 1, features.shape[2]
     out = np.empty((len(chosen), taps * hidden), np.float32)
     for row in range(len(chosen)):
@@ -105,7 +105,7 @@ def side_by_side(features, chosen):
 
 @compiled
 def log_softmax(rows):
-    """In place, row by row of `rows [N, n]`."""
+    """Turn every row of `rows [N, n]` into its log softmax, in place."""
     for row in range(len(rows)):
         most, total = LOWEST, np.float32(0)
         for k in range(rows.shape[1]):

@@ -1,7 +1,7 @@
 """Expansion: a tree of favourites, grown level by level for as long as it promises enough, as compiled loops. Knows arrays and numbers.
 
-`engine.policies.growing` asks for it. Of drafters that are compiled, `engine.kernels.growing_compiled` asks all levels in one call: it
-costs what the levels cost, while Python between them runs behind megabytes of weights, its own memory cold.
+`engine.policies.growing` drives it with any drafter, one call a level. `engine.kernels.growing_compiled` drives it with compiled
+drafters, all levels in one call. That saves the Python between levels, which is slow because each level's weights evict it from caches.
 """
 
 from typing import Annotated, NamedTuple
@@ -12,34 +12,35 @@ from engine.kernels.compiling import compiled
 from engine.kernels.named_arrays import Ids, NamedArrays, unpacked
 
 INTEGER, REAL = np.int64, np.float64
-# What every node is. `place` is its own among all that the drafter was asked about, counted from 1; 0 for those that it was not, and
-# for the root. `score` is that of its path, `cell` that of the chances which made it.
+# A node of the tree. `place` numbers the nodes that the drafter was asked about, from 1; it is 0 for the root and for all others.
+# `score` is the chance of the whole path. `cell` is the column of `chances` that corrected the node's own chance.
 NODE = np.dtype(
     [(name, INTEGER) for name in ("token", "parent", "depth", "key", "cell", "place")] + [("score", REAL), ("q", REAL)],
     align=True,
 )
-# What a policy asks for, see `Expansion`; and the `levels` and the `temperature` of this round.
+# A policy's terms, see `Expansion`, and this round's `levels` and `temperature`.
 TERMS = np.dtype(
     [(name, INTEGER) for name in ("width", "beams", "keep", "only_best", "reach", "levels")]
     + [(name, REAL) for name in ("least", "promise", "free_promise", "temperature")],
     align=True,
 )
-# The nodes, how many of the best are held, how many the frontier has, the best node of the last frontier, the levels that took a
-# forward, and the processor's ticks within forwards and in all.
+# `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
+# last frontier. `asked` counts the levels that took a forward. Ticks are the processor's, within forwards and in all.
 COUNTS = np.dtype(
     [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")],
     align=True,
 )
-BINS = 10  # of scores, for each kind of guess
+BINS = 10  # ranges of scores, each a cell of every kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
-TRUST = 6.0  # guesses that the first estimate of a bin counts for
+TRUST = 6.0  # the score itself counts as much as this many observed guesses
 NO_CHANCES = np.zeros((2, 0))
 MOST_LEVELS = 99
 
 
 class Arrays(NamedTuple):
-    """An `Expansion` in compiled loops. `index` is a node's number behind a harvest, `order` room to sort in; `terms` and `counts` are
-    one record each."""
+    """An `Expansion` as compiled loops see it. `terms` and `counts` hold one record each.
+
+    `index` maps a node to its number after a harvest. `order` is room to sort in."""
 
     nodes: Annotated[np.ndarray, NODE, 1]
     best: Ids
@@ -52,16 +53,19 @@ class Arrays(NamedTuple):
 
 
 class Expansion:
-    """A tree that is grown, and the room for it; filled anew every round. What a policy asks for: `width` favourites of each of a
-    level's `beams` best nodes.
+    """A tree that grows, the room for it and a policy's terms; the room is filled anew every round.
 
-    A node enters when its score exceeds `least` and, with `only_best`, is among the best of all so far. A level that takes a draft
-    forward follows while the scores of the nodes it is about sum to more than the term `promise`, and there are at most `reach` of
-    them; one that takes none while they sum to more than `free_promise`. `chances [2, cells]`, how many guesses of a cell came true
-    and how many there were, corrects scores; without cells they stay as they are.
+    Every level offers `width` favourites of each of the frontier's nodes, which are the `beams` best of the level before. A node enters
+    when its score exceeds `least`. With `only_best` it must also be among the best of all so far.
 
-    `nodes` are records `NODE`, `best` and `frontier` hold nodes, the best first and the earlier first; `terms` is the record `TERMS`,
-    `counts` the record `COUNTS`. Compiled loops take `table`.
+    The next level is asked for while the frontier's scores sum to more than `promise`. There are at most `reach` such levels. A level
+    that takes no draft forward needs only a sum above `free_promise`.
+
+    `chances [2, cells]` corrects scores: how many guesses of a cell came true, and how many there were. Without cells scores stay as
+    they are.
+
+    `nodes` are records `NODE`; `best` holds the best nodes, the best first; `frontier` holds its nodes in order of their numbers.
+    `terms` is the record `TERMS`, `counts` the record `COUNTS`. Compiled loops take `table`.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Expansion:
         least: float = -1.0,
         chances: np.ndarray = NO_CHANCES,
     ):
-        """Room for trees of such shapes. The `keep` best nodes below the root stay, all of them where it is None."""
+        """Room for trees of `depth` levels. The `keep` best nodes below the root stay; None keeps all of them."""
         most = 1 + width + (depth - 1) * beams * width
         room = max(most, beams, keep or 0)
         self.nodes, self.chances = np.zeros(room, NODE), chances
@@ -91,7 +95,7 @@ class Expansion:
 
 @compiled
 def plant(expansion, root):
-    """Empty but for the root, which is the frontier."""
+    """Start anew with a tree of the token `root` alone, which is also the frontier."""
     arrays = unpacked(Arrays, expansion, 0)
     node, counts = arrays.nodes[0], arrays.counts[0]
     node.token, node.parent, node.score, node.q = root, -1, 1.0, 1.0
@@ -103,7 +107,7 @@ def plant(expansion, root):
 
 @compiled
 def chance(chances, score, kind):
-    """That a guess comes true: its score, corrected by the guesses of its cell so far; and the cell."""
+    """The chance that a guess comes true, and its cell: its score, corrected by what became of the cell's guesses so far."""
     cell = kind * BINS + min(int(score * BINS), BINS - 1)
     if chances.shape[1] == 0:
         return score, cell
@@ -112,7 +116,9 @@ def chance(chances, score, kind):
 
 @compiled
 def placed(nodes, order, held, node):
-    """Put the node into the order of the `held` best, the earlier one first of equals; how many it holds then, never more than fit."""
+    """Insert the node into `order`, which holds the `held` best nodes; of equals the earlier one goes first.
+
+    Returns how many `order` holds then, which is never more than fit."""
     place, score = held, nodes[node].score
     if held == len(order):
         if held == 0 or score <= nodes[order[held - 1]].score:
@@ -128,20 +134,22 @@ def placed(nodes, order, held, node):
 
 @compiled
 def as_good(score, node, least, worst):
-    """Whether a node of that score comes before the `worst`, whose score is `least`, or is it."""
+    """Whether a node of this `score` is the node `worst`, whose score is `least`, or comes before it."""
     return score > least or (score == least and node <= worst)
 
 
 @compiled
 def among_best(nodes, best, held, node):
-    """Whether the order of the best, as many as fit, holds the node."""
+    """Whether `best`, the order of the `held` best nodes, holds the node. It holds all nodes until it is full."""
     return held < len(best) or as_good(nodes[node].score, node, nodes[best[held - 1]].score, best[held - 1])
 
 
 @compiled
 def admit(expansion, tokens, scores, q):
-    """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i. The new frontier is the best
-    of what was added. Returns its scores' sum, or -1 and leaves it when there are none."""
+    """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
+
+    The best of the added nodes become the frontier, and the sum of their scores is returned. When no node was added, the frontier
+    stays and -1 is returned."""
     arrays = unpacked(Arrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     best, only_best = arrays.best[: terms.keep], terms.only_best > 0
@@ -177,7 +185,7 @@ def admit(expansion, tokens, scores, q):
 
 @compiled
 def harvest(expansion):
-    """Drop all but the best nodes; every parent is among them."""
+    """Drop all but the best nodes. A kept node's parent is kept too, because it is earlier and scores at least as high."""
     arrays = unpacked(Arrays, expansion, 0)
     nodes, index, counts, keep = arrays.nodes, arrays.index, arrays.counts[0], arrays.terms[0].keep
     held, count = counts.held, 1

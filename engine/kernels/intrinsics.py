@@ -1,6 +1,6 @@
-"""Intrinsics: the few inner loops that a compiler would not find by itself, written in its own terms.
+"""Intrinsics: the few inner loops that numba would not compile well by itself, written as LLVM code. Knows addresses and lanes.
 
-No instruction of any one processor is named; the compiler chooses them."""
+Nothing here names an instruction of any one processor; the compiler chooses them."""
 
 import platform
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def constant(value: int) -> ir.Value:
 
 
 def place(code: ir.IRBuilder, address: ir.Value, *terms: ir.Value | tuple[ir.Value, ir.Value | int]) -> ir.Value:
-    """The address with terms added; a pair is a product."""
+    """The address plus all terms; a pair stands for its product."""
     for term in terms:
         if isinstance(term, tuple):
             left, right = term
@@ -44,8 +44,9 @@ def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
 def summed(
     code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable, out: ir.Value, size: int
 ) -> None:
-    """Store, one behind the other from `out` on, so many sums of vectors of `size` bytes: `body(index, totals)` gives the next totals,
-    `count` times, at least once, from zero on."""
+    """Code for a loop that adds up `sums` vectors of `size` bytes and stores them one behind the other from address `out` on.
+
+    The totals start at zero. `body(index, totals)` gives the next ones; it runs `count` times, but at least once."""
     before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
     code.branch(loop)
     code.position_at_end(loop)
@@ -63,8 +64,10 @@ def summed(
 
 
 def summing(rows: int) -> Callable:
-    """An intrinsic: int32 sums `[rows, 32]` at address `sums` of products of int16 inputs, `stride` bytes from row to row, and int8
-    weights `[pairs, 32, 2]`. Neighbours are multiplied and added at once: processors have one instruction for that."""
+    """An intrinsic that writes int32 sums of products `[rows, 32]` to the address `sums`.
+
+    It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
+    because processors multiply and add two neighbours in one instruction."""
     words, wide = vector(WORD, 32), vector(WORD, 16)
     evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
 
@@ -97,8 +100,10 @@ def summing(rows: int) -> Callable:
 
 
 def blending(rows: int, lanes: int = 8) -> Callable:
-    """An intrinsic: float32 sums `[rows, lanes]` at address `sums`, of so many `terms`: numbers that lie `across` bytes from row to row
-    and `along` bytes from term to term, each times a row of `vectors [terms, lanes]`."""
+    """An intrinsic that writes weighted sums of the rows of `vectors [terms, lanes]` to the address `sums`, float32 `[rows, lanes]`.
+
+    The weights are float32 from the address `numbers` on. They lie `across` bytes apart from row to row and `along` bytes from term
+    to term."""
     wide, flags = vector(REAL, lanes), ("contract",)
 
     def build(context, code, signature, arguments):
@@ -124,7 +129,7 @@ def blending(rows: int, lanes: int = 8) -> Callable:
 
 @intrinsic
 def larger(typing, a, b):
-    """The larger of two float32, in a form that compilers put side by side; `max` is not."""
+    """The larger of two float32, in a form that compilers can vectorise; they cannot vectorise `max`."""
 
     def build(context, code, signature, arguments):
         flags = ("nnan", "nsz")
@@ -135,7 +140,7 @@ def larger(typing, a, b):
 
 @intrinsic
 def as_float(typing, bits):
-    """The float32 of these 32 bits."""
+    """The float32 that these 32 bits encode."""
 
     def build(context, code, signature, arguments):
         return code.bitcast(arguments[0], REAL)
@@ -155,7 +160,7 @@ def pointer(typing, address):
 
 @intrinsic
 def ticks(typing):
-    """The processor's own count of time; 0 where programs may not read one."""
+    """The processor's own count of time, in its ticks; 0 on processors other than x86-64, which may not let programs read one."""
 
     def build(context, code, signature, arguments):
         if platform.machine().lower() not in ("x86_64", "amd64"):

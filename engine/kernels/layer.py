@@ -11,7 +11,7 @@ from engine.kernels.elementwise import add, gated, unit_rows
 
 
 class LayerWeights(NamedTuple):
-    """A Llama layer behind its query/key/value product, the second norm's weight folded into `gate_up`."""
+    """A Llama layer's matrices after its query/key/value product. The second norm's weight is folded into `gate_up`."""
 
     out: EightBit
     gate_up: EightBit
@@ -20,8 +20,9 @@ class LayerWeights(NamedTuple):
 
 @compiled
 def layer(x, qkv, kv, visible, start, rows, weights, least):
-    """The residual stream `[n, H]` behind a layer, for the last n entries, as many as `visible` has rows: from `x [N, H]` before it and
-    the `qkv` of all N, written and attended to as in `attended`."""
+    """The residual stream `[n, H]` after a layer, for the last n of N entries, where n is the number of `visible`'s rows.
+
+    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`."""
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
     product(attended(qkv, kv, visible, start, rows, count), weights.out, stream)

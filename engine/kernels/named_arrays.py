@@ -1,7 +1,7 @@
 """Named arrays: a nest of named tuples of arrays, handed to compiled loops as one array. Knows addresses and shapes; knows no net.
 
-A call takes longer by the array it is handed, and longer still by the tuple. So Python hands over `NamedArrays.table`, and the loop
-says `unpacked(Kind, table, at)` to have the nest `Kind` back, every field under its name.
+Every array that Python hands to a compiled loop makes the call slower, and every tuple more so. So Python hands over one array,
+`NamedArrays.table`. In the loop, `unpacked(Kind, table, at)` gives the nest `Kind` back, every field under its name.
 """
 
 from typing import Annotated, NamedTuple, get_args, get_type_hints
@@ -12,16 +12,16 @@ from numba.extending import overload
 
 from engine.kernels.intrinsics import pointer
 
-AXES = 5  # most of an array
-FIELDS = 1 + AXES  # of a row of the table: an array's address, and its shape
+AXES = 5  # an array has at most so many
+FIELDS = 1 + AXES  # numbers in a row of the table: an array's address, and its shape
 
-# What a field of a nest is: an array of that type and so many axes; without axes the one number in it.
+# The types that a nest's fields can have: an array's type of numbers and number of axes. An array without axes is read as one number.
 Number = Annotated[np.ndarray, np.float32, 0]
 Vector = Annotated[np.ndarray, np.float32, 1]
 Matrix = Annotated[np.ndarray, np.float32, 2]
 Cube = Annotated[np.ndarray, np.float32, 3]
-Rows = Annotated[np.ndarray, np.float32, 4]  # of one layer of a KV cache
-Codes = Annotated[np.ndarray, np.int8, 4]  # of a matrix in eight bits
+Rows = Annotated[np.ndarray, np.float32, 4]  # one layer of a KV cache
+Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
 Ids = Annotated[np.ndarray, np.int64, 1]
 
 
@@ -35,10 +35,10 @@ def arrays_of(kind: type[NamedTuple]) -> int:
 
 
 class NamedArrays:
-    """Nests of arrays, kept alive, and `table` int64 `[arrays, 6]`: the address and the shape of each, in their order."""
+    """Nests of arrays, kept alive. `table` int64 `[arrays, 6]` holds the address and the shape of each array, in their order."""
 
     def __init__(self, *nests: tuple):
-        """Every array must be contiguous; none is copied."""
+        """No array is copied. Raises `ValueError` when one is not contiguous."""
         self.nests, rows = nests, []
 
         def add(part: np.ndarray | tuple) -> None:
@@ -55,7 +55,7 @@ class NamedArrays:
 
 
 def unpacked(kind, table, at):
-    """In compiled loops: the nest of this `kind` whose arrays are those of the `table` from row `at` on."""
+    """The nest of this `kind` whose arrays stand in the `table` from row `at` on. It works in compiled loops only."""
     raise NotImplementedError
 
 
@@ -68,7 +68,9 @@ def unpacked_nest(kind, table, at):
 
 
 def rebuilding(kind: type[NamedTuple], row: int, scope: dict[str, object]) -> tuple[str, int]:
-    """Source that makes the nest of the rows from `at + row` on, and the row behind them; what it names goes into `scope`."""
+    """Source code that makes the nest of the rows from `at + row` on, and the number of the row behind them.
+
+    Whatever the source names is added to `scope`."""
     parts = []
     for field in fields_of(kind).values():
         if not get_args(field):

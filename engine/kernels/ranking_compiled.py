@@ -7,14 +7,15 @@ from engine.kernels.elementwise import LOWEST, exp
 from engine.kernels.intrinsics import larger
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
-TOGETHER = 128  # tokens of which the highest key is found first
-SHARPENED = 2.0  # power of q in greedy scores: what the draft gives .45, the greedy target takes four times in five
+TOGETHER = 128  # tokens in a block, whose highest key is found first
+SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in five of the tokens that the draft gives .45
 
 
 @compiled
 def ranked_on_cpu(log_q, noise, temperature, width):
-    """`engine.policies.ranking.ranked` of `log_q [n, V]`, still to be divided by the temperature, and the position's `noise`, which is
-    empty when greedy."""
+    """`engine.policies.ranking.ranked` of `log_q [n, V]`, which is divided by the temperature first, and the position's `noise [V]`.
+
+    The noise is empty when greedy."""
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
     power = np.float32(SHARPENED if greedy else 1)
@@ -61,8 +62,9 @@ def nth_highest(values, n):
 
 @compiled
 def highest(keys, best, tops):
-    """Into `best [count]` where the highest of `keys` stand, the highest first; of equals the earlier one. `tops` is room for a number
-    for every `TOGETHER` keys."""
+    """Write the indices of the highest `keys` into `best [count]`, the highest first; of equals the earlier one comes first.
+
+    `tops` is room for one number for every `TOGETHER` keys."""
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):
         most, part = LOWEST, keys[block * TOGETHER : (block + 1) * TOGETHER]
@@ -70,7 +72,7 @@ def highest(keys, best, tops):
             most = larger(most, part[index])
         tops[block] = most
     if count < len(tops):
-        least = nth_highest(tops, count)  # as many blocks hold something at least as high as this
+        least = nth_highest(tops, count)  # `count` blocks hold a key at least this high, so lower keys are not among the best
     for block in range(len(tops)):
         if tops[block] < least:
             continue
