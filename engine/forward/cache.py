@@ -13,8 +13,10 @@ from engine.kernels.attention import move_rows
 
 
 class KVCache:
-    """`kv` is `[layers, 2, heads, capacity, head_dim]`; `layers` looks into it by layer, as keys and values, each
-    `[1, heads, capacity, head_dim]`, and `numbers`, where it is float32 on a CPU, as numpy does."""
+    """Keys and values `kv [layers, 2, heads, capacity, head_dim]`, of which the first `rows` rows are committed.
+
+    `layers` holds views of it: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
+    array, or None unless `kv` is float32 on a CPU."""
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
@@ -36,17 +38,17 @@ class KVCache:
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """Forget every row, and what lies behind them too: forwards that read the whole capacity meet zeros there."""
+        """Forget every row and fill the whole capacity with zeros, because some forwards read all of it."""
         self.kv.zero_()
         self.rows = 0
 
     def keep(self, written: list[int]) -> None:
-        """Commit the rows `written` (offsets behind the committed ones, in path order); all other new rows are dropped."""
+        """Commit the rows `written`, which are offsets behind the committed ones, in path order. Other new rows are dropped."""
         base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
         if moved and self.numbers is not None:
             move_rows(self.numbers, base, np.array(moved))
         else:
-            for row, offset in moved:  # a row lies at or behind its place, so none is overwritten before it has moved
+            for row, offset in moved:  # rows only move forward, so none is overwritten before it has moved
                 self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
         self.rows = base + len(written)
 
@@ -88,7 +90,7 @@ def transformers_cache(cache: KVCache) -> Cache:
 
 
 def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """`visible` bool `[N, M]` over the last M of so many columns, additive: `[N, columns]`. Earlier columns are seen by all."""
+    """An additive mask `[N, columns]` from `visible` bool `[N, M]` over the last M columns. All rows see the earlier columns."""
     mask = torch.zeros(len(visible), columns, dtype=dtype)
     mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
     return mask

@@ -1,7 +1,7 @@
-"""CUDA graphs: forwards whose hundreds of kernel launches become one, by size, with the sentence that says why when they cannot.
+"""CUDA graphs: one launch in place of a forward's hundreds, or a sentence that says why not. Knows devices; knows no model's forward.
 
-A graph replays fixed addresses, so each belongs to one KV cache; what was captured outlives its session and serves the next one.
-Nothing here decides what is computed: `StaticForward` does, and runs eagerly too.
+A graph replays fixed addresses, so each belongs to one KV cache. A captured graph outlives its session and serves the next one.
+`StaticForward` decides what is computed, and it runs eagerly too.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-WARM_UPS = 3  # runs before a capture: kernels are chosen and workspaces taken there
+WARM_UPS = 3  # runs before a capture, in which kernels are chosen and workspaces allocated
 CAPTURING = threading.Lock()
 
 
@@ -25,9 +25,9 @@ def why_eager(device: torch.device) -> str:
 
 
 class Captured:
-    """A function over tensors that stay in place, as a CUDA graph where the runner's device allows it, else the function itself.
+    """A function over tensors that stay in place: a CUDA graph where the runner's device allows it, else the function itself.
 
-    `runner.eager` holds the sentence why when it does not; a capture that fails puts it there, so that none is tried again.
+    `runner.eager` is a sentence that says why no graph is captured, or "". A capture that fails writes it, so none is tried again.
     """
 
     def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
@@ -40,10 +40,10 @@ class Captured:
         current = torch.cuda.current_stream(runner.device)
         try:
             self.capture(runner.device, pool)
-            self.function = None  # it holds its owner, which holds this
+            self.function = None  # a bound method would hold its owner, and the owner holds this object
         except Exception as error:  # whatever a model or a driver does not allow in a capture
             self.graph = self.outputs = None
-            torch.cuda.set_stream(current)  # a capture that breaks off may leave its own one in place
+            torch.cuda.set_stream(current)  # a capture that fails may leave its own stream in place
             torch.cuda.synchronize(runner.device)
             said = " ".join(str(error).split())[:200]
             runner.eager = (
@@ -65,7 +65,7 @@ class Captured:
             self.graph = graph
 
     def __call__(self) -> Any:
-        """What the function returns. A graph's outputs are overwritten by its next run, and by other graphs of its pool."""
+        """What the function returns. The next run of the graph, or of another one of its pool, overwrites the outputs."""
         if self.graph is None:
             return self.function()
         self.graph.replay()
@@ -73,5 +73,5 @@ class Captured:
 
 
 def memory_pool(runner) -> tuple[int, int] | None:
-    """Memory for the temporaries of graphs that never run at the same time; None where none is captured."""
+    """A memory pool for the temporaries of graphs that never run at the same time; None where no graph is captured."""
     return None if runner.eager else torch.cuda.graph_pool_handle()

@@ -1,5 +1,6 @@
-"""LayerOps: what a lean forward does between its products, as tensor operations: norms, rotation, attention, gates. Knows rows and one
-model's sizes; knows no weights of products."""
+"""LayerOps: what a lean forward does between its matrix products, as tensor operations. Knows rows and one model's sizes; knows no matrix.
+
+That is norms, rotation, attention and gates."""
 
 from dataclasses import dataclass
 
@@ -11,9 +12,13 @@ from engine.forward.cache import KVCache, additive
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model's attention and norms. `norms` are the RMS norms' weights times sqrt(H) in the order of the forward, two a layer and
-    the last one; `head_norms` a layer's norms of queries and keys `[heads + kv_heads, head_dim]` times sqrt(head_dim), or None;
-    `turns` cosines and sines by position `[context, 2, head_dim / 2]`; `least` and `head_least` sqrt(n eps) of the two kinds."""
+    """Sizes and constants of a model's attention and norms.
+
+    - `norms`: the RMS norms' weights `[H]` times sqrt(H), in the order of the forward: two a layer, then the last one
+    - `head_norms`: for each layer the weights of normed queries and keys `[heads + kv_heads, head_dim]` times sqrt(head_dim), or None
+    - `turns`: cosines and sines by position, `[context, 2, head_dim / 2]`
+    - `least`, `head_least`: sqrt(n eps) of the two kinds of norms, where n is H or head_dim
+    """
 
     heads: int
     kv_heads: int
@@ -34,11 +39,11 @@ class LayerOps:
     def __init__(self, sizes: Sizes, dtype: torch.dtype):
         self.sizes, self.dtype = sizes, dtype
         self.least, self.head_least = torch.tensor(sizes.least), torch.tensor(sizes.head_least)
-        cos, sin = sizes.turns.unbind(1)  # a head times cosines, and its halves swapped times sines with the sign
+        cos, sin = sizes.turns.unbind(1)  # the sines carry the sign, so a rotation is head * cos + swapped halves * sin
         self.turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(dtype)
 
     def where(self, cache: KVCache, positions: torch.Tensor, visible: torch.Tensor | None):
-        """What every layer of one forward needs."""
+        """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
         mask = None if visible is None else additive(visible, cache.rows + len(positions), self.dtype)
         return cache, mask, *self.turns.index_select(0, positions).unbind(1)
 
@@ -47,7 +52,7 @@ class LayerOps:
         return normed(x, self.sizes.norms[0], self.least)
 
     def attended(self, qkv: torch.Tensor, layer: int, where) -> torch.Tensor:
-        """Attention `[N, heads * head_dim]`, after keys and values were written behind the cache's committed rows."""
+        """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
         (cache, mask, cos, sin), sizes = where, self.sizes
         turned, width = sizes.heads + sizes.kv_heads, sizes.head_dim
         start, end = cache.rows, cache.rows + len(qkv)
@@ -62,7 +67,7 @@ class LayerOps:
         return attend(queries, keys[:, :, :end], values[:, :, :end], mask)
 
     def added(self, x: torch.Tensor, more: torch.Tensor, norm: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The sum, and its norm by the norm of that number."""
+        """The sum of `x` and `more`, and its RMS norm with the weight `norms[norm]`, each `[N, H]`."""
         x = x + more
         return x, normed(x, self.sizes.norms[norm], self.least)
 
@@ -71,12 +76,12 @@ class LayerOps:
         return F.silu(gate).mul_(up)
 
     def features(self, tapped: list[torch.Tensor], last: torch.Tensor) -> torch.Tensor:
-        """Of these hidden states and of what the head reads, each `[N, H]`: `[N, taps + 1, H]`."""
+        """Features `[N, taps + 1, H]` from the taps' hidden states and from what the head reads, `last`, each `[N, H]`."""
         return normalised(torch.stack([*tapped, last], 1))
 
 
 def normalised(hidden: torch.Tensor) -> torch.Tensor:
-    """Features from hidden states `[..., taps + 1, H]`: all but the last, which is normed already, over their root mean square."""
+    """Features from hidden states `[..., taps + 1, H]`, each divided by its root mean square; the last is normed already and stays."""
     hidden = hidden.float()
     scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
     scale[..., -1, :] = 1

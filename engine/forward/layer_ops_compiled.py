@@ -1,7 +1,6 @@
 """`engine.forward.layer_ops` in compiled loops; held equal by tests/fast/test_equal_to_reference.py[forward.layer_ops_compiled].
 
-On one thread, for a few rows in float32, where they take a fifth of the time. All lanes of a race take the same.
-"""
+The loops run on one thread, for a few rows in float32, and take a fifth of the time there. All lanes of a race use the same ones."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Lender: keeps what is dear to make, a cache with its graphs, for the next one who asks. Knows no tensor."""
+"""Lender: keeps what is expensive to make, a cache with its graphs, for the next borrower. Knows no tensor."""
 
 import weakref
 from collections import deque
@@ -10,13 +10,13 @@ KEPT = 6  # idle caches with their graphs that stay in memory
 
 
 class Lender:
-    """Keeps what is dear to make, a cache with its graphs, for the next one who asks."""
+    """Lends out what is expensive to make, and keeps up to `KEPT` idle ones."""
 
     def __init__(self):
         self.idle: deque[tuple[Hashable, object]] = deque(maxlen=KEPT)
 
     def lend(self, key: Hashable, make: Callable[[], Made], borrower: object) -> Made:
-        """What was made for `key`, an idle one or a new one. It comes back when the borrower is gone. Safe from any thread."""
+        """What was made for `key`: an idle one, else a new one. It comes back when the borrower is collected. Safe from any thread."""
         found: Any = None
         for entry in list(self.idle):
             if entry[0] == key:

@@ -1,4 +1,4 @@
-"""Lighter modules for every model that runs through transformers on a CPU: packed linear layers, attention without the one-row trap."""
+"""Lighter modules for any model that runs through transformers on a CPU. Knows linear layers and attention; knows no model family."""
 
 import torch
 from torch import nn
@@ -12,18 +12,18 @@ from transformers.masking_utils import sdpa_mask
 
 from engine.forward.products import pack, packed_product
 
-DTYPES = (torch.float32, torch.bfloat16)  # that oneDNN multiplies
+DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
 
 
 def on_cpu(model: PreTrainedModel) -> bool:
-    """Whether the model computes on a CPU, all of it in one of `DTYPES` and none of it quantised."""
+    """Whether the model is on a CPU, all in one of `DTYPES` and not quantised."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     plain = getattr(model, "hf_quantizer", None) is None
     return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer that multiplies by a packed copy of its weight where no gradient is wanted."""
+    """A linear layer that multiplies by a packed copy of its weight, unless gradients are wanted."""
 
     packed: torch.Tensor
 
@@ -32,7 +32,9 @@ class PackedLinear(nn.Linear):
 
 
 def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
-    """transformers' sdpa attention that asks a single query twice: one row of bfloat16 takes three times as long on a CPU as two."""
+    """transformers' sdpa attention, but a single query is computed twice.
+
+    One row of bfloat16 takes three times as long on a CPU as two rows."""
     if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)
@@ -46,9 +48,9 @@ AttentionMaskInterface.register("sdpa_in_two_rows", sdpa_mask)
 
 
 def lighten(model: PreTrainedModel) -> None:
-    """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, attention without the one-row trap.
+    """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, `sdpa_in_two_rows`.
 
-    Its logits and its weights stay what they are. Call it again after weights have changed. Leaves other models alone.
+    Its logits and its weights stay what they are. Call it again after weights have changed. Other models stay as they are.
     """
     if not on_cpu(model):
         return

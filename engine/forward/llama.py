@@ -1,8 +1,8 @@
-"""The CPU's forward: Llama and its kin without transformers' modules, and lighter modules for every other model.
+"""The lean forward: Llama and its kin on a CPU, without transformers' modules. Knows weights and rows; knows no tree and no drafter.
 
-On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products; without them an 8-node
-verification costs little more than one token, which is what lets a tree win there (`python -m engine bench` measures it). Tested equal
-to the transformers path.
+On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products. Without both, an 8-node
+verification costs little more than one token, so a tree can win there (`python -m engine bench` measures it). Tests hold it equal to
+the transformers path.
 """
 
 import statistics
@@ -32,11 +32,11 @@ from engine.kernels.attention import turns_of
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
-PATIENCE = 1.0  # seconds of timing at one number of rows; a large model's second repeat is its last
-# Elements of a draft's largest matrix, half the embedded draft's: a smaller one is not worth the guesses that rounding costs.
+PATIENCE = 1.0  # seconds of timing at one number of rows; large models get two repeats
+# The least elements in a draft's largest matrix, half the embedded draft's. Smaller drafts gain less than rounding costs in guesses.
 EIGHT_BIT_FROM = 2**18
-FEW_ROWS = 64  # are compiled between the products; from about a hundred on two threads win
-# A prompt's rows share one scale, and its first token is so large that it would round the others away.
+FEW_ROWS = 64  # up to so many rows the compiled operations run; from about a hundred on, two threads are faster
+# A product's rows share one scale. A prompt's first row is so large that the others would be rounded away.
 EIGHT_BIT_ROWS = 16
 
 
@@ -55,8 +55,9 @@ def serves(model: PreTrainedModel) -> bool:
 
 
 def eight_bits_pay(draft: PreTrainedModel) -> bool:
-    """Whether to compute a draft in eight bits. Decided by size and not by a timing: systems that draw from q would write another text
-    for the same seed when a draft's numbers changed from one load to the next."""
+    """Whether to compute a draft in eight bits, decided by its size.
+
+    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed."""
     if not serves(draft) or max(parameter.numel() for parameter in draft.parameters()) < EIGHT_BIT_FROM:
         return False
     try:
@@ -78,7 +79,7 @@ def head_dim_of(config: PreTrainedConfig) -> int:
 
 
 def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor | None:
-    """The weights of normed queries and keys times sqrt(head_dim), `[heads + kv_heads, head_dim]`; None where they are not normed."""
+    """Weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, times sqrt(head_dim); None without such norms."""
     if not hasattr(attention, "q_norm"):
         return None
     counts = ((attention.q_norm, config.num_attention_heads), (attention.k_norm, config.num_key_value_heads))
@@ -88,13 +89,15 @@ def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor
 
 
 class Weight:
-    """The matrices of linear layers that read the same input, stacked `[out, in]`: as they are, and packed or in eight bits."""
+    """The matrices of linear layers that read the same input, stacked `[out, in]`.
+
+    `plain` is the stack as it is; `fast` is packed or in eight bits."""
 
     def __init__(self, *linears: nn.Linear, eight_bit: bool = False):
         weights, biases = [each.weight.detach() for each in linears], [each.bias for each in linears]
         self.plain = torch.cat(weights) if len(weights) > 1 else weights[0].contiguous()
         for linear, part in zip(linears, self.plain.split([len(weight) for weight in weights]), strict=True):
-            linear.weight.data = part  # the module looks into the stack: nothing is kept twice
+            linear.weight.data = part  # the module's weight becomes a view of the stack, so nothing is kept twice
         self.bias = None if biases[0] is None else torch.cat(biases).detach()
         self.fast: Any
         if eight_bit:
@@ -103,7 +106,7 @@ class Weight:
             self.fast = pack(self.plain)
 
     def __call__(self, x: torch.Tensor, fast: bool) -> torch.Tensor:
-        """`x [N, in]` times the transposed matrix, plus the bias, `[N, out]`."""
+        """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
         if not fast:
             return F.linear(x, self.plain, self.bias)
         if isinstance(self.fast, Int8):
@@ -112,14 +115,14 @@ class Weight:
 
 
 class LeanLlama:
-    """The weights of a model of `FAMILIES`, query/key/value and gate/up stacked, and one function over them.
+    """The weights of a model of `FAMILIES`, with query/key/value and gate/up stacked, and one forward over them.
 
-    `packed_from` is the number of rows from which packed weights win; `calibrate` measures it, for every lane alike. `eight_bit` rounds
-    the matrices to eight bits, for drafts only: it changes what is guessed, and of a target it would change the text.
+    Packed weights are faster from `packed_from` rows on; `calibrate` measures that number once for all lanes. `eight_bit` rounds the
+    matrices to eight bits. It is for drafts only, where it changes guesses; in a target it would change the text.
     """
 
     def __init__(self, model: PreTrainedModel, packed_from: int | None = None, eight_bit: bool = False):
-        """Raises `RuntimeError` when `eight_bit` is asked of a torch or a processor that multiplies no eight-bit matrices."""
+        """Raises `RuntimeError` for `eight_bit` where this torch or this processor multiplies no eight-bit matrices."""
         config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
         heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
         head_dim = head_dim_of(config)
@@ -157,7 +160,9 @@ class LeanLlama:
 
     @torch.inference_mode()
     def calibrate(self) -> int:
-        """The smallest of `ROWS` from which on packed weights are the faster ones here, by interleaved medians."""
+        """The smallest of `ROWS` from which on packed weights are faster on this machine, by interleaved medians.
+
+        It is one more than the largest of `ROWS` where they never are."""
         cache = self.cache_of(max(ROWS))
         winner_from = max(ROWS) + 1
         for rows in reversed(ROWS):
@@ -186,10 +191,10 @@ class LeanLlama:
         last_only: bool,
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` of `ids [N]` at `positions [N]`, writing their rows behind the cache's committed ones; and, with `taps`,
-        the features that `Session` describes.
+        """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`, and with `taps` the features of `Session`.
 
-        `visible` bool `[N, M]` says which of the last M rows each may see besides all rows before them; None is for a single query.
+        Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
+        all see the rows before those. None is for a single query.
         """
         count = len(ids)
         ops = self.few if count <= FEW_ROWS else self.many

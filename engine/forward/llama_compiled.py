@@ -1,7 +1,7 @@
 """`engine.forward.llama` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-All of a forward is one compiled call, the norms' weights folded into the matrices. For drafts only, like every product in eight bits;
-a larger draft's matrices are worth two threads, which `engine.forward.llama` gives them.
+A whole forward is one compiled call, with the norms' weights folded into the matrices. It is for drafts only, like every product in
+eight bits. A larger draft gains from two threads, which `engine.forward.llama` gives it.
 """
 
 from typing import NamedTuple
@@ -19,11 +19,13 @@ from engine.kernels.elementwise import add, put, unit_rows
 from engine.kernels.layer import LayerWeights, layer
 from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
 
-LARGEST = 2**23  # elements of all matrices
+LARGEST = 2**23  # parameters of a model that is small
 
 
 class Ends(NamedTuple):
-    """What comes before and after the layers, the rotations by position, and what keeps norms from zero."""
+    """What comes before and after the layers, and what all layers share.
+
+    `turns` are the rotations by position; `least` and `head_least` keep norms from zero."""
 
     embedding: Matrix
     head: EightBit
@@ -33,8 +35,9 @@ class Ends(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A layer. `bias [q + k + v]` is zeros where there is none, `scales [heads + kv_heads, head_dim]` those of normed queries and keys,
-    of no heads where they are not normed."""
+    """A layer. `bias [q + k + v]` is zeros where the model has none.
+
+    `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys; without such norms it has no rows."""
 
     qkv: EightBit
     bias: Vector
@@ -47,8 +50,9 @@ ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 
 @compiled
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
-    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`, whose rows are written behind the first `rows` of `kv`; `visible` as in
-    `attend`. `weights` are the `Ends` and a `Block` for every layer."""
+    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `attend`.
+
+    Their rows are written behind the first `rows` of `kv`. `weights` holds the `Ends` and a `Block` for every layer."""
     ends = unpacked(Ends, weights, 0)
     count, size = len(ids), kv.shape[4]
     x = np.empty((count, ends.embedding.shape[1]), np.float32)
@@ -74,8 +78,9 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
 
 
 def is_small(model: PreTrainedModel) -> bool:
-    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`, and on one thread: few weights, in float32,
-    without biases behind attention."""
+    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`, and one thread is enough for it.
+
+    It must be float32, with few weights, an even MLP width and no biases after attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
     even = model.config.intermediate_size % 2 == 0
@@ -87,7 +92,7 @@ def root_of(number: float) -> np.ndarray:
 
 
 class CompiledLlama:
-    """The weights of a model that `is_small`, and its forward; a `LeanLlama` to whoever calls it."""
+    """The weights of a model that `is_small`, and its forward. It is called like a `LeanLlama`."""
 
     eight_bit = True
 
@@ -115,13 +120,13 @@ class CompiledLlama:
         )
         self.weights = NamedArrays(ends, *blocks)
 
-        # Compiling, or reading what was compiled before, belongs to loading.
+        # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
         ids = torch.zeros(1).long()
         self(KVCache(*shape), ids, ids, None, last_only=True)
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
-        """As `LeanLlama`, which see; drafts have no `taps`."""
+        """As `LeanLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
         where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
         return torch.from_numpy(logits_of(self.weights.table, *where, last_only)), None

@@ -1,7 +1,7 @@
-"""Products: one matrix times a few rows, laid out for the machine. What a CPU spends a small model's forward on.
+"""Products: one matrix times a few rows, laid out for the machine. Knows matrices; knows no model.
 
-`pack` is exact and serves targets and drafters alike. `Int8` rounds weights and inputs to eight bits and serves drafters only: a
-drafter's precision costs acceptance, never losslessness.
+A CPU spends most of a small model's forward on them. `pack` is exact and serves targets and drafters alike. `Int8` rounds weights and
+inputs to eight bits and serves drafters only: a drafter's precision costs acceptance, never losslessness.
 """
 
 import warnings
@@ -9,11 +9,13 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # of eight-bit products, the fastest first
+ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # torch's engines for eight-bit products, the fastest first
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """A weight `[out, in]` in oneDNN's own layout when this torch and this processor offer it for the weight's type, else as it is."""
+    """The weight `[out, in]` in oneDNN's own layout.
+
+    It stays as it is where this torch or this processor has no such layout for its type."""
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return weight.detach().contiguous()
@@ -23,14 +25,14 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`, `[..., out]`."""
+    """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
     if not packed.is_mkldnn:
         return F.linear(x, packed, bias)
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
 
 class Int8:
-    """A weight `[out, in]` in eight bits, scaled by row, and a bias `[out]` in float32; inputs are rounded on the fly.
+    """A weight `[out, in]` in eight bits, with one scale a row, and a bias `[out]` in float32. Inputs are rounded at every call.
 
     Raises `RuntimeError` when this torch or this processor multiplies no eight-bit matrices.
     """
@@ -51,5 +53,5 @@ class Int8:
         self.packed = torch.ops.quantized.linear_prepack(quantised, bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., N, in]` times the transposed matrix, plus the bias, `[..., N, out]`, in float32."""
+        """`x [..., N, in]` times the transposed matrix, plus the bias: `[..., N, out]` in float32."""
         return torch.ops.quantized.linear_dynamic(x, self.packed, True)

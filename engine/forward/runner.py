@@ -1,6 +1,6 @@
 """Runner: one causal language model, ready for forwards under explicit masks and positions. Knows no tree and no drafter.
 
-A `Runner` is shared by every lane; `open` gives a lane a session of its own.
+All lanes share a `Runner`; `open` gives each a session of its own.
 """
 
 import torch
@@ -21,8 +21,9 @@ class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
     def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
-        """`lean` forces the choice of forward; None takes the lean one where it serves. `eight_bit` rounds a draft's matrices there;
-        a target's must stay exact."""
+        """`lean` forces the choice of forward; None takes the lean one where it serves the model.
+
+        `eight_bit` rounds the lean forward's matrices, for drafts only: a target must stay exact."""
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
         self.vocab: int = model.config.vocab_size
@@ -34,7 +35,7 @@ class Runner:
             self.lean = CompiledLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
         else:
             lighten(model)
-        self.eager = why_eager(self.device)  # a sentence why forwards are no CUDA graphs; "" where they are
+        self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are
         self.lender = Lender()
 
     def open(self, capacity: int, features: bool = False) -> "Session":
@@ -54,8 +55,9 @@ class Runner:
         last_only: bool = False,
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]` over the cache `past`, under
-        an additive mask `[1, 1, rows, M]`."""
+        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
+
+        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`."""
         output = self.model(
             input_ids=ids[None],
             position_ids=positions[None],

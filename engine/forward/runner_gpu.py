@@ -1,8 +1,7 @@
 """`engine.forward.runner` at fixed addresses; held equal by tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
-Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names, attention
-runs over the whole capacity of the cache under an additive mask, and nothing waits for the host.
-The very same function runs eagerly on any device. Knows slots and masks; knows no tree.
+New tokens write their rows at slots that a tensor names. Attention reads the whole capacity of the cache under an additive mask.
+Nothing waits for the host. The same function runs eagerly on any device. Knows slots and masks; knows no tree.
 """
 
 import torch
@@ -14,19 +13,19 @@ from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer
 
-ROW_MULTIPLE = 1024  # capacities are multiples of it: lanes share what was captured, and kernels want multiples of 16
+ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
 
 def static_capacity(rows: int) -> int:
-    """The next number of rows that static forwards are made for."""
+    """The smallest capacity of static forwards that holds so many rows."""
     return -(-rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def folded_sdpa(module, query, key, value, attention_mask, **kwargs):
-    """transformers' sdpa attention, but query heads that share a key head become rows of one query when the mask is made for that.
+    """transformers' sdpa attention, but query heads that share a key head become rows of one query when the mask allows it.
 
-    Such a mask has `groups * N` rows: the N rows of the forward once for every query head of a key head. Keys and values are then
-    read where they lie; transformers would copy them `groups` times over. Any other mask gets transformers' own way.
+    Such a mask has `groups * N` rows: the forward's N rows once for every query head of a key head. Keys and values are then read in
+    place, where transformers would copy them `groups` times. Under any other mask transformers' own attention runs.
     """
     heads, count, width = query.shape[1:]
     shared = key.shape[1]
@@ -44,7 +43,7 @@ AttentionMaskInterface.register("folded_sdpa", sdpa_mask)
 
 
 def fold_heads(model: PreTrainedModel) -> int:
-    """Let the model attend through `folded_sdpa`; returns how many query heads share a key head there, 1 when it cannot."""
+    """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
     groups = config.num_attention_heads // config.num_key_value_heads
     if groups > 1 and config._attn_implementation != "folded_sdpa":
@@ -53,7 +52,7 @@ def fold_heads(model: PreTrainedModel) -> int:
 
 
 class SlotLayer(TransformersLayer):
-    """One layer of a `KVCache` that writes rows at slots and shows attention every row there is."""
+    """One layer of a `KVCache` that writes new rows at `slots` and shows attention the whole capacity."""
 
     slots: torch.Tensor  # int64 [N], one for each new row
 
@@ -68,9 +67,7 @@ class StaticForward:
     """A runner's model over one cache. Two forwards with equal N launch the same kernels on the same addresses."""
 
     def __init__(self, runner, cache: KVCache, taps: tuple[int, ...] = ()):
-        """`runner` is an `engine.forward.runner.Runner`.
-
-        `taps` are the layers whose features are handed out (`Session` says what that is)."""
+        """`runner` is an `engine.forward.runner.Runner`. `taps` are the layers whose features are returned, see `Session`."""
         self.runner, self.cache, self.taps = runner, cache, taps
         self.groups = fold_heads(runner.model)
         self.layers = [SlotLayer(cache, layer) for layer in range(len(cache.kv))]
@@ -80,9 +77,9 @@ class StaticForward:
     def __call__(
         self, ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, visible: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` and features of `ids [N]` at `positions [N]`, whose rows go to `slots [N]`, no slot twice; int64.
+        """Logits `[N, V]` and features of `ids [N]` at `positions [N]`, whose rows are written at `slots [N]`; all int64.
 
-        `visible` bool `[N, capacity]` says which slots each may attend to, its own included. A row must see one slot at least.
+        No slot may be named twice. `visible` bool `[N, capacity]` says which slots each attends to, its own included: at least one.
         """
         for layer in self.layers:
             layer.slots = slots
@@ -92,8 +89,10 @@ class StaticForward:
         return self.runner.run(ids, positions, mask, self.past, taps=self.taps)
 
     def behind(self, base: torch.Tensor, lineage: torch.Tensor) -> torch.Tensor:
-        """`visible [n, capacity]` of tree nodes whose tree lies at slots `base`, `base + 1`, ..: all slots before `base`, and there
-        what `lineage` bool `[n, S]` says. `base` is a tensor of one number."""
+        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base` on.
+
+        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks. `base` is a tensor of
+        one number."""
         offset = self.columns - base
         inside = (offset >= 0) & (offset < lineage.shape[1])
         placed = lineage.index_select(1, offset.clamp(0, lineage.shape[1] - 1))

@@ -1,6 +1,6 @@
 """Session: forwards over one KV cache, a lane's own. Knows rows and masks; knows no tree and no drafter.
 
-Llama and its kin take the lean forward on a CPU, every other model the transformers one; both give the same logits.
+Llama and its kin take the lean forward on a CPU; every other model takes the transformers one. Both give the same logits.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,20 +19,20 @@ PREFILL_CHUNK = 512
 
 
 def tapped_layers(layers: int) -> tuple[int, int, int]:
-    """An early, a middle and a late layer of a model with this many (counted from 1), whose outputs learned drafters read."""
+    """An early, a middle and a late layer of a model with so many, counted from 1. Learned drafters read their outputs."""
     return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
 
 
 class Session:
-    """One KV cache over a runner's model.
+    """One KV cache over a runner's model. A forward writes its rows behind `rows`; `keep` then says which of them stay.
 
-    A forward writes rows behind `rows` and leaves it to `keep` to say which of them stay. With `features`, forwards also hand out
-    what the model thought on the way: `[N, 4, H]` float32, the hidden states behind `tapped_layers`, each divided by its root mean
-    square (a few massive activations would drown the rest), and the final norm's output, which the LM head reads.
+    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each divided
+    by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output, which the
+    LM head reads.
     """
 
     def __init__(self, runner: "Runner", capacity: int, features: bool = False, graphed: bool = False):
-        """`graphed` takes forwards of few tokens from `engine.forward.cuda_graphs`, for GPUs."""
+        """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs."""
         self.runner = runner
         self.taps = taps = tapped_layers(runner.config.num_hidden_layers) if features else ()
         self.buckets = None
@@ -51,9 +51,9 @@ class Session:
     def forward(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. `visible` None means causal.
+        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features.
 
-        Raises `ValueError` when the cache is full.
+        `visible` bool `[N, M]` says which of the last M rows each may see; None means causal. Raises `ValueError` when the cache is full.
         """
         count = len(ids)
         self.cache.room_for(count)
@@ -71,8 +71,9 @@ class Session:
         return self.runner.run(tokens, places, mask[None, None], self.past, last_only, self.taps)
 
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one, None when there are no ids, and the
-        features of all."""
+        """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.
+
+        The logits are None when there are no ids."""
         logits = None
         features: list[Any] = []
         for start in range(0, len(ids), PREFILL_CHUNK):
@@ -86,7 +87,7 @@ class Session:
         return logits, torch.cat([empty, *features])
 
     def keep(self, written: list[int]) -> None:
-        """Commit these of the rows just written (offsets, in path order); the others are dropped."""
+        """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""
         self.cache.keep(written)
 
     def rewind(self, rows: int) -> None:

@@ -8,11 +8,11 @@ import torch
 from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
-SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; fewer are padded
+SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; numbers between are padded
 
 
 class Bucket:
-    """The forward of up to `size` tokens, its inputs at fixed addresses. One copy brings all of them to the device."""
+    """The forward of up to `size` tokens, with inputs at fixed addresses. One copy brings all inputs to the device."""
 
     def __init__(self, forward: StaticForward, size: int, pool: tuple[int, int] | None):
         self.forward, self.cache, self.size = forward, forward.cache, size
@@ -21,7 +21,7 @@ class Bucket:
         self.captured = Captured(self.run, forward.runner, pool)
 
     def parts(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`, within the bytes."""
+        """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`."""
         numbers, visible = raw[: 24 * self.size].view(torch.int64), raw[24 * self.size :].view(torch.bool)
         return numbers.view(3, self.size), visible.view(self.size, self.cache.capacity)
 
@@ -33,8 +33,9 @@ class Bucket:
     def __call__(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`Session.forward` of at most `size` tokens; the tensors are the caller's own. The padding writes rows behind the new ones,
-        which nobody may attend to."""
+        """`Session.forward` of at most `size` tokens; the returned tensors are the caller's own.
+
+        The padding writes rows behind the new ones, and no token may attend to them."""
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         count, end = len(ids), self.cache.rows + len(ids)
         (tokens, places, slots), shown = self.parts(self.staged)
@@ -52,7 +53,7 @@ class Bucket:
 
 
 class Buckets:
-    """A KV cache and its forwards by size. `Session` takes these on a GPU."""
+    """A KV cache and its forwards by size, for `Session` on a GPU."""
 
     def __init__(self, runner, capacity: int, taps: tuple[int, ...], sizes: tuple[int, ...] = SIZES):
         self.cache = runner.new_cache(static_capacity(capacity))
@@ -60,6 +61,6 @@ class Buckets:
         self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]
 
     def fitting(self, count: int) -> Bucket | None:
-        """The smallest bucket for `count` tokens; None when there is none or its padding would not fit behind the committed rows."""
+        """The smallest bucket for `count` tokens; None when all are smaller or its rows would not fit behind the committed ones."""
         bucket = next((each for each in self.by_size if each.size >= count), None)
         return bucket if bucket is not None and self.cache.rows + bucket.size <= self.cache.capacity else None
