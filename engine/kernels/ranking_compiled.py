@@ -8,7 +8,7 @@ from engine.kernels.intrinsics import larger
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
 TOGETHER = 128  # tokens in a block, whose highest key is found first
-SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in five of the tokens that the draft gives .45
+SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in five of the tokens with q = .45
 
 
 @compiled
@@ -72,7 +72,7 @@ def highest(keys, best, tops):
             most = larger(most, part[index])
         tops[block] = most
     if count < len(tops):
-        least = nth_highest(tops, count)  # `count` blocks hold a key at least this high, so lower keys are not among the best
+        least = nth_highest(tops, count)  # `count` blocks hold a key at least this high, so no lower key counts
     for block in range(len(tops)):
         if tops[block] < least:
             continue
