@@ -48,7 +48,7 @@ class KVCache:
         if moved and self.numbers is not None:
             move_rows(self.numbers, base, np.array(moved))
         else:
-            for row, offset in moved:  # rows only move forward, so none is overwritten before it has moved
+            for row, offset in moved:  # rows only move to earlier places, so none is overwritten before it has moved
                 self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
         self.rows = base + len(written)
 

@@ -1,6 +1,4 @@
-"""LayerOps: what a lean forward does between its matrix products, as tensor operations. Knows rows and one model's sizes; knows no matrix.
-
-That is norms, rotation, attention and gates."""
+"""LayerOps: norms, rotation, attention and gates of a lean forward, as tensors. Knows rows and one model's sizes; knows no matrix."""
 
 from dataclasses import dataclass
 

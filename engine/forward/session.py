@@ -53,7 +53,9 @@ class Session:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features.
 
-        `visible` bool `[N, M]` says which of the last M rows each may see; None means causal. Raises `ValueError` when the cache is full.
+        `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
+
+        Raises `ValueError` when the cache is full.
         """
         count = len(ids)
         self.cache.room_for(count)
