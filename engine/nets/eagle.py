@@ -1,8 +1,8 @@
-"""EAGLE drafter (Li et al. 2024-2025; features and training as in EAGLE-3): one layer that goes on from the target's hidden states.
+"""EAGLE's net (Li et al. 2024-2025; features and training as in EAGLE-3): one layer that goes on from the target's hidden states.
 
-An entry pairs a token with the feature behind the token before it: three fused layers of the target where the target has been, the
-drafter's own output where it has not. It has its own head over the most frequent tokens; `offsets` maps its ids to the target's,
-`id = i + offsets[i]`.
+An entry pairs a token with the feature behind the token before it. The feature is three fused layers of the target for text that the
+target has read, and the drafter's own output for drafted tokens. The net has its own head over the most frequent tokens: its id `i`
+is the target's `i + offsets[i]`.
 """
 
 import torch
@@ -34,7 +34,7 @@ class Eagle(Net):
 
     @property
     def vocabulary(self) -> torch.Tensor:
-        """The target's id of each of the drafter's own, `[own_vocab]`."""
+        """The target's ids `[own_vocab]` of the drafter's own tokens."""
         return self.offsets + torch.arange(len(self.offsets), device=self.offsets.device)
 
     def fused(self, features: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ class Eagle(Net):
         return self.fuse(features[..., :FEATURES, :].flatten(-2))
 
     def entering(self, tokens: torch.Tensor, feature: torch.Tensor) -> torch.Tensor:
-        """What enters attention, `[..., 2H]`, for `tokens [...]` and the feature `[..., H]` behind the token before each."""
+        """Attention's inputs `[..., 2H]` for `tokens [...]` and the features `[..., H]` behind the token before each."""
         return torch.cat([self.norm_token(F.embedding(tokens, self.embedding)), self.norm_feature(feature)], -1)
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:
@@ -50,12 +50,12 @@ class Eagle(Net):
         return F.linear(self.norm_out(out), self.unembed)
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for what it cannot say."""
+        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for tokens it lacks."""
         own = self.logits(out).log_softmax(-1)
         return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
-        """The layer's output `[N, H]` of N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
+        """The layer's output `[N, H]` for N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
         out = self.layer(
             feature[None], self.entering(tokens, feature)[None], self.rotary(positions[None]), mask, kv, rows
         )
@@ -69,10 +69,10 @@ class Eagle(Net):
         return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
     def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
-        """Training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
+        """For training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
 
-        Output t of step s speaks about the token behind place t + 1, from true features up to place t - s and from its own outputs
-        after that, which is what drafting s levels deep looks like. Outputs before place s have no such past: do not count them.
+        Output t of step s predicts the token behind place t + 1. It reads true features up to place t - s and the net's own outputs
+        after that, as when drafting s levels deep. Outputs before place s have no such past, so a loss must leave them out.
         """
         tokens, feature = ids[:, 1:], self.fused(features[:, :-1])
         count = tokens.shape[1]
@@ -84,7 +84,7 @@ class Eagle(Net):
             queries, keys, values = self.layer.project(self.entering(tokens, feature), rotary)
             chain.append((keys, values))
             scores = (queries @ chain[0][0].mT * scale).masked_fill(~allowed.tril(-step), -torch.inf)
-            own = [  # at step s the entry made i steps into the chain stands s - i places back
+            own = [  # at step s the entry of step i stands s - i places back
                 (queries * delayed(key, step - i)).sum(-1, keepdim=True) * scale
                 for i, (key, _) in enumerate(chain[1:], 1)
             ]
@@ -94,13 +94,14 @@ class Eagle(Net):
                 attended = attended + weights[..., count + i - 1, None] * delayed(value, step - i)
             out = self.layer.finish(feature, attended)
             outs.append(out)
-            feature = F.pad(out, (0, 0, 1, 0))[:, :-1]  # the next step's feature is this one's output, one place later
+            feature = F.pad(out, (0, 0, 1, 0))[:, :-1]  # the next step reads this output one place later
         return outs
 
 
 class EagleSession:
-    """One lane's rows, and the outputs of a round's entries. An entry goes on from the target's features, and that of a drafted node
-    from the output of the node above."""
+    """One lane's rows, and the outputs of a round's entries.
+
+    An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above."""
 
     def __init__(self, net: Eagle, capacity: int):
         config, self.net, self.device = net.config, net, net.embedding.device
@@ -109,11 +110,10 @@ class EagleSession:
     def root(
         self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
     ) -> torch.Tensor:
-        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`, from the `chosen` N of the
-        target's features `[M, 4, H]`. Like those of `level`, the entries' rows are written behind the rows that the cache has, and see
-        none before `start`.
+        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
-        Raises `ValueError` when the cache is full.
+        The entries read the `chosen` N of the target's features `[M, 4, H]`. Here and in `level` their rows are written behind those
+        that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
         """
         count = len(tokens)
         causal = torch.ones(count, count, dtype=torch.bool).tril()
@@ -124,8 +124,10 @@ class EagleSession:
     def level(
         self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
     ) -> torch.Tensor:
-        """Log-probabilities `[n, V]` behind nodes: `above` names the outputs of this round they go on from, the root's first, and
-        `visible` bool `[n, M]` says which of the last M rows each may see."""
+        """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
+
+        `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
+        M rows each may see."""
         out = self.step(tokens, self.outs[above], positions, visible, start)
         self.outs = torch.cat([self.outs, out])
         return self.net.log_q(out)
@@ -139,5 +141,5 @@ class EagleSession:
 
 
 def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:
-    """`rows [B, heads, T, head_dim]` moved `places` further back, zeros in front."""
+    """`rows [B, heads, T, head_dim]`, each moved `places` places later, with zeros in front."""
     return F.pad(rows, (0, 0, places, 0))[:, :, : rows.shape[2]]

@@ -1,7 +1,6 @@
 """`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
 
-Every norm's weight is folded into the matrix behind it.
-"""
+Every norm's weight is folded into the matrix that reads it."""
 
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from engine.nets.layer import FEATURES, Net, unit
 
 
 class Weights(NamedTuple):
-    """`said [V, 3H]` is what a token adds to the query/key/value product, `heard` its matrix for the feature beside the token."""
+    """The net's weights. `said [V, 3H]` is what a token adds to the query/key/value product; `heard` is the matrix for the feature."""
 
     said: Matrix
     heard: EightBit
@@ -31,7 +30,7 @@ class Weights(NamedTuple):
 
 
 class State(NamedTuple):
-    """A session: the net's weights, its rotations by position, the layer's `kv`, and the `outs [capacity, H]` of this round."""
+    """A session: the net's weights, the rotations `turns` by position, the layer's `kv`, and this round's `outs [capacity, H]`."""
 
     weights: Weights
     turns: Cube
@@ -41,8 +40,9 @@ class State(NamedTuple):
 
 @compiled
 def answer(state, tokens, feature, positions, visible, start, rows):
-    """The outputs `[n, H]` and the log-probabilities `[n, V]` of the last n of N entries. `visible`, `start` and `rows` are as in
-    `layer`."""
+    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
+
+    `visible`, `start` and `rows` are as in `engine.kernels.layer.layer`."""
     weights, kv = state.weights, state.kv
     count, width = len(tokens), weights.said.shape[1]
     normed, qkv = np.empty_like(feature), np.empty((count, width), np.float32)
@@ -67,8 +67,9 @@ def answer(state, tokens, feature, positions, visible, start, rows):
 
 @compiled
 def behind_root(session, tokens, features, chosen, position, start, rows):
-    """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`, from the `chosen [N]` of the
-    target's `features [M, 4, H]`; its output is the first of the `State`'s."""
+    """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
+
+    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`."""
     state, count = unpacked(State, session, 0), len(tokens)
     feature = np.empty((count, features.shape[2]), np.float32)
     product(side_by_side(features, chosen), state.weights.fuse, feature)
@@ -80,7 +81,7 @@ def behind_root(session, tokens, features, chosen, position, start, rows):
 
 @compiled
 def behind_level(session, ids, above, positions, visible, start, rows, asked):
-    """Log-probabilities `[n, V]` behind nodes that go on from the outputs `above [n]`; theirs stand from number `asked` on."""
+    """Log-probabilities `[n, V]` behind nodes that go on from the outputs `above [n]`; their outputs are stored from `asked` on."""
     state = unpacked(State, session, 0)
     feature = np.empty((len(ids), state.outs.shape[1]), np.float32)
     for row in range(len(ids)):
@@ -111,7 +112,7 @@ class CompiledEagle:
         )
         self.rotary = net.rotary
 
-        # Compiling, or reading what was compiled before, belongs to loading.
+        # These calls compile, or load compiled code, so that loading takes the time and no race does.
         session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.hidden)
         session.root([0], feature, [0], 0, 0)
         session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
@@ -127,7 +128,7 @@ class CompiledSession:
         self.cache = KVCache(1, net.heads, net.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, net.heads * net.head_dim), np.float32)
         self.state = NamedArrays(State(net.weights, net.rotary.turns(capacity), self.cache.numbers[0], outs))
-        self.count = 0  # of this round's outputs
+        self.count = 0  # this round's outputs so far
 
     def root(
         self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int

@@ -1,5 +1,5 @@
-"""What learned drafters are built from: one Llama layer with explicit masks, rotary tables, saving and loading. Knows tensors; knows
-no tree, no target model's class and no training."""
+"""Layer: what nets are built from, a Llama layer with explicit masks, rotary tables, saving and loading. Knows tensors; knows no tree,
+no target model's class and no training."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -16,13 +16,14 @@ from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
 
-FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature is the final norm's output
+FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
 
 @dataclass(frozen=True)
 class NetConfig:
-    """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's. `depth` is the number of positions it
-    was trained for, `own_vocab` the size of a vocabulary of its own, 0 without one."""
+    """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's.
+
+    `depth` is the number of positions that it was trained for. `own_vocab` is the size of its own vocabulary, 0 without one."""
 
     kind: str
     hidden: int
@@ -43,8 +44,9 @@ class Linear(nn.Linear):
 
 
 def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """`x [..., n]` over its length, which `least []` = sqrt(n eps) keeps from zero: an RMS norm without its weight and its factor of
-    sqrt(n), in a third of the time."""
+    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero.
+
+    It is an RMS norm without the weight and without the factor sqrt(n), and takes a third of the time."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
 
 
@@ -61,7 +63,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary tables by position: `forward(positions [...]) -> cos, sin`, each `[..., 1, head_dim]`, the sign of the rotation in sin."""
+    """Rotary tables: `forward(positions [...])` gives cosines and sines, each `[..., 1, head_dim]`. The sines carry the sign."""
 
     def __init__(self, head_dim: int, theta: float):
         super().__init__()
@@ -72,7 +74,7 @@ class Rotary(nn.Module):
         self.known = np.zeros((0, 2, head_dim // 2), np.float32)
 
     def turns(self, capacity: int) -> np.ndarray:
-        """Cosines and sines `[>= capacity + 1, 2, head_dim / 2]`, for a stream of so many rows begins at position 0 or 1."""
+        """Cosines and sines `[>= capacity + 1, 2, head_dim / 2]`, one more than rows because a stream may begin at position 1."""
         if capacity >= len(self.known):
             self.known = turns_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]]).numpy()
         return self.known
@@ -83,8 +85,9 @@ class Rotary(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a gated MLP. Its caller norms what enters attention, because drafters feed more than the residual stream there:
-    `entering` has `inputs` columns, the residual stream `x` has `hidden`."""
+    """Attention and a gated MLP. `entering` has `inputs` columns; the residual stream `x` has `hidden`.
+
+    The caller norms `entering`, because drafters feed attention more than the residual stream."""
 
     def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None):
         super().__init__()
@@ -102,7 +105,7 @@ class Layer(nn.Module):
     def project(
         self, entering: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries, rotated keys and values, each `[B, heads, N, head_dim]`, of `entering [B, N, inputs]`."""
+        """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         batch, count, _ = entering.shape
         qkv = self.qkv(entering).view(batch, count, 3 * self.heads, -1)
         rotated = qkv[:, :, : 2 * self.heads]
@@ -111,7 +114,7 @@ class Layer(nn.Module):
         return queries, keys, qkv[:, :, 2 * self.heads :].transpose(1, 2)
 
     def in_eight_bits(self) -> LayerWeights:
-        """What is behind the query/key/value product, as compiled loops take it."""
+        """The matrices after the query/key/value product, as compiled loops take them."""
         root = len(self.norm.weight) ** 0.5
         return LayerWeights(
             EightBit.of(self.out.weight),
@@ -120,7 +123,7 @@ class Layer(nn.Module):
         )
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """The residual stream behind this layer, from `x [B, N, H]` and attention's `[B, heads, N, head_dim]`."""
+        """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
         x = x + self.out(attended.transpose(1, 2).flatten(2))
         gate_up = self.gate_up(self.norm(x))
         return x + self.down(F.silu(gate_up[..., : self.mlp]) * gate_up[..., self.mlp :])
@@ -136,8 +139,8 @@ class Layer(nn.Module):
     ) -> torch.Tensor:
         """`x [B, N, H]` after attention and MLP. `mask` is bool (True: may attend) or additive, broadcastable to `[B, heads, N, M]`.
 
-        With `kv` `[2, heads, capacity, head_dim]` (one sequence), the N new rows are written behind its first `rows` ones and M is
-        rows + N; without it M is N.
+        With `kv [2, heads, capacity, head_dim]`, for B = 1, the N new rows are written behind its first `rows` ones and M is rows + N.
+        Without it M is N.
         """
         queries, keys, values = self.project(entering, rotary)
         if kv is not None:
@@ -159,11 +162,11 @@ class Net(nn.Module):
     compiled: Any = None  # what `packed` made
 
     def packed(self) -> object:
-        """The weights as a CPU drafts with them: in eight bits and compiled loops. A draft's precision costs no exactness."""
+        """The weights as a CPU drafts with them: in eight bits and compiled loops. Rounding costs acceptance, not exactness."""
         raise NotImplementedError
 
     def pack(self) -> "Net":
-        """Copy the weights into `compiled`. To be called again after they have changed."""
+        """Copy the weights into `compiled`, on a CPU. Call it again after they have changed."""
         self.compiled = self.packed() if self.embedding.device.type == "cpu" else None
         return self
 

@@ -1,7 +1,7 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
 Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero and the projection as a copy of the target's
-LM head, so an untrained head says what the target says about the token before.
+LM head, so an untrained head repeats the target's guess for the root.
 """
 
 import torch
@@ -25,10 +25,11 @@ class Medusa(Net):
         return CompiledMedusa(self)
 
     def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
-        """Log-probabilities `[n, V]` of head k, as drafters take them, from `final [n, H]`."""
+        """Log-probabilities `[n, V]` of head k from `final [n, H]`, in compiled loops where the net is packed."""
         return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
 
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
-        """Logits `[..., V]` of head k (0 guesses the token after the root) from `final [..., H]`, the final norm's output behind the
-        token before the root."""
+        """Logits `[..., V]` of head k; head 0 guesses the token after the root.
+
+        `final [..., H]` is the final norm's output behind the token before the root."""
         return F.linear(final + F.silu(self.blocks[k](final)), self.unembeds[k])

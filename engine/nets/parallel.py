@@ -1,10 +1,12 @@
 """Parallel-tree drafter's net (seed 002): every depth from one forward, future places filled with one learned stand-in.
 
-An entry of the stream pairs a token with the target's features behind the token before it. The entry of the anchor (when serving, the
-root) answers depth 1; behind it stand `depth - 1` slots at rotary positions anchor + d, each answering depth d + 1, which carry one
-learned mask embedding and one learned hidden state in place of token and features. A slot sees the stream up to its anchor and its own
-anchor's shallower slots. Embedding, final norm and LM head are the target's, frozen; the norm's weight is saved with the net, because
-a `Net` is given only the other two.
+An entry of the stream pairs a token with the target's features behind the token before it. The anchor is the entry to draft from, the
+root when serving. It predicts depth 1. Behind it stand `depth - 1` slots; the slot at rotary position anchor + d predicts depth d + 1.
+All slots carry the same learned mask embedding and the same learned hidden state in place of token and features. A slot sees the
+stream up to its anchor and its own anchor's shallower slots.
+
+Embedding, final norm and LM head are the target's, frozen. The norm's weight is saved with the net, because a `Net` is given only the
+other two.
 """
 
 import torch
@@ -39,7 +41,7 @@ class Parallel(Net):
         return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
 
     def slot(self) -> torch.Tensor:
-        """The entry `[H]` of every future slot; only its position tells slots apart."""
+        """The entry `[H]` of every slot. Slots differ only in their positions."""
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
     def forward(
@@ -50,8 +52,9 @@ class Parallel(Net):
         kv: torch.Tensor | None = None,
         rows: int = 0,
     ) -> torch.Tensor:
-        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`; `mask`, `kv` (all layers') and `rows` as in
-        `Layer.forward`."""
+        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`.
+
+        `mask`, `kv` (of all layers) and `rows` are as in `Layer.forward`."""
         rotary = self.rotary(positions)
         for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)

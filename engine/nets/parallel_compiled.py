@@ -1,7 +1,6 @@
 """`engine.nets.parallel` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
 
-All depths are one compiled call, and every norm's weight is folded into the matrix behind it.
-"""
+All depths are one compiled call. Every norm's weight is folded into the matrix that reads it."""
 
 from typing import NamedTuple
 
@@ -20,8 +19,10 @@ from engine.nets.layer import FEATURES, Net
 
 
 class Ends(NamedTuple):
-    """What comes before and after the layers: `said [V, H]` is what a token adds to an entry, `slot [H]` every slot's entry,
-    `features` the matrix for the target's."""
+    """What comes before and after the layers.
+
+    `said [V, H]` is what a token adds to an entry. `slot [H]` is every slot's entry. `features` is the matrix for the target's
+    features."""
 
     said: Matrix
     slot: Vector
@@ -41,9 +42,10 @@ ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 
 @compiled
 def answers(weights, turns, kv, tokens, features, position, rows, slots):
-    """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]`, the first of which stands at `position`, and at its slots; no
-    rows at all where there are none. `features [N, 4, H]` are the target's behind the token before each; `weights` are the `Ends` and
-    a `Block` for every layer."""
+    """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
+
+    The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the `Ends`
+    and a `Block` for every layer."""
     ends = unpacked(Ends, weights, 0)
     hidden, entries, asking = features.shape[2], len(tokens), 1 + slots
     count = entries + slots
@@ -73,7 +75,7 @@ def answers(weights, turns, kv, tokens, features, position, rows, slots):
 
 class CompiledParallel:
     def __init__(self, net: Net, last_eps: float):
-        """`last_eps` is that of the norm before the head."""
+        """`last_eps` is the eps of the norm before the head."""
         config, root = net.config, net.config.hidden**0.5
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding, (config.hidden,))
@@ -93,7 +95,7 @@ class CompiledParallel:
         )
         self.rotary = net.rotary
 
-        # Compiling, or reading what was compiled before, belongs to loading.
+        # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
         cache = KVCache(config.layers, config.heads, width, 2, torch.float32, torch.device("cpu"))
         self(cache, [0], torch.zeros(1, FEATURES + 1, config.hidden), 0, 1)
@@ -101,7 +103,7 @@ class CompiledParallel:
     def __call__(
         self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
     ) -> torch.Tensor:
-        """As `answers`; the entries' rows are committed in `cache`."""
+        """As `answers`. The entries' rows are committed in `cache`. Raises `ValueError` when it is full."""
         rows = cache.rows
         cache.room_for(len(tokens) + slots)
         entering = np.array(tokens), features.contiguous().numpy(), position, rows, slots

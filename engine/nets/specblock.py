@@ -1,10 +1,12 @@
 """SpecBlock's net (seed 003): a block of K dependent positions from one forward, and a head that says how sure each of them is.
 
-Position k of a block speaks about the token k + 1 places behind the block's own token. All K positions carry the same condition and
-token and differ by a learned position query and their rotary position; before each layer a position takes in the state of the position
-before it. The condition of a first block comes from the target's features. A block that goes on from another one takes that block's
-state at the position that predicted its token, as it is. The text so far is a stream of position-0 entries, whose keys and values all
-blocks share. The LM head and final norm start as the target's and are the drafter's own, so that serving may adapt them.
+Position k of a block predicts the token k + 1 places behind the block's own token. All K positions carry the same condition and token.
+They differ in a learned position query and in their rotary position. Before each layer a position takes in the state of the position
+before it.
+
+The condition of a first block comes from the target's features. A block that goes on from another one takes as condition that block's
+state at the position that predicted its token. The text so far is a stream of position-0 entries, whose keys and values all blocks
+share. The LM head and final norm start as the target's, but they are the drafter's own, so that serving may adapt them.
 """
 
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 from engine.nets.specblock_compiled import CompiledSpecBlock
 
-BUCKETS = (1, 4, 10)  # largest rank of the target's token in the first three buckets; the fourth holds the rest
+BUCKETS = (1, 4, 10)  # largest rank of the target's token in each of the first three buckets; the fourth holds the rest
 SUMMARY = 15
 RANK_HIDDEN = 256
 LISTED = 10
@@ -23,8 +25,10 @@ Past = list[tuple[torch.Tensor, torch.Tensor] | None]  # a layer's keys and valu
 
 
 def summary(log_q: torch.Tensor) -> torch.Tensor:
-    """What the rank head reads of draft distributions `log_q [..., V]`, `[..., 15]`: the ten best log-probabilities, the gaps from the
-    best to the second, third and fifth, the best probability and the entropy. One function for training and serving."""
+    """What the rank head reads of draft distributions `log_q [..., V]`: `[..., 15]`, the same in training and serving.
+
+    They are the ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the
+    entropy."""
     best = log_q.topk(min(LISTED, log_q.shape[-1]), dim=-1).values
     gaps = best[..., :1] - best[..., [1, 2, 4]]
     entropy = -(log_q.exp() * log_q).sum(-1, keepdim=True)
@@ -32,7 +36,7 @@ def summary(log_q: torch.Tensor) -> torch.Tensor:
 
 
 def bucket(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """The bucket `[...]` of the rank that the tokens `wanted [...]` have in `logits [..., V]`."""
+    """The buckets `[...]` of the ranks that the tokens `wanted [...]` have in `logits [..., V]`."""
     rank = 1 + (logits > logits.gather(-1, wanted[..., None])).sum(-1)
     return torch.bucketize(rank, torch.tensor(BUCKETS, device=rank.device))
 
@@ -46,7 +50,7 @@ class SpecBlock(Net):
         self.norm_condition, self.norm_token, self.norm_query = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
         self.fuse = Linear(3 * hidden, hidden)
         self.shifts = nn.ModuleList(Linear(2 * hidden, hidden) for _ in range(config.layers))
-        for shift in self.shifts:  # starts as: keep your own state
+        for shift in self.shifts:  # at first a position keeps its own state
             nn.init.normal_(shift.weight, std=0.01)
             shift.weight.data[:, :hidden] += torch.eye(hidden)
         self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
@@ -65,7 +69,7 @@ class SpecBlock(Net):
         return self.cond_proj(features[..., :FEATURES, :].flatten(-2))
 
     def entering(self, condition: torch.Tensor, tokens: torch.Tensor, positions: slice = slice(None)) -> torch.Tensor:
-        """What enters the layers, `[..., k, H]`, at these `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
+        """The layers' inputs `[..., k, H]` at k `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
         token = self.norm_token(F.embedding(tokens, self.embedding))
         prefix_weight, query_weight = self.fuse.weight.split([2 * self.config.hidden, self.config.hidden], 1)
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
@@ -81,10 +85,11 @@ class SpecBlock(Net):
         kv: torch.Tensor | None = None,
         rows: int = 0,
     ) -> torch.Tensor:
-        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`; entry i takes in the state of `before[i]`, itself at position 0.
+        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`.
 
-        Keys and values go behind those in `past` (which grows; for training) or behind the first `rows` of the layers' `kv`, as in
-        `Layer.forward`. `mask` covers old and new ones.
+        Entry i takes in the state of entry `before[i]`, which is i itself at position 0. In training, keys and values are appended
+        to `past`. Else they are written behind the first `rows` of the layers' `kv`, as in `Layer.forward`. `mask` covers old and new
+        ones.
         """
         rotary = self.rotary(positions)
         for index, (shift, norm, layer) in enumerate(zip(self.shifts, self.norms, self.layers, strict=True)):
@@ -104,6 +109,6 @@ class SpecBlock(Net):
         return F.linear(self.norm_out(states), self.unembed)
 
     def ranks(self, states: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-        """Rank-head logits `[..., 4]` over buckets, from states and the distributions behind them; no gradient flows into either."""
+        """Rank-head logits `[..., 4]` over buckets, from states and the distributions at them. No gradient flows into either."""
         seen = torch.cat([self.norm_out(states).detach(), summary(log_q.detach())], -1)
         return self.rank_out(F.silu(self.rank_in(seen)))

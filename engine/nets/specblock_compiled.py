@@ -1,7 +1,6 @@
 """`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
 
-A forward's blocks are one compiled call, and every norm's weight is folded into the matrix behind it.
-"""
+All blocks of a forward are one compiled call. Every norm's weight is folded into the matrix that reads it."""
 
 from typing import NamedTuple
 
@@ -19,8 +18,10 @@ from engine.nets.layer import FEATURES, Net, unit
 
 
 class Ends(NamedTuple):
-    """What comes before and after the layers: `said [V, H]` and `queries [K, H]` are what a token and a position add to what enters,
-    `features` the matrix for the target's, `condition` that for conditions."""
+    """What comes before and after the layers.
+
+    `said [V, H]` is what a token adds to an input, and `queries [K, H]` what a position adds. `features` is the matrix for the target's
+    features, `condition` the one for conditions."""
 
     said: Matrix
     queries: Matrix
@@ -31,7 +32,7 @@ class Ends(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A layer. `shift` is all but the identity, which is added by itself."""
+    """A layer. `shift` is the net's shift without the identity, which loops add by themselves."""
 
     shift: EightBit
     qkv: EightBit
@@ -43,8 +44,9 @@ ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 
 @compiled
 def entering(ends, conditions, tokens, starts, x):
-    """Into `x [N, H]` what enters the layers at N positions of blocks: block i, with `conditions[i]` and `tokens[i]`, has those from
-    `starts[i]` to `starts[i + 1]`, and they are its last ones where it has not all."""
+    """Write the layers' inputs at N positions of blocks into `x [N, H]`.
+
+    Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions."""
     normed, prefix = np.empty_like(conditions), np.empty_like(conditions)
     unit_rows(conditions, ends.least, normed)
     product(normed, ends.condition, prefix)
@@ -57,8 +59,9 @@ def entering(ends, conditions, tokens, starts, x):
 
 @compiled
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
-    """Last-layer states `[N, H]` of the entries `x [N, H]`, each of which takes in the state of its `before [N]`, and the
-    log-probabilities `[answers, V]` of the last of them. `visible [N, M]` and `rows` are as in `engine.kernels.layer.layer`."""
+    """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
+
+    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.layer.layer`."""
     count, hidden = x.shape
     ends = unpacked(Ends, weights, 0)
     for number in range(len(kv)):
@@ -84,8 +87,9 @@ def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answe
 
 @compiled
 def read(weights, turns, kv, tokens, features, position, rows, slots):
-    """States and log-probabilities, each `[1 + slots, ...]`, of the block at the last of these stream entries: `tokens [N]` with the
-    target's `features [N, 4, H]`, the first at `position`."""
+    """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` of the block at the last of N stream entries.
+
+    The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`."""
     ends, entries, hidden = unpacked(Ends, weights, 0), len(tokens), features.shape[2]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)
@@ -131,7 +135,7 @@ class CompiledSpecBlock:
                 least=least.numpy(),
             ),
             *(
-                Block(  # what is all but the identity would lose its small numbers in eight bits beside it
+                Block(  # without the identity, beside which eight bits would lose the shift's small numbers
                     EightBit.of(shift.weight - torch.eye(*shift.weight.shape)),
                     EightBit.of(each.qkv.weight * norm.weight * root),
                     each.in_eight_bits(),
@@ -141,7 +145,7 @@ class CompiledSpecBlock:
         )
         self.rotary = net.rotary
 
-        # Compiling, or reading what was compiled before, belongs to loading.
+        # These calls compile, or load compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
         cache = KVCache(config.layers, config.heads, width, config.depth + 1, torch.float32, torch.device("cpu"))
         states, _ = self.read(cache, [0], torch.zeros(1, FEATURES + 1, config.hidden), 0, 0)
@@ -149,13 +153,13 @@ class CompiledSpecBlock:
         self.go_on(cache, states, [0], list(range(config.depth)), visible)
 
     def parts(self, cache: KVCache) -> tuple:
-        """What every call hands over."""
+        """The arguments that every compiled call takes first."""
         return self.weights.table, self.rotary.turns(cache.capacity), cache.numbers
 
     def read(
         self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `read` above; all rows that it writes are committed."""
+        """As the function `read`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows, count = cache.rows, len(tokens) + slots
         cache.room_for(count)
         found = read(*self.parts(cache), np.array(tokens), features.contiguous().numpy(), position, rows, slots)
@@ -165,7 +169,7 @@ class CompiledSpecBlock:
     def go_on(
         self, cache: KVCache, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `go_on` above; all rows that it writes are committed."""
+        """As the function `go_on`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows = cache.rows
         cache.room_for(len(positions))
         wanted = conditions.contiguous().numpy(), np.array(tokens), np.array(positions), visible.numpy(), rows
