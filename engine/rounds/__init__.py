@@ -1,1 +1,1 @@
-"""Rounds: what the decode loop does between two bursts, with host parts or as one graph on a GPU, and what it costs here."""
+"""Rounds: one step of the decode loop, with parts on the host or as one graph on a GPU, and what it costs here. Knows no text."""

@@ -1,8 +1,7 @@
 """`engine.policies.best_first` as tensors; held equal by tests/fast/test_equal_to_reference.py[rounds.best_first_gpu].
 
-The tree is grown over a draft model, in fixed shapes, without waiting for the host. One of `nodes` nodes holds at most `nodes - 1` of
-any level, so every level drafts that many at once. Those that the policy would not have expanded only give children that its budget
-leaves out. Dead nodes fill the shapes; nothing alive hangs below them.
+A tree of `nodes` nodes has at most `nodes - 1` nodes on a level, so every level drafts that many at once. The policy would not have
+expanded some of them, but its budget leaves their children out. Dead nodes fill the shapes and have no living descendants.
 """
 
 from dataclasses import dataclass
@@ -14,14 +13,19 @@ from engine.forward.runner_gpu import StaticForward
 from engine.policies.best_first import LEAST_SCORE
 from engine.policies.ranking import ranked
 
-DEAD = -1.0  # score of a node that fills a shape
+DEAD = -1.0  # the score of a node that only fills a shape
 
 
 @dataclass(frozen=True)
 class DeviceTree:
-    """Like `DraftTree`, as tensors `[N]`: `tokens`, `parents` (the root's is -1), `depth` int64, `score` float64 (`DEAD` for nodes that
-    fill the shape, which come last), `q` float32; `lineage` bool `[N, N]`, who may attend to whom; `slots` int64 `[N]`, the rows of the
-    nodes in the draft's cache, counted from the root's (a leaf on the last level has none)."""
+    """A `DraftTree` as tensors `[N]`; dead nodes come last.
+
+    - `tokens`, `parents`, `depth`: int64; the root's parent is -1
+    - `score`: float64, `DEAD` for dead nodes
+    - `q`: float32
+    - `lineage`: bool `[N, N]`, which nodes each may attend to
+    - `slots`: int64, the nodes' rows in the draft's cache, counted from the root's. Nothing is written for a leaf on the last level.
+    """
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -38,8 +42,9 @@ class DeviceTree:
         return cls(root, zero - 1, zero, one.double(), one.float(), one.bool()[None], zero)
 
     def kept(self, nodes: int) -> "DeviceTree":
-        """The subtree of the `nodes` best, in their order, dead ones last. With descending scores along every path and ties to the
-        earlier node it holds every kept node's parent."""
+        """The subtree of the `nodes` best nodes, in their order, dead ones last.
+
+        It holds every kept node's parent, because scores do not grow along a path and ties go to the earlier node."""
         order = self.score[1:].sort(descending=True, stable=True).indices[: nodes - 1] + 1
         size = len(self.tokens)
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
@@ -58,13 +63,13 @@ class DeviceTree:
 
 
 def best(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """The indices of the `count` highest of `scores [n]`, ascending; a tie goes to the earlier one."""
+    """The indices of the `count` highest of `scores [n]`, in ascending order. A tie goes to the earlier one."""
     return scores.sort(descending=True, stable=True).indices[:count].sort().values
 
 
 class DeviceDraft:
     def __init__(self, forward: StaticForward, vocab: int, depth: int, width: int, nodes: int):
-        """`vocab` is the number of the target's logits. `slots` rows behind the committed ones are written, the root's among them."""
+        """`vocab` is the number of the target's logits. A tree writes at most `size` rows behind the committed ones."""
         self.forward, self.vocab, self.width = forward, vocab, min(width, vocab)
         self.levels, room = [], 1  # how many nodes each level drafts
         for _ in range(depth):
@@ -83,8 +88,10 @@ class DeviceDraft:
         temperature: torch.Tensor,
         noise: torch.Tensor | None,
     ) -> DeviceTree:
-        """The tree below the token `root`, which stands at position `base` behind the token `previous`: at most `nodes` nodes and
-        `room` levels. All are tensors of one number. `noise [depth, V]` is that of the positions behind the root, None when greedy."""
+        """A tree of at most `nodes` nodes and `room` levels below the token `root`.
+
+        The root stands at position `base`, behind the token `previous`. All five are tensors of one number. `noise [>= depth, V]` is
+        that of the positions behind the root, None when greedy."""
         parents, scores = self.numbers[:1], torch.ones(1, dtype=torch.float64, device=root.device)
         lineage, start = self.numbers[None] == 0, 1
         levels = [DeviceTree.rooted(root)]
@@ -118,8 +125,10 @@ class DeviceDraft:
         return DeviceTree(**grown).kept(self.nodes)
 
     def first(self, previous: torch.Tensor, root: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-        """Log q `[1, V]` behind the root. The token before it goes along, for its row is missing when it was a leaf of the last tree;
-        a text of one token has none, and the last row of the cache takes what is written for it."""
+        """Log q `[1, V]` behind the root.
+
+        The token before the root is computed again, because its row is missing when it was a leaf of the last tree. A text of one token
+        has none before it, and the cache's last row takes what is written for it."""
         columns = self.forward.columns
         slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
         positions = torch.cat([(base - 1).clamp(min=0), base])
@@ -127,14 +136,14 @@ class DeviceDraft:
         return self.fitted(logits[1:])
 
     def below(self, level: DeviceTree, base: torch.Tensor) -> torch.Tensor:
-        """Log q `[n, V]` behind the n nodes of a level, whose ancestors' rows are written."""
+        """Log q `[n, V]` behind the n nodes of a level. Their ancestors' rows are written already."""
         positions = torch.where(level.score > 0, base + level.depth, base)
         visible = self.forward.behind(base, level.lineage)
         logits, _ = self.forward(level.tokens, positions, base + level.slots, visible)
         return self.fitted(logits)
 
     def fitted(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log q `[n, V]` over the target's vocabulary, which may be padded to another size."""
+        """Log q `[n, V]` over the target's vocabulary, whose padded size may differ from the draft's."""
         width = logits.shape[-1]
         if width != self.vocab:
             logits = F.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)

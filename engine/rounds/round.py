@@ -9,7 +9,7 @@ from engine.target import Target
 
 
 class HostRounds:
-    """`engine.contracts.Rounds` of a target, a drafter, a policy and a rule."""
+    """`engine.contracts.Rounds` with a target, a drafter, a policy and a rule on the host."""
 
     def __init__(self, target: Target, drafter: Drafter, policy: Policy, acceptance: Acceptance, sampling: Sampling):
         self.target, self.drafter, self.policy = target, drafter, policy

@@ -2,8 +2,8 @@
 
 Draft, verify, accept and commit run on the device, and one copy goes to the host at the end.
 
-Serves token match over the draft model's best-first tree, and plain decoding: parts that say `on_device`. Both write the tokens of
-rounds on the host with the same noise.
+It serves parts that say `on_device`: token match over the draft model's best-first tree, and plain decoding. Rounds on the host give
+the same tokens from the same noise.
 """
 
 import time
@@ -22,11 +22,11 @@ from engine.sampling import Sampling, gumbel_at
 from engine.tree import DraftTree
 
 PHASES = ("draft", "verify", "accept", "commit")
-STATE = 5  # numbers that a round starts from, see `DeviceRound.begin`
+STATE = 5  # numbers that a round starts from, in the order of `DeviceRound.begin`
 
 
 class Marks:
-    """Moments within a round: events that a graph can hold on a GPU, else readings of the clock."""
+    """Moments within a round. On a GPU they are events, which a graph can hold; else they are readings of the clock."""
 
     def __init__(self, device: torch.device):
         self.cuda = device.type == "cuda"
@@ -41,7 +41,7 @@ class Marks:
             self.at[index] = time.perf_counter()
 
     def split(self, seconds: float) -> dict[str, float]:
-        """`seconds` by phase, in proportion to what lies between the moments; they must have passed."""
+        """`seconds` by phase, in proportion to the time between the moments. All moments must have passed."""
         pairs = list(zip(self.at, self.at[1:], strict=False))
         spans = [start.elapsed_time(end) if self.cuda else end - start for start, end in pairs]
         total = sum(spans) or 1.0
@@ -49,17 +49,17 @@ class Marks:
 
 
 class DeviceRound:
-    """Both caches of a lane and the round over them. Of fixed shape, so one lane after another can use it."""
+    """Both caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
     def __init__(
         self, target: Runner, draft: Runner | None, capacity: int, depth: int, width: int, nodes: int, greedy: bool
     ):
-        """`draft` None is plain decoding, whatever the shape. `capacity` is that of `Lane`: rows for the text and a largest tree."""
+        """`draft` None is plain decoding, whatever the shape. `capacity` is a lane's: rows for the text and a largest tree."""
         self.runner, self.greedy, device = target, greedy, target.device
         self.draft, self.depth = None, 0
         room = static_capacity(capacity)
         if draft is not None:
-            room = static_capacity(capacity + depth * nodes)  # no level drafts more than `nodes`
+            room = static_capacity(capacity + depth * nodes)  # a level drafts at most `nodes` nodes
             self.drafting = Session(draft, room)
             self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
             self.depth = depth
@@ -74,7 +74,7 @@ class DeviceRound:
 
     @torch.inference_mode()
     def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:
-        """Prefill both models. No token is drafted behind position `last`."""
+        """Prefill the models. No token will be drafted behind position `last`."""
         for session in (self.target, self.drafting) if self.draft else (self.target,):
             session.cache.clear()
             session.prefill(prompt[:-1])
@@ -82,7 +82,7 @@ class DeviceRound:
         self.temperature.fill_(sampling.temperature or 1.0)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """One round on the device: what `unpacked` reads, float64, and the logits `[N, V]`."""
+        """One round on the device. Returns what `unpacked` reads, as float64, and the logits `[N, V]`."""
         base, previous, root, last, seed = self.state.split(1)
         noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
         self.marks.set(0)
@@ -125,7 +125,9 @@ class DeviceRound:
         return scores.argmax(-1)
 
     def followed(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Token match: the accepted nodes from the root down `[depth]`, 0 behind the last; their number `[1]`; the last node `[1]`."""
+        """Token match. Returns the accepted nodes `[depth]` from the root down, their number `[1]` and the last of them `[1]`.
+
+        Places behind the last accepted node hold 0, and with none accepted the last is the root."""
         node = torch.zeros_like(drawn[:1])
         count, path = node.clone(), [node[:0]]
         for _ in range(self.depth):
@@ -137,7 +139,7 @@ class DeviceRound:
         return torch.cat(path), count, node
 
     def commit(self, tree: DeviceTree, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
-        """Bring the rows of the path behind the root's, in both caches. A place behind the path keeps its own row."""
+        """Move the path's rows to the places behind the root's row, in both caches. Places behind the path keep their rows."""
         places = base + self.steps[1:]
         accepted = self.steps[:-1] < count
         moves = [(self.target.cache.kv, path)]
@@ -176,7 +178,7 @@ class DeviceRound:
 
 
 class DeviceRounds:
-    """`engine.contracts.Rounds` of one lane by device rounds. `forwards` counts the draft's, like a drafter's."""
+    """`engine.contracts.Rounds` of one lane on a GPU. `forwards` counts the draft's forwards, as a drafter does."""
 
     def __init__(self, pair: LoadedPair, drafts: bool, capacity: int, shape: dict[str, int], sampling: Sampling):
         """`drafts` False is plain decoding, whatever the shape."""
@@ -204,7 +206,7 @@ class DeviceRounds:
 def on_device(
     pair: LoadedPair, drafter: type[Drafter], policy: type[Policy], rule: type[Acceptance], sampling: Sampling
 ) -> bool:
-    """Whether device rounds serve a lane of these parts, and draw its noise on the device."""
+    """Whether device rounds serve a lane of these parts and can draw its noise on the device."""
     parts = (drafter, policy, rule) if drafter.guesses else (drafter, rule)
     able = all(part.on_device for part in parts) and (pair.draft is not None or not drafter.guesses)
     return able and sampling.device is not None and sampling.open_ended

@@ -16,7 +16,7 @@ class Stopwatch:
         self.since = time.perf_counter()
 
     def lap(self, name: str) -> float:
-        """The phase of that name ends here and the next one begins; its seconds."""
+        """End the phase of that name and begin the next one. Returns its seconds."""
         if self.waits:
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when a system first asks for them."""
+"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when first asked for. Knows no system and no page."""
 
 import math
 import statistics
@@ -24,7 +24,7 @@ from engine.tree import LARGEST_TREE, DraftTree
 ROWS = (1, 2, 4, 6, 7, 8, 12, 13, 16, 24, 32, 64)  # products take six rows at a time on many processors
 CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
-REPEATS, SECONDS = 7, 0.5  # of every timing; fewer, but three at least, when the machine is so slow
+REPEATS, SECONDS = 7, 0.5  # of every timing; past so many seconds it stops early, but not before three repeats
 
 Name = TypeVar("Name", bound=Hashable)
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ _measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool, dict[int, float]], dic
 
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
-    """What a round with this drafter costs; measured on the first call for this pair."""
+    """What a round with this drafter costs, measured on the first call for this pair and drafter."""
     with _lock:
         verified, known = _measured.setdefault(pair, ({}, {}))
         if drafter not in known:
@@ -47,8 +47,9 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
 def verify_ms(
     pair: LoadedPair, features: bool = False, repeats: int = REPEATS, seconds: float = math.inf
 ) -> dict[int, float]:
-    """Median ms of a verification by its number of rows. More rows hand out `features` where a drafter reads them; one row is plain
-    decoding's, which has no drafter."""
+    """Median ms of a verification by its number of rows.
+
+    With `features`, verifications of more than one row return features too. One row is plain decoding, where no drafter reads them."""
     plain = Target(pair.target, context_of(pair) + LARGEST_TREE)
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, features)
     plain.prefill(list(range(context_of(pair))))
@@ -60,8 +61,10 @@ def verify_ms(
 
 @torch.inference_mode()
 def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float, float]:
-    """Median ms of a drafter's first level, behind a verification as in a race, and of one below it; with the ranking of its
-    favourites, as `auto` has them. Rounds of one level and of many take turns; a level below is a share of what they differ by."""
+    """Median ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
+
+    Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
+    it covers, is the ms of a level below."""
     drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
     prompt = list(range(context_of(pair)))
@@ -90,10 +93,10 @@ def interleaved(
     settled: bool = False,
     seconds: float = math.inf,
 ) -> dict[Name, float]:
-    """Median ms of every task; all of them in turn, so that a slow moment meets all alike. First calls are not counted.
+    """Median ms of every task. The tasks take turns, so that a slow moment meets all alike. First calls are not counted.
 
-    `settled` times every task behind an untimed run of its own, for in a race a lane finds the caches as it left them. Past `seconds`
-    fewer repeats do, but three at least; only without that limit there is progress to see.
+    `settled` runs every task once untimed before it is timed, because in a race a lane finds the caches as it left them. Past `seconds`
+    it stops early, but not before three repeats. Without that limit it shows a progress bar.
     """
     watch, times = Stopwatch(device), {name: [] for name in tasks}
     uncounted, begun = 1 if settled else 2, time.perf_counter()
@@ -120,7 +123,7 @@ def context_of(pair: LoadedPair) -> int:
 
 
 def binary(rows: int) -> DraftTree:
-    """A tree of `rows` nodes, two children each."""
+    """A tree of `rows` nodes in which a node has up to two children."""
     tree = DraftTree.rooted(0)
     for node in range(1, rows):
         tree.add((node - 1) // 2, node, 1.0, 1.0)
