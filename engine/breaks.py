@@ -1,8 +1,8 @@
-"""Breaks: four ways in which a tree decoder is typically wrong, to be switched on on purpose. Knows what is switched and what the right
-thing would have been; knows no loop and no page.
+"""Breaks: four typical mistakes of tree decoders, to be made on purpose. Knows what each changes and what would be right; knows no loop
+and no page.
 
-A broken system is a system: "tree!mask" is the system tree with the break `mask` (`engine.systems.find`), and races like every other.
-How far it is from the target's own distribution is measured by `engine.screens.break_distance.measure`.
+A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find`).
+`engine.screens.break_distance.measure` says how far it is from the target's own distribution.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -31,7 +31,7 @@ class IndexedTarget(Target):
 
 
 class FirstRowsTarget(Target):
-    """As many rows survive as were accepted, but always the tree's first ones."""
+    """The cache keeps as many rows as were accepted, but always the tree's first ones."""
 
     def commit(self, path: list[int]) -> None:
         self.session.keep(list(range(len(path) + 1)))
@@ -39,8 +39,9 @@ class FirstRowsTarget(Target):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A race that shows the break within its first tokens on the embedded pair: arguments of `engine.race.Settings`, by their names.
-    `systems` is the right one and the broken one."""
+    """A race on the embedded pair that shows the break within its first tokens.
+
+    The fields are arguments of `engine.race.Settings`, by their names. `systems` is the right one and the broken one."""
 
     prompt: str
     systems: tuple[str, str]
@@ -51,8 +52,9 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Break:
-    """`right` says what a correct decoder does, `wrong` what is done in its place, `effect` what goes wrong; a sentence each. `target`
-    verifies and commits; `parts` take the place of the system's own, by the names of `engine.systems.System`."""
+    """A mistake. `right` says what a correct decoder does, `wrong` what is done instead and `effect` what comes of it, a sentence each.
+
+    `target` verifies and commits. `parts` replace the system's own fields, by the names of `engine.systems.System`."""
 
     name: str
     title: str
@@ -64,7 +66,7 @@ class Break:
     parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
-        """What a page says about it: all but `target` and `parts`, the suggestion as a dict of its own."""
+        """All fields that a page shows: not `target` and `parts`, and the suggestion as a dict."""
         words = ("name", "title", "right", "wrong", "effect")
         return {**{word: getattr(self, word) for word in words}, "suggestion": asdict(self.suggestion)}
 

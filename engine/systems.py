@@ -19,8 +19,9 @@ from engine.target import Target
 
 @dataclass(frozen=True)
 class System:
-    """A way of decoding. `cost` says in a sentence what drafting takes; `depth`, `width` and `nodes` are the shape it starts with;
-    `broken` names one of `BREAKS`, "" for a system as it should be."""
+    """A way of decoding. `depth`, `width` and `nodes` are the shape that it starts with.
+
+    `cost` is a sentence on what drafting costs. `broken` names one of `BREAKS`, "" for a system as it should be."""
 
     name: str
     title: str
@@ -59,17 +60,17 @@ class System:
 
     @property
     def guesses(self) -> bool:
-        """Whether it drafts at all."""
+        """Whether its drafter guesses anything."""
         return DRAFTERS[self.drafter].guesses
 
     @property
     def branches(self) -> bool:
-        """Whether its trees are more than chains."""
+        """Whether its trees may branch."""
         return self.guesses and POLICIES[self.policy].branches
 
     @property
     def reads_costs(self) -> bool:
-        """Whether its policy sizes trees by what forwards cost on this machine."""
+        """Whether its policy sizes trees by the costs of forwards on this machine."""
         return POLICIES[self.policy].reads_costs
 
     def rounds(
@@ -102,19 +103,19 @@ class System:
 
 
 def fits(policy: str, acceptance: str) -> bool:
-    """Whether the policy can pick tokens in the way that the rule needs."""
+    """Whether the policy can pick tokens as the rule needs."""
     needed = ACCEPTANCES[acceptance].proposal
     return needed == "any" or needed in POLICIES[policy].proposals
 
 
 def serves(drafter: str, policy: str) -> bool:
-    """Whether the drafter answers all that the policy asks."""
+    """Whether the drafter offers what the policy needs."""
     needs = POLICIES[policy].needs
     return not needs or needs in DRAFTERS[drafter].offers
 
 
 def refusal(drafter: str, policy: str, acceptance: str) -> str:
-    """Why policy and rule do not go together, and what goes with each of them on this drafter."""
+    """Why policy and rule do not go together, and what goes with each of them with this drafter."""
     needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
     offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
     policies = [each for each in POLICIES if fits(each, acceptance) and serves(drafter, each)]
@@ -133,10 +134,12 @@ SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in N
 
 
 def find(name: str) -> System:
-    """The system of that name, or one mixed by hand: "drafter/policy/acceptance", such as "model/kary/token_match". Either may end in
-    a shape of its own, depth x width x nodes: "tree:3x2x8"; or in a break, to be wrong on purpose: "tree!mask", "tree:3x2x8!mask".
+    """The system of that name, or one mixed by hand as "drafter/policy/acceptance", such as "model/kary/token_match".
 
-    Raises `ValueError` with the reason when there is none or when the parts would bias the output together.
+    Either may end in a shape of its own, depth x width x nodes, as in "tree:3x2x8". Either may end in a break, to be wrong on purpose:
+    "tree!mask", "tree:3x2x8!mask".
+
+    Raises `ValueError` with the reason when there is no such system or when its parts would bias the output together.
     """
     if name in SYSTEMS:
         return SYSTEMS[name]
@@ -172,7 +175,7 @@ def find(name: str) -> System:
 
 
 def break_of(right: System, broken: str) -> System:
-    """The system with one thing wrong. Raises `ValueError` for an unknown break and for a system that it cannot show in."""
+    """The system `right` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
     if broken not in BREAKS:
         raise ValueError(f"Unknown break {broken!r}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask.")
     chosen = BREAKS[broken]
