@@ -41,7 +41,8 @@ class FirstRowsTarget(Target):
 class Suggestion:
     """A race on the embedded pair that shows the break within its first tokens.
 
-    The fields are arguments of `engine.race.Settings`, by their names. `systems` is the right one and the broken one."""
+    The fields are arguments of `engine.race.Settings`, by their names. `systems` is the right one and the broken one.
+    """
 
     prompt: str
     systems: tuple[str, str]
@@ -54,7 +55,8 @@ class Suggestion:
 class Break:
     """A mistake. `right` says what a correct decoder does, `wrong` what is done instead and `effect` what comes of it, a sentence each.
 
-    `target` verifies and commits. `parts` replace the system's own fields, by the names of `engine.systems.System`."""
+    `target` verifies and commits. `parts` replace the system's own fields, by the names of `engine.systems.System`.
+    """
 
     name: str
     title: str

@@ -103,19 +103,22 @@ class Drafter(Part):
     def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
         """`engine.policies.growing.ask` in one compiled call, on the terms of the `Expansion`. It is called only where `grows` is True.
 
-        `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy."""
+        `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy.
+        """
         raise NotImplementedError
 
     def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
         """Where the rank head expects the target's token among the guesses after each node. It is called only where `offers` names one.
 
-        0 is the drafter's favourite, 1 ranks 2-4, 2 ranks 5-10 and 3 all beyond."""
+        0 is the drafter's favourite, 1 ranks 2-4, 2 ranks 5-10 and 3 all beyond.
+        """
         raise NotImplementedError
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true.
 
-        Drafters that do not copy give an empty run."""
+        Drafters that do not copy give an empty run.
+        """
         return [], 0.0
 
 
@@ -134,7 +137,8 @@ class Policy(Part):
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: "Calibration | None" = None):
         """`proposal` is the one that the acceptance rule needs.
 
-        Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one."""
+        Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one.
+        """
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """A tree of at most `room` levels below the token `root`, which stands at `position`. Deeper tokens could not be emitted."""
@@ -148,7 +152,8 @@ class Policy(Part):
 class Verdict:
     """What a rule decided about a tree.
 
-    `path` holds the accepted nodes from the root down, without the root. `bonus` is the token that the target emits after them."""
+    `path` holds the accepted nodes from the root down, without the root. `bonus` is the token that the target emits after them.
+    """
 
     path: list[int]
     bonus: int
@@ -156,7 +161,8 @@ class Verdict:
     def by_node(self, tree: DraftTree) -> list[str]:
         """One word for each node: root, accepted, rejected or unreached.
 
-        A node is rejected when its parent was reached and the target went elsewhere."""
+        A node is rejected when its parent was reached and the target went elsewhere.
+        """
         reached = {0, *self.path}
         words = [ROOT]
         for node in range(1, len(tree)):
@@ -191,7 +197,8 @@ class Outcome:
 class Rounds(Protocol):
     """A lane at work. A round is one target forward, with the drafting before it and the decision after it.
 
-    Dropping the object closes it."""
+    Dropping the object closes it.
+    """
 
     @property
     def forwards(self) -> int:

@@ -21,7 +21,8 @@ from engine.target import Target
 class System:
     """A way of decoding. `depth`, `width` and `nodes` are the shape that it starts with.
 
-    `cost` is a sentence on what drafting costs. `broken` names one of `BREAKS`, "" for a system as it should be."""
+    `cost` is a sentence on what drafting costs. `broken` names one of `BREAKS`, "" for a system as it should be.
+    """
 
     name: str
     title: str

@@ -16,7 +16,8 @@ class KVCache:
     """Keys and values `kv [layers, 2, heads, capacity, head_dim]`, of which the first `rows` rows are committed.
 
     `layers` holds views of it: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
-    array, or None unless `kv` is float32 on a CPU."""
+    array, or None unless `kv` is float32 on a CPU.
+    """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)

@@ -1,6 +1,7 @@
 """`engine.forward.layer_ops` in compiled loops; held equal by tests/fast/test_equal_to_reference.py[forward.layer_ops_compiled].
 
-The loops run on one thread, for a few rows in float32, and take a fifth of the time there. All lanes of a race use the same ones."""
+The loops run on one thread, for a few rows in float32, and take a fifth of the time there. All lanes of a race use the same ones.
+"""
 
 import numpy as np
 import torch

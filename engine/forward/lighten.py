@@ -34,7 +34,8 @@ class PackedLinear(nn.Linear):
 def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
     """transformers' sdpa attention, but a single query is computed twice.
 
-    One row of bfloat16 takes three times as long on a CPU as two rows."""
+    One row of bfloat16 takes three times as long on a CPU as two rows.
+    """
     if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)

@@ -57,7 +57,8 @@ def serves(model: PreTrainedModel) -> bool:
 def eight_bits_pay(draft: PreTrainedModel) -> bool:
     """Whether to compute a draft in eight bits, decided by its size.
 
-    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed."""
+    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed.
+    """
     if not serves(draft) or max(parameter.numel() for parameter in draft.parameters()) < EIGHT_BIT_FROM:
         return False
     try:
@@ -91,7 +92,8 @@ def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor
 class Weight:
     """The matrices of linear layers that read the same input, stacked `[out, in]`.
 
-    `plain` is the stack as it is; `fast` is packed or in eight bits."""
+    `plain` is the stack as it is; `fast` is packed or in eight bits.
+    """
 
     def __init__(self, *linears: nn.Linear, eight_bit: bool = False):
         weights, biases = [each.weight.detach() for each in linears], [each.bias for each in linears]
@@ -162,7 +164,8 @@ class LeanLlama:
     def calibrate(self) -> int:
         """The smallest of `ROWS` from which on packed weights are faster on this machine, by interleaved medians.
 
-        It is one more than the largest of `ROWS` where they never are."""
+        It is one more than the largest of `ROWS` where they never are.
+        """
         cache = self.cache_of(max(ROWS))
         winner_from = max(ROWS) + 1
         for rows in reversed(ROWS):

@@ -25,7 +25,8 @@ LARGEST = 2**23  # parameters of a model that is small
 class Ends(NamedTuple):
     """What comes before and after the layers, and what all layers share.
 
-    `turns` are the rotations by position; `least` and `head_least` keep norms from zero."""
+    `turns` are the rotations by position; `least` and `head_least` keep norms from zero.
+    """
 
     embedding: Matrix
     head: EightBit
@@ -37,7 +38,8 @@ class Ends(NamedTuple):
 class Block(NamedTuple):
     """A layer. `bias [q + k + v]` is zeros where the model has none.
 
-    `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys; without such norms it has no rows."""
+    `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys; without such norms it has no rows.
+    """
 
     qkv: EightBit
     bias: Vector
@@ -52,7 +54,8 @@ ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `attend`.
 
-    Their rows are written behind the first `rows` of `kv`. `weights` holds the `Ends` and a `Block` for every layer."""
+    Their rows are written behind the first `rows` of `kv`. `weights` holds the `Ends` and a `Block` for every layer.
+    """
     ends = unpacked(Ends, weights, 0)
     count, size = len(ids), kv.shape[4]
     x = np.empty((count, ends.embedding.shape[1]), np.float32)
@@ -80,7 +83,8 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
 def is_small(model: PreTrainedModel) -> bool:
     """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`, and one thread is enough for it.
 
-    It must be float32, with few weights, an even MLP width and no biases after attention."""
+    It must be float32, with few weights, an even MLP width and no biases after attention.
+    """
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
     even = model.config.intermediate_size % 2 == 0

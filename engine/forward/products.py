@@ -15,7 +15,8 @@ ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # torch's engines for eight-bi
 def pack(weight: torch.Tensor) -> torch.Tensor:
     """The weight `[out, in]` in oneDNN's own layout.
 
-    It stays as it is where this torch or this processor has no such layout for its type."""
+    It stays as it is where this torch or this processor has no such layout for its type.
+    """
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return weight.detach().contiguous()

@@ -23,7 +23,8 @@ class Runner:
     def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
         """`lean` forces the choice of forward; None takes the lean one where it serves the model.
 
-        `eight_bit` rounds the lean forward's matrices, for drafts only: a target must stay exact."""
+        `eight_bit` rounds the lean forward's matrices, for drafts only: a target must stay exact.
+        """
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
         self.vocab: int = model.config.vocab_size
@@ -57,7 +58,8 @@ class Runner:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
 
-        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`."""
+        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`.
+        """
         output = self.model(
             input_ids=ids[None],
             position_ids=positions[None],

@@ -1,7 +1,8 @@
 """`engine.forward.runner` at fixed addresses; held equal by tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
-New tokens write their rows at slots that a tensor names. Attention reads the whole capacity of the cache under an additive mask.
-Nothing waits for the host. The same function runs eagerly on any device. Knows slots and masks; knows no tree.
+Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names. Attention
+reads the whole capacity of the cache under an additive mask. Nothing waits for the host. The same function runs eagerly on any device.
+Knows slots and masks; knows no tree.
 """
 
 import torch
@@ -92,7 +93,8 @@ class StaticForward:
         """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base` on.
 
         They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks. `base` is a tensor of
-        one number."""
+        one number.
+        """
         offset = self.columns - base
         inside = (offset >= 0) & (offset < lineage.shape[1])
         placed = lineage.index_select(1, offset.clamp(0, lineage.shape[1] - 1))

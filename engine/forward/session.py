@@ -75,7 +75,8 @@ class Session:
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.
 
-        The logits are None when there are no ids."""
+        The logits are None when there are no ids.
+        """
         logits = None
         features: list[Any] = []
         for start in range(0, len(ids), PREFILL_CHUNK):

@@ -35,7 +35,8 @@ class Bucket:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`Session.forward` of at most `size` tokens; the returned tensors are the caller's own.
 
-        The padding writes rows behind the new ones, and no token may attend to them."""
+        The padding writes rows behind the new ones, and no token may attend to them.
+        """
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         count, end = len(ids), self.cache.rows + len(ids)
         (tokens, places, slots), shown = self.parts(self.staged)

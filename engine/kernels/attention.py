@@ -21,7 +21,8 @@ def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
 def turn(rows, heads, turns, positions):
     """Rotate the first `heads` heads of `rows [N, n]`, in place, by the angles of their positions.
 
-    `turns [places, 2, head_dim / 2]` are cosines and sines, see `turns_of`."""
+    `turns [places, 2, head_dim / 2]` are cosines and sines, see `turns_of`.
+    """
     half = turns.shape[2]
     for row in range(len(rows)):
         cos, sin = turns[positions[row]]
@@ -71,7 +72,8 @@ def attend_singly(queries, kv, visible, start, end, out):
 def blend(numbers, across, along, vectors, sums):
     """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
 
-    `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term."""
+    `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term.
+    """
     rows, terms = len(sums), len(vectors)
     for row in range(0, rows - rows % 8, 8):
         source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
@@ -85,7 +87,8 @@ def blend(numbers, across, along, vectors, sums):
 def column_tops(rows, tops):
     """Write the largest number of each column of `rows [M, lanes]` into the first row of `tops [at least M / 2, lanes]`.
 
-    The rows are halved again and again, because two whole rows compare faster than the numbers of a column."""
+    The rows are halved again and again, because two whole rows compare faster than the numbers of a column.
+    """
     count, lanes = rows.shape
     source, target = rows.reshape(-1), tops.reshape(-1)
     half = (count + 1) // 2
@@ -150,7 +153,8 @@ def attend(queries, kv, visible, start, end, out):
     """Write the attention of `queries [N, >= heads * head_dim]` into `out [N, heads * head_dim]`.
 
     It reads the rows from `start` to `end` of `kv [2, kv_heads, capacity, head_dim]`. A query sees those of the last M rows that
-    `visible` bool `[N, M]` marks, and all rows before them."""
+    `visible` bool `[N, M]` marks, and all rows before them.
+    """
     if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # at most three queries share a head's keys
         attend_singly(queries, kv, visible, start, end, out)
     else:
@@ -162,7 +166,8 @@ def attended(qkv, kv, visible, start, rows, asking):
     """Attention `[asking, heads * head_dim]` of the last `asking` of N entries; `kv`, `visible` and `start` are as in `attend`.
 
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
-    first written behind the first `rows` rows of `kv`."""
+    first written behind the first `rows` rows of `kv`.
+    """
     kv_heads, size = kv.shape[1], kv.shape[3]
     width = qkv.shape[1] - 2 * kv_heads * size
     for row in range(len(qkv)):
@@ -212,7 +217,8 @@ def causal(count):
 def move_rows(kv, base, moves):
     """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, one for each of `moves [n, 2]`, in that order.
 
-    A move holds the row written to and the row read from, both counted from `base`."""
+    A move holds the row written to and the row read from, both counted from `base`.
+    """
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):

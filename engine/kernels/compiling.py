@@ -51,7 +51,8 @@ def exactly_compiled(function: Callable, **options: object) -> Callable:
 def compiled(function: Callable) -> Callable:
     """`exactly_compiled` for loops whose sums may be reordered.
 
-    Such functions hand each other constants as `np.int64` or `np.bool_`. numba would compile a version for every bare constant."""
+    Such functions hand each other constants as `np.int64` or `np.bool_`. numba would compile a version for every bare constant.
+    """
     return exactly_compiled(function, fastmath=FAST)
 
 

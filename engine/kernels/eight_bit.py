@@ -15,7 +15,8 @@ OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 class EightBit(NamedTuple):
     """A matrix `[out, in]` in eight bits, with one scale a row.
 
-    `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32."""
+    `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32.
+    """
 
     weight: Codes
     scale: Vector

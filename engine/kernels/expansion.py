@@ -40,7 +40,8 @@ MOST_LEVELS = 99
 class Arrays(NamedTuple):
     """An `Expansion` as compiled loops see it. `terms` and `counts` hold one record each.
 
-    `index` maps a node to its number after a harvest. `order` is room to sort in."""
+    `index` maps a node to its number after a harvest. `order` is room to sort in.
+    """
 
     nodes: Annotated[np.ndarray, NODE, 1]
     best: Ids
@@ -118,7 +119,8 @@ def chance(chances, score, kind):
 def placed(nodes, order, held, node):
     """Insert the node into `order`, which holds the `held` best nodes; of equals the earlier one goes first.
 
-    Returns how many `order` holds then, which is never more than fit."""
+    Returns how many `order` holds then, which is never more than fit.
+    """
     place, score = held, nodes[node].score
     if held == len(order):
         if held == 0 or score <= nodes[order[held - 1]].score:
@@ -149,7 +151,8 @@ def admit(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
     The best of the added nodes become the frontier, and the sum of their scores is returned. When no node was added, the frontier
-    stays and -1 is returned."""
+    stays and -1 is returned.
+    """
     arrays = unpacked(Arrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     best, only_best = arrays.best[: terms.keep], terms.only_best > 0

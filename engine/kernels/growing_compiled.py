@@ -1,6 +1,7 @@
 """`engine.policies.growing` in one compiled call a tree; held equal by tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
 
-It serves drafters that are compiled. Each overloads `below` for its own named tuple, computes the root's answer and calls `grow`."""
+It serves drafters that are compiled. Each overloads `below` for its own named tuple, computes the root's answer and calls `grow`.
+"""
 
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from engine.kernels.ranking_compiled import ranked_on_cpu
 class Root(NamedTuple):
     """What a tree grows from: the root's `token` and `position`.
 
-    `rows` is how many rows of the drafter's cache are written, the root's included; `capacity` is how many there are."""
+    `rows` is how many rows of the drafter's cache are written, the root's included; `capacity` is how many there are.
+    """
 
     token: int
     position: int
@@ -28,7 +30,8 @@ def below(drafter, ids, above, positions, visible, rows, asked):
     """Log-probabilities `[n, V]` behind a level's nodes, for `grow`; compiled drafters overload it.
 
     `ids [n]` and `positions [n]` are the nodes'. `above [n]` holds the places of their parents, and `asked` is the place of the first
-    node. The nodes' rows are written behind the first `rows`. `visible` bool `[n, M]` says which of the last M rows each may see."""
+    node. The nodes' rows are written behind the first `rows`. `visible` bool `[n, M]` says which of the last M rows each may see.
+    """
     raise NotImplementedError
 
 
@@ -37,7 +40,8 @@ def grow(begun, drafter, root, log_q, expansion, noise):
     """Grow a tree from its `Root` and the drafter's `log_q [1, V]` behind it. It ends early when the cache is full.
 
     `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. `begun` is the tick at which the root's
-    forward began."""
+    forward began.
+    """
     arrays = unpacked(Arrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     plant(expansion, root.token)

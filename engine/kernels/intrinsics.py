@@ -1,6 +1,7 @@
 """Intrinsics: the few inner loops that numba would not compile well by itself, written as LLVM code. Knows addresses and lanes.
 
-Nothing here names an instruction of any one processor; the compiler chooses them."""
+Nothing here names an instruction of any one processor; the compiler chooses them.
+"""
 
 import platform
 from collections.abc import Callable
@@ -46,7 +47,8 @@ def summed(
 ) -> None:
     """Code for a loop that adds up `sums` vectors of `size` bytes and stores them one behind the other from address `out` on.
 
-    The totals start at zero. `body(index, totals)` gives the next ones; it runs `count` times, but at least once."""
+    The totals start at zero. `body(index, totals)` gives the next ones; it runs `count` times, but at least once.
+    """
     before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
     code.branch(loop)
     code.position_at_end(loop)
@@ -67,7 +69,8 @@ def summing(rows: int) -> Callable:
     """An intrinsic that writes int32 sums of products `[rows, 32]` to the address `sums`.
 
     It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
-    because processors multiply and add two neighbours in one instruction."""
+    because processors multiply and add two neighbours in one instruction.
+    """
     words, wide = vector(WORD, 32), vector(WORD, 16)
     evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
 
@@ -103,7 +106,8 @@ def blending(rows: int, lanes: int = 8) -> Callable:
     """An intrinsic that writes weighted sums of the rows of `vectors [terms, lanes]` to the address `sums`, float32 `[rows, lanes]`.
 
     The weights are float32 from the address `numbers` on. They lie `across` bytes apart from row to row and `along` bytes from term
-    to term."""
+    to term.
+    """
     wide, flags = vector(REAL, lanes), ("contract",)
 
     def build(context, code, signature, arguments):

@@ -22,7 +22,8 @@ class LayerWeights(NamedTuple):
 def layer(x, qkv, kv, visible, start, rows, weights, least):
     """The residual stream `[n, H]` after a layer, for the last n of N entries, where n is the number of `visible`'s rows.
 
-    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`."""
+    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`.
+    """
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
     product(attended(qkv, kv, visible, start, rows, count), weights.out, stream)

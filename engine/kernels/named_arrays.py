@@ -70,7 +70,8 @@ def unpacked_nest(kind, table, at):
 def rebuilding(kind: type[NamedTuple], row: int, scope: dict[str, object]) -> tuple[str, int]:
     """Source code that makes the nest of the rows from `at + row` on, and the number of the row behind them.
 
-    Whatever the source names is added to `scope`."""
+    Whatever the source names is added to `scope`.
+    """
     parts = []
     for field in fields_of(kind).values():
         if not get_args(field):

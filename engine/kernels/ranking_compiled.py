@@ -15,7 +15,8 @@ SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in fi
 def ranked_on_cpu(log_q, noise, temperature, width):
     """`engine.policies.ranking.ranked` of `log_q [n, V]`, which is divided by the temperature first, and the position's `noise [V]`.
 
-    The noise is empty when greedy."""
+    The noise is empty when greedy.
+    """
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
     power = np.float32(SHARPENED if greedy else 1)
@@ -64,7 +65,8 @@ def nth_highest(values, n):
 def highest(keys, best, tops):
     """Write the indices of the highest `keys` into `best [count]`, the highest first; of equals the earlier one comes first.
 
-    `tops` is room for one number for every `TOGETHER` keys."""
+    `tops` is room for one number for every `TOGETHER` keys.
+    """
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):
         most, part = LOWEST, keys[block * TOGETHER : (block + 1) * TOGETHER]

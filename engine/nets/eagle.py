@@ -101,7 +101,8 @@ class Eagle(Net):
 class EagleSession:
     """One lane's rows, and the outputs of a round's entries.
 
-    An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above."""
+    An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above.
+    """
 
     def __init__(self, net: Eagle, capacity: int):
         config, self.net, self.device = net.config, net, net.embedding.device
@@ -127,7 +128,8 @@ class EagleSession:
         """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
 
         `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
-        M rows each may see."""
+        M rows each may see.
+        """
         out = self.step(tokens, self.outs[above], positions, visible, start)
         self.outs = torch.cat([self.outs, out])
         return self.net.log_q(out)

@@ -1,6 +1,7 @@
 """`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
 
-Every norm's weight is folded into the matrix that reads it."""
+Every norm's weight is folded into the matrix that reads it.
+"""
 
 from typing import NamedTuple
 
@@ -42,7 +43,8 @@ class State(NamedTuple):
 def answer(state, tokens, feature, positions, visible, start, rows):
     """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
 
-    `visible`, `start` and `rows` are as in `engine.kernels.layer.layer`."""
+    `visible`, `start` and `rows` are as in `engine.kernels.layer.layer`.
+    """
     weights, kv = state.weights, state.kv
     count, width = len(tokens), weights.said.shape[1]
     normed, qkv = np.empty_like(feature), np.empty((count, width), np.float32)
@@ -69,7 +71,8 @@ def answer(state, tokens, feature, positions, visible, start, rows):
 def behind_root(session, tokens, features, chosen, position, start, rows):
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
-    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`."""
+    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`.
+    """
     state, count = unpacked(State, session, 0), len(tokens)
     feature = np.empty((count, features.shape[2]), np.float32)
     product(side_by_side(features, chosen), state.weights.fuse, feature)

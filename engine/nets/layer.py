@@ -23,7 +23,8 @@ FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth
 class NetConfig:
     """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's.
 
-    `depth` is the number of positions that it was trained for. `own_vocab` is the size of its own vocabulary, 0 without one."""
+    `depth` is the number of positions that it was trained for. `own_vocab` is the size of its own vocabulary, 0 without one.
+    """
 
     kind: str
     hidden: int
@@ -46,7 +47,8 @@ class Linear(nn.Linear):
 def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
     """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero.
 
-    It is an RMS norm without the weight and without the factor sqrt(n), and takes a third of the time."""
+    It is an RMS norm without the weight and without the factor sqrt(n), and takes a third of the time.
+    """
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
 
 
@@ -87,7 +89,8 @@ class Rotary(nn.Module):
 class Layer(nn.Module):
     """Attention and a gated MLP. `entering` has `inputs` columns; the residual stream `x` has `hidden`.
 
-    The caller norms `entering`, because drafters feed attention more than the residual stream."""
+    The caller norms `entering`, because drafters feed attention more than the residual stream.
+    """
 
     def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None):
         super().__init__()

@@ -1,7 +1,7 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
-Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero and the projection as a copy of the target's
-LM head, so an untrained head repeats the target's guess for the root.
+Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection starts as a copy of the
+target's LM head. So an untrained head repeats the target's guess for the root.
 """
 
 import torch
@@ -31,5 +31,6 @@ class Medusa(Net):
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """Logits `[..., V]` of head k; head 0 guesses the token after the root.
 
-        `final [..., H]` is the final norm's output behind the token before the root."""
+        `final [..., H]` is the final norm's output behind the token before the root.
+        """
         return F.linear(final + F.silu(self.blocks[k](final)), self.unembeds[k])

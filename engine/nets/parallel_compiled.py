@@ -1,6 +1,7 @@
 """`engine.nets.parallel` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
 
-All depths are one compiled call. Every norm's weight is folded into the matrix that reads it."""
+All depths are one compiled call. Every norm's weight is folded into the matrix that reads it.
+"""
 
 from typing import NamedTuple
 
@@ -22,7 +23,8 @@ class Ends(NamedTuple):
     """What comes before and after the layers.
 
     `said [V, H]` is what a token adds to an entry. `slot [H]` is every slot's entry. `features` is the matrix for the target's
-    features."""
+    features.
+    """
 
     said: Matrix
     slot: Vector
@@ -45,7 +47,8 @@ def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
 
     The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the `Ends`
-    and a `Block` for every layer."""
+    and a `Block` for every layer.
+    """
     ends = unpacked(Ends, weights, 0)
     hidden, entries, asking = features.shape[2], len(tokens), 1 + slots
     count = entries + slots

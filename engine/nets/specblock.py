@@ -28,7 +28,8 @@ def summary(log_q: torch.Tensor) -> torch.Tensor:
     """What the rank head reads of draft distributions `log_q [..., V]`: `[..., 15]`, the same in training and serving.
 
     They are the ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the
-    entropy."""
+    entropy.
+    """
     best = log_q.topk(min(LISTED, log_q.shape[-1]), dim=-1).values
     gaps = best[..., :1] - best[..., [1, 2, 4]]
     entropy = -(log_q.exp() * log_q).sum(-1, keepdim=True)

@@ -1,6 +1,7 @@
 """`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
 
-All blocks of a forward are one compiled call. Every norm's weight is folded into the matrix that reads it."""
+All blocks of a forward are one compiled call. Every norm's weight is folded into the matrix that reads it.
+"""
 
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ class Ends(NamedTuple):
     """What comes before and after the layers.
 
     `said [V, H]` is what a token adds to an input, and `queries [K, H]` what a position adds. `features` is the matrix for the target's
-    features, `condition` the one for conditions."""
+    features, `condition` the one for conditions.
+    """
 
     said: Matrix
     queries: Matrix
@@ -46,7 +48,8 @@ ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 def entering(ends, conditions, tokens, starts, x):
     """Write the layers' inputs at N positions of blocks into `x [N, H]`.
 
-    Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions."""
+    Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions.
+    """
     normed, prefix = np.empty_like(conditions), np.empty_like(conditions)
     unit_rows(conditions, ends.least, normed)
     product(normed, ends.condition, prefix)
@@ -61,7 +64,8 @@ def entering(ends, conditions, tokens, starts, x):
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
     """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
 
-    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.layer.layer`."""
+    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.layer.layer`.
+    """
     count, hidden = x.shape
     ends = unpacked(Ends, weights, 0)
     for number in range(len(kv)):
@@ -89,7 +93,8 @@ def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answe
 def read(weights, turns, kv, tokens, features, position, rows, slots):
     """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` of the block at the last of N stream entries.
 
-    The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`."""
+    The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`.
+    """
     ends, entries, hidden = unpacked(Ends, weights, 0), len(tokens), features.shape[2]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)

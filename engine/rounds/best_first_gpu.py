@@ -1,7 +1,8 @@
 """`engine.policies.best_first` as tensors; held equal by tests/fast/test_equal_to_reference.py[rounds.best_first_gpu].
 
-A tree of `nodes` nodes has at most `nodes - 1` nodes on a level, so every level drafts that many at once. The policy would not have
-expanded some of them, but its budget leaves their children out. Dead nodes fill the shapes and have no living descendants.
+The tree grows over a draft model, in fixed shapes, without waiting for the host. A tree of `nodes` nodes has at most `nodes - 1`
+nodes on a level, so every level drafts that many at once. The policy would not have expanded some of them, but its budget leaves
+their children out. Dead nodes fill the shapes and have no living descendants.
 """
 
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ class DeviceTree:
     def kept(self, nodes: int) -> "DeviceTree":
         """The subtree of the `nodes` best nodes, in their order, dead ones last.
 
-        It holds every kept node's parent, because scores do not grow along a path and ties go to the earlier node."""
+        It holds every kept node's parent, because scores do not grow along a path and ties go to the earlier node.
+        """
         order = self.score[1:].sort(descending=True, stable=True).indices[: nodes - 1] + 1
         size = len(self.tokens)
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
@@ -91,7 +93,8 @@ class DeviceDraft:
         """A tree of at most `nodes` nodes and `room` levels below the token `root`.
 
         The root stands at position `base`, behind the token `previous`. All five are tensors of one number. `noise [>= depth, V]` is
-        that of the positions behind the root, None when greedy."""
+        that of the positions behind the root, None when greedy.
+        """
         parents, scores = self.numbers[:1], torch.ones(1, dtype=torch.float64, device=root.device)
         lineage, start = self.numbers[None] == 0, 1
         levels = [DeviceTree.rooted(root)]
@@ -128,7 +131,8 @@ class DeviceDraft:
         """Log q `[1, V]` behind the root.
 
         The token before the root is computed again, because its row is missing when it was a leaf of the last tree. A text of one token
-        has none before it, and the cache's last row takes what is written for it."""
+        has none before it, and the cache's last row takes what is written for it.
+        """
         columns = self.forward.columns
         slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
         positions = torch.cat([(base - 1).clamp(min=0), base])

@@ -127,7 +127,8 @@ class DeviceRound:
     def followed(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Token match. Returns the accepted nodes `[depth]` from the root down, their number `[1]` and the last of them `[1]`.
 
-        Places behind the last accepted node hold 0, and with none accepted the last is the root."""
+        Places behind the last accepted node hold 0, and with none accepted the last is the root.
+        """
         node = torch.zeros_like(drawn[:1])
         count, path = node.clone(), [node[:0]]
         for _ in range(self.depth):

@@ -49,7 +49,8 @@ def verify_ms(
 ) -> dict[int, float]:
     """Median ms of a verification by its number of rows.
 
-    With `features`, verifications of more than one row return features too. One row is plain decoding, where no drafter reads them."""
+    With `features`, verifications of more than one row return features too. One row is plain decoding, where no drafter reads them.
+    """
     plain = Target(pair.target, context_of(pair) + LARGEST_TREE)
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, features)
     plain.prefill(list(range(context_of(pair))))
@@ -64,7 +65,8 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     """Median ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
 
     Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
-    it covers, is the ms of a level below."""
+    it covers, is the ms of a level below.
+    """
     drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
     prompt = list(range(context_of(pair)))
