@@ -1,4 +1,4 @@
-"""Serves the TreeRace page: arguments, load, build, launch. The page itself stands in `engine/web/`."""
+"""Serves the TreeRace page: reads arguments, loads a pair, builds the page, launches it. The page itself is in `engine/web/`."""
 
 import argparse
 import os
@@ -20,13 +20,13 @@ def main() -> None:
         pair = load(os.environ.get("TREERACE_PAIR", "embedded"), four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
     except ValueError as error:
         raise SystemExit(str(error)) from None
-    if "SPACES_ZERO_GPU" not in os.environ:  # there, no device is lent yet, and the first race measures
+    if "SPACES_ZERO_GPU" not in os.environ:  # there no device is lent yet, so the first race measures
         measure(pair)
     launch(build(pair), host="0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", port=port)
 
 
 def measure(pair: LoadedPair) -> None:
-    """Costs of forwards, at load and not before a race, for the systems that the page starts with."""
+    """Measures the costs of forwards for the systems that the page starts with, at load, so that no race waits for it."""
     for name in (*LANES, *FIRSTS):
         try:
             costs_of(pair, SYSTEMS[name].drafter)

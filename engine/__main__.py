@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A module with `main(arguments)`, and what it does in a line."""
+    """A module with `main(arguments)`, and one line on what it does."""
 
     module: str
     about: str
@@ -38,7 +38,7 @@ def overview() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the command that the first argument names with the others; without one, prints what there is."""
+    """Runs the command that the first argument names, with the other arguments. Without any, prints the overview."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return

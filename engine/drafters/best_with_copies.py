@@ -1,7 +1,7 @@
-"""Best drafter: the strongest that the pair has, and what stood in the text so far as a guess for nothing. Ours.
+"""Best drafter: the strongest that the pair has, and copies from the text so far as free guesses. Ours.
 
-EAGLE where one was trained, else the draft model, else lookup alone. When the last tokens stood in the text before, what followed them
-there is a free chain of guesses; the policy says whether it stands in for drafting or goes on where drafting stops.
+The strongest is EAGLE where one was trained, else the draft model, else lookup. When the last tokens stood in the text before, the
+tokens that followed them are a free chain of guesses. The policy decides whether that chain replaces drafting or extends it.
 """
 
 from collections import defaultdict
@@ -19,11 +19,11 @@ GRAM = 3  # tokens that must have stood in the text before
 LONGEST_MATCH = 8  # tokens that two places are compared over
 CHAIN = 12  # tokens copied at most
 RECENT = 8  # earlier places that are looked at
-TRUST = 3.0  # copied tokens that a first estimate counts for
+TRUST = 3.0  # weight of the first estimate, in copied tokens
 
 
 class Copier:
-    """What followed the longest earlier occurrence of the last tokens, and how often such copies came true, by length of the match."""
+    """Copies what followed the longest earlier match of the last tokens. Counts by match length how often copies came true."""
 
     def __init__(self):
         self.context: list[int] = []
@@ -37,8 +37,10 @@ class Copier:
             self.context.append(token)
 
     def suggestion(self, drafted: list[int]) -> tuple[int, list[int]]:
-        """Behind the text and the `drafted` tokens after it: the length of the longest match, 0 without one, and `CHAIN` tokens that
-        followed it; where the text ends before that, it goes round."""
+        """What may follow the text and the `drafted` tokens after it: the longest match's length, and `CHAIN` tokens from behind it.
+
+        Without a match these are 0 and []. Where the text ends too early, the tokens repeat from the match on.
+        """
         tail = (self.context[-LONGEST_MATCH:] + drafted)[-LONGEST_MATCH:]
         context, found = self.context, (0, 0)
         for place in self.places.get(tuple(tail[-GRAM:]), ())[-RECENT:]:
@@ -53,13 +55,13 @@ class Copier:
         return length, (rest * CHAIN)[:CHAIN]
 
     def chance(self, length: int) -> float:
-        """That the next copied token comes true behind a match of this length, if those before it did."""
+        """The probability that the next token copied behind a match of this length comes true, given that those before it did."""
         return (self.true[length] + TRUST * (length - GRAM + 1) / (length + 1)) / (
             self.true[length] + self.wrong[length] + TRUST
         )
 
     def learn(self, length: int, chain: list[int], written: list[int]) -> None:
-        """What was written where `chain` was suggested."""
+        """Counts what came true: `written` is what the text got where `chain` was suggested."""
         for ours, theirs in zip(chain, written, strict=False):
             if ours != theirs:
                 self.wrong[length] += 1

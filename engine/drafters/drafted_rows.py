@@ -1,4 +1,4 @@
-"""Rows of a drafter's KV cache: where a stream of entries begins, and which row belongs to which node."""
+"""Rows of a drafter's KV cache: where a stream of entries begins, and which row belongs to which node. Knows no net."""
 
 import torch
 
@@ -6,15 +6,17 @@ from engine.tree import DraftTree
 
 
 class DraftedRows:
-    """Nodes by key in the order of their rows, which stand behind the committed ones. The root's row is a committed one."""
+    """The nodes that have drafted rows, by key, in row order. Drafted rows follow the committed ones; the root's row is committed."""
 
     def __init__(self):
-        # By key, in the order of the rows: the rows of a node's ancestors and its own.
+        # By key, in row order: the drafted rows of the node's ancestors, then its own.
         self.seen: dict[int, list[int]] = {}
 
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Note rows for `nodes`, whose ancestors have theirs; returns which drafted rows each may attend to: bool `[n, rows]`, its
-        ancestors and itself."""
+        """Assign the next rows to `nodes`, whose ancestors have rows already.
+
+        Returns bool `[n, rows]`: the drafted rows that each node sees, its ancestors' and its own.
+        """
         first, count = len(self.seen), len(self.seen) + len(nodes)
         flags = bytearray(len(nodes) * count)
         for row, node in enumerate(nodes):
@@ -31,8 +33,9 @@ class DraftedRows:
 
 
 def stream_start(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """The position of the first stream entry and the features `[n, 4, H]` of all entries, one behind the token before each.
+    """The position of the first stream entry, and the features `[n, 4, H]` of all entries.
 
-    Token 0 has no feature before it, so the stream begins at token 1; a prompt of one token begins with zeros in its place.
+    An entry holds a token and the features of the token before it. Token 0 has none before it, so the stream begins at token 1.
+    A prompt of one token begins at token 0, with zeros as its features.
     """
     return (1, features) if len(prompt) > 1 else (0, features.new_zeros(1, *features.shape[1:]))

@@ -1,7 +1,7 @@
-"""EAGLE drafter: goes on from the target's hidden states with one small layer, one forward per tree level for all branches at once.
+"""EAGLE drafter: one small layer goes on from the target's hidden states. One forward per tree level answers all branches.
 
-Invariant: between rounds the cache holds rows made of the target's true features only, up to the token before `pending`'s first;
-what was drafted with the drafter's own outputs is thrown away.
+Invariant: between rounds the cache holds only rows made from the target's true features. They end just before the first token of
+`pending`. Rows drafted from the drafter's own outputs are thrown away.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from engine.models.pairs import LoadedPair
 from engine.nets.eagle_compiled import CompiledSession
 from engine.tree import DraftTree
 
-WINDOW = 256  # rows that are attended to, as many as a training row had; so drafting does not slow down as a text grows
+WINDOW = 256  # rows attended to, as many as a training row had, so that drafting does not slow down as a text grows
 
 
 class EagleDrafter(GrowsAtOnce):
@@ -50,17 +50,17 @@ class EagleDrafter(GrowsAtOnce):
         return np.array(tokens), features.numpy(), np.array(chosen), position, start
 
     def catch_up(self) -> torch.Tensor:
-        """Log-probabilities `[1, V]` behind the root, whose entry comes after those that were committed since the last round."""
+        """Log-probabilities `[1, V]` behind the root. The entries committed since the last round enter with it."""
         return self.session.root(*self.entries())
 
     def entries(self) -> tuple:
-        """What the session takes in for the root."""
+        """The arguments of the session's `root`."""
         rows = self.session.cache.rows
         self.base, self.outputs = rows + len(self.pending), {0: 0}
         return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - WINDOW)
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Log-probabilities `[n, V]` behind nodes whose parents were asked before: each goes on from its parent's output."""
+        """Log-probabilities `[n, V]` behind nodes whose parents were asked before. Each goes on from its parent's output."""
         log_q = self.session.level(
             [tree.tokens[node] for node in nodes],
             [self.outputs[tree.keys[tree.parents[node]]] for node in nodes],
@@ -75,7 +75,7 @@ class EagleDrafter(GrowsAtOnce):
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
         tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
-        if self.outputs:  # the root's row was written; those of drafted features go
+        if self.outputs:  # the root's row is committed; rows of drafted features are dropped
             self.session.cache.rows = self.base
             self.pending, self.features, self.chosen = tokens, features, chosen
         else:

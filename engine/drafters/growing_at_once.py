@@ -1,4 +1,4 @@
-"""The bridge from a drafter to compiled growing: what is handed over, how many forwards that took, and which rows stay.
+"""The bridge from a drafter to compiled growing: what is passed in, how many forwards it took, which rows stay.
 
 Knows one compiled call and one cache; knows no net.
 """
@@ -17,19 +17,20 @@ class GrowsAtOnce(Drafter):
     """A drafter that can grow a round's whole tree of favourites in one compiled call."""
 
     def grow_by(self, loop: Callable, cache: KVCache, *handed: object, example: tuple) -> None:
-        """From now on grow by `loop(*handed, *entering, rows, expansion, noise)`, over a cache whose committed `rows` it is told.
-        `example` is what `entering` may say.
+        """From now on, grow by `loop(*handed, *entering, rows, expansion, noise)`; `rows` counts the committed rows of `cache`.
 
-        The loop is compiled here, or read as it was compiled before: drafters are made before any clock runs."""
+        `example` is one possible result of `entering`. The loop is compiled here, or loaded if it was compiled before, because
+        drafters are made before any clock runs.
+        """
         self.grows, self.loop, self.grown_over, self.handed = True, loop, cache, handed
         compile_for(loop, *handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
     def entering(self) -> tuple:
-        """The tokens int64 `[N]` that have no row yet, the last of which is the root, and what the loop reads beside them."""
+        """The tokens int64 `[N]` that have no row yet, and what else the loop reads. The last token is the root."""
         raise NotImplementedError
 
     def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
-        """As `Drafter.grow`. The entering tokens' rows are committed, drafted ones stand behind them."""
+        """As `Drafter.grow`. The entering tokens' rows become committed; drafted rows follow them."""
         cache, entering = self.grown_over, self.entering()
         rows, count = cache.rows, len(entering[0])
         cache.room_for(count)

@@ -1,6 +1,6 @@
-"""Lookup drafter: guesses what followed the last time the same few tokens stood in the context (prompt lookup). Needs no model.
+"""Lookup drafter: guesses what followed the same few tokens earlier in the context (prompt lookup). Needs no model.
 
-Source: prompt lookup decoding (A. Saxena, 2023); here every earlier match votes, so a tree can hold several continuations.
+Source: prompt lookup decoding (A. Saxena, 2023). Here every earlier match votes, so a tree can hold several continuations.
 """
 
 import math
@@ -50,7 +50,7 @@ class LookupDrafter(Drafter):
         return rows if found else None
 
     def tail(self, tree: DraftTree, node: int) -> list[int]:
-        """The last `LONGEST` tokens up to and with the node."""
+        """The last `LONGEST` tokens, the node's own included."""
         drafted: list[int] = []
         while node > 0 and len(drafted) < LONGEST:
             drafted.insert(0, tree.tokens[node])

@@ -1,5 +1,7 @@
-"""Medusa drafter: heads on the target's own last hidden state, one for each depth. No forward of its own, no cache, no path: every
-node of a level gets the same guess."""
+"""Medusa drafter: heads on the target's own last hidden state, one for each depth. Needs no forward of its own and no cache.
+
+The heads do not know the path, so every node of a level gets the same guess.
+"""
 
 import torch
 
@@ -26,7 +28,7 @@ class MedusaDrafter(Drafter):
         self.restart(behind)
 
     def restart(self, behind: torch.Tensor) -> None:
-        """Guess from the features `[4, H]` behind the token before the root."""
+        """Guess from `behind [4, H]`, the features of the token before the root."""
         self.final, self.levels = behind[-1:], []
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:

@@ -1,6 +1,6 @@
-"""Draft-model drafter: a small language model with its own KV cache, one forward per tree level for all branches at once.
+"""Draft-model drafter: a small language model with its own KV cache. One forward per tree level answers all branches.
 
-Invariant: between rounds the cache holds the rows of the committed context up to, not including, `pending`.
+Invariant: between rounds the cache holds the rows of the committed context without `pending`.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ class ModelDrafter(GrowsAtOnce):
         logits = self.first_level() if nodes == [0] else self.level(tree, nodes)
         self.forwards += 1
         width = logits.shape[-1]
-        if width != self.vocab:  # a draft whose logits are padded to another size than the target's
+        if width != self.vocab:  # drafts may pad their logits to another size than the target's
             logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
         return logits.float().log_softmax(-1)
 
@@ -56,11 +56,11 @@ class ModelDrafter(GrowsAtOnce):
         self.drafted.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
 
     def first_level(self) -> torch.Tensor:
-        """Logits `[1, V]` behind the root, catching up on what was committed since the last forward."""
+        """Logits `[1, V]` behind the root. The same forward reads the tokens committed since the last one."""
         logits, _ = self.session.prefill(self.pending)
         self.pending = []
         self.base = self.session.rows
-        return logits  # type: ignore[return-value]  # the root at least is pending
+        return logits  # type: ignore[return-value]  # at least the root is pending
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Logits `[n, V]` behind nodes whose ancestors' rows are written."""
@@ -71,7 +71,7 @@ class ModelDrafter(GrowsAtOnce):
         return logits
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        if not self.pending:  # this round wrote rows: keep those of the path, which are a prefix of it
+        if not self.pending:  # this round wrote rows: keep those of the path; they cover its first nodes
             kept = self.drafted.of(tree, path)
             self.session.rewind(self.base)
             self.session.keep(kept)

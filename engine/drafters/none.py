@@ -1,4 +1,4 @@
-"""No drafter: proposes nothing, so every tree is its root. This is the baseline, in the same loop as everything else."""
+"""No drafter: proposes nothing, so every tree is its root. This is the baseline; it runs in the same loop as every system."""
 
 import torch
 

@@ -1,7 +1,7 @@
 """Parallel-tree drafter (seed 002): one forward a round answers every depth. All nodes of a depth get the same guess.
 
-Invariant: between rounds the cache holds the rows of stream entries made of the target's true features, up to the token before
-`pending`'s first; the slots' rows are never kept.
+Invariant: between rounds the cache holds only rows of stream entries, made from the target's true features. They end just before the
+first token of `pending`. Rows of slots are never kept.
 """
 
 import torch
@@ -33,15 +33,17 @@ class ParallelDrafter(Drafter):
         assert features is not None  # it reads them
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
-        if len(features) > 1:  # all but the root's entry, which the first round writes together with its slots
+        if len(features) > 1:  # the first round writes the root's entry, together with its slots
             self.forward(prompt[self.first : -1], features[:-1], slots=0)
         self.pending, self.features = prompt[-1:], features[-1:]
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
     def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor | None:
-        """Log-probabilities `[1 + slots, V]` behind the last of these stream entries, whose rows are kept, and at its slots; without
-        slots only the rows are written."""
+        """Log-probabilities `[1 + slots, V]` behind the last of these stream entries and at its slots; None without slots.
+
+        The entries' rows are kept.
+        """
         net, rows, count = self.net, self.cache.rows, len(tokens) + slots
         if net.compiled:
             return net.compiled(self.cache, tokens, features, self.first + rows, slots)
@@ -58,7 +60,7 @@ class ParallelDrafter(Drafter):
         return net.logits(x[len(tokens) - 1 :]).log_softmax(-1) if slots else None
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        """None where a node stands deeper than the net was trained for."""
+        """As `Drafter.log_q`; None where a node stands deeper than the net was trained for."""
         depths = [tree.depth[node] for node in nodes]
         if max(depths) >= self.net.config.depth:
             return None

@@ -1,11 +1,11 @@
-"""SpecBlock drafter (seed 003): a forward drafts a block of K dependent positions; further blocks go on from any of its nodes.
+"""SpecBlock drafter (seed 003): one forward drafts a block of K dependent positions. Further blocks go on from any of its nodes.
 
-The first block of a round starts at the root. A node at offset c of a block (its position c - 1 predicted the node) is answered by
-position c; at offset K, or where a policy asks for it, a new block starts from the drafter's own state there. A level's new blocks take
-one forward.
+A round's first block starts at the root. A node has offset c in a block when position c - 1 predicted it; position c then answers for
+it. At offset K, or where a policy asks for it, a new block starts from the drafter's own state there. All new blocks of a level take
+one forward together.
 
-Invariant: between rounds the cache holds the rows of stream entries made of the target's true features, up to the token before
-`pending`'s first. What was drafted is thrown away.
+Invariant: between rounds the cache holds only rows of stream entries, made from the target's true features. They end just before the
+first token of `pending`. Drafted rows are thrown away.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,11 @@ from engine.tree import LARGEST_TREE, DraftTree
 
 @dataclass(eq=False)
 class Block:
-    """`states [K, H]`, `log_q [K, V]`; the cache `columns` on its path in the blocks before, and its `own`, one a position (None where
-    that is the stream's). `buckets`, one a position, are filled in when they are asked for."""
+    """A drafted block: `states [K, H]` and `log_q [K, V]`.
+
+    `columns` are the cache columns of its path in earlier blocks. `own` has its own column for each position; None where that is the
+    stream's. `buckets`, one for each position, are filled in when they are asked for.
+    """
 
     states: torch.Tensor
     log_q: torch.Tensor
@@ -54,20 +57,22 @@ class SpecBlockDrafter(Drafter):
         assert features is not None  # it reads them
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
-        if len(features) > 1:  # all but the root's entry, which the first round writes together with its block
+        if len(features) > 1:  # the first round writes the root's entry, together with its block
             self.read(prompt[self.first : -1], features[:-1], block=False)
         self.pending, self.features = prompt[-1:], features[-1:]
         self.stream = self.cache.rows
         self.forget()
 
     def forget(self) -> None:
-        """No blocks: a round begins."""
+        """Drop all blocks, as at the start of a round."""
         self.places: dict[int, tuple[Block, int]] = {}  # by node key: the block and the position that answer it
 
     @torch.inference_mode()
     def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities, each `[K, ...]`, of the block at the last of these stream entries (`[1, ...]` without a block);
-        the entries' rows are kept."""
+        """States and log-probabilities, each `[K, ...]`, of the block at the last of these stream entries; `[1, ...]` without a block.
+
+        The entries' rows are kept.
+        """
         net, rows, device = self.net, self.cache.rows, features.device
         if net.compiled:
             return net.compiled.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
@@ -89,7 +94,7 @@ class SpecBlockDrafter(Drafter):
 
     @torch.inference_mode()
     def open_first(self) -> None:
-        """The root's block, after the entries that were committed since the last round."""
+        """Draft the root's block. The same forward reads the entries committed since the last round."""
         states, log_q = self.read(self.pending, self.features, block=True)
         self.stream = self.cache.rows - (self.depth - 1)
         own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
@@ -98,7 +103,7 @@ class SpecBlockDrafter(Drafter):
 
     @torch.inference_mode()
     def restart(self, tree: DraftTree, nodes: list[int]) -> None:
-        """Start new blocks at these nodes, in one forward; from now on they are answered by their own block. Not for the root."""
+        """Start new blocks at these nodes, in one forward. From now on each node's own block answers for it. Not for the root."""
         count, rows = self.depth, self.cache.rows
         visible = torch.zeros(len(nodes) * count, rows - self.stream + len(nodes) * count, dtype=torch.bool)
         triangle = torch.ones(count, count, dtype=torch.bool).tril_()
@@ -122,8 +127,10 @@ class SpecBlockDrafter(Drafter):
     def go_on(
         self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities, each `[n K, ...]`, of n blocks from `conditions [n, H]`; `visible` bool `[n K, M]` says which
-        of the last M rows each position may see."""
+        """States and log-probabilities, each `[n K, ...]`, of n blocks that start from `conditions [n, H]`.
+
+        `visible` bool `[n K, M]` says which of the last M rows each position may see.
+        """
         net, rows, device = self.net, self.cache.rows, self.net.embedding.device
         if net.compiled:
             return net.compiled.go_on(self.cache, conditions, tokens, positions, visible)
@@ -138,7 +145,7 @@ class SpecBlockDrafter(Drafter):
         return states, net.logits(states).log_softmax(-1)
 
     def place(self, tree: DraftTree, node: int) -> tuple[Block, int]:
-        """The block that the node belongs to and its offset there, 0 for a block's own token, up to K."""
+        """The node's block and its offset there: 0 for the token that the block starts at, K at most."""
         key = tree.keys[node]
         if key not in self.places:
             block, offset = self.place(tree, tree.parents[node])
@@ -146,7 +153,7 @@ class SpecBlockDrafter(Drafter):
         return self.places[key]
 
     def answering(self, tree: DraftTree, nodes: list[int]) -> list[tuple[Block, int]]:
-        """The block and position that speak about the token after each node, with new blocks where old ones end."""
+        """The block and position that predict the token after each node. Starts new blocks where old ones end."""
         if 0 not in self.places:
             self.open_first()
         ended = [node for node in nodes if self.place(tree, node)[1] == self.depth]
@@ -159,7 +166,7 @@ class SpecBlockDrafter(Drafter):
 
     @torch.inference_mode()
     def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        """The rank head's word on the token after each node: 0 for the drafter's favourite, then ranks 2-4, 5-10 and beyond."""
+        """The rank head's bucket for the token after each node: 0 for the drafter's favourite, then ranks 2-4, 5-10 and beyond."""
         found = self.answering(tree, nodes)
         asked = list({id(block): block for block, _ in self.places.values() if block.buckets is None}.values())
         if asked:

@@ -1,16 +1,16 @@
 """SpecBlock drafter that learns while it serves (seed 003): a cost-aware bandit decides when, and how much of the net, to update.
 
-The verifier's feedback is free: behind the accepted path stands the target's own token, and where guesses for it were rejected,
--log q of that token says how far off the drafter was. Every `WINDOW` rounds the bandit picks an arm: skip, update the heads (LM head
-and rank head), or update the full net, on the rounds with a rejection since the last choice.
+The verifier's feedback is free. Behind the accepted path stands the target's own token; where guesses for it were rejected, its
+-log q is the surprise. Every `WINDOW` rounds the bandit picks an arm: skip, update the heads (LM head and rank head), or update the
+full net. An update learns from the rounds with a rejection since the last choice.
 
-The seed's reward is not public; this one is ours. With tau and the seconds of a round measured over the window, an arm's rate is
-`HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second. Its gain in tau is a running mean of what followed its earlier
-updates, starting from a guess in proportion to the window's surprise beyond the usual; its cost is the seconds its updates took. The
-best rate wins, so an update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide, so two runs may
-decide differently; the text cannot differ, because a drafter never changes what token match emits.
+The seed's reward is not public; this one is ours. Tau and a round's seconds are measured over the window. An arm's rate is then
+`HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second. The gain in tau is a running mean of what followed the arm's
+earlier updates. It starts as a guess, in proportion to the window's surprise beyond the usual. The cost is the seconds that the arm's
+updates took. The best rate wins, so an update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide,
+so two runs may decide differently. The text cannot differ, because a drafter never changes what token match emits.
 
-Weights are this drafter's own copy: nothing reaches other lanes. Rows in the cache stay as an earlier net wrote them.
+The weights are this drafter's own copy, so nothing reaches other lanes. Rows in the cache stay as an earlier net wrote them.
 """
 
 import time
@@ -26,8 +26,8 @@ from engine.tree import DraftTree
 
 SKIP, HEADS, FULL = "skip", "heads", "full"
 WINDOW, HORIZON = 24, 400  # rounds between choices; rounds in which an update has to pay for itself
-USUAL = 3.0  # nats of surprise a round that a drafter at home meets; on the embedded target 1 to 3, after a change of subject 7 to 9
-FIRST_GAIN = {HEADS: 0.01, FULL: 0.02}  # guessed gain in tau for each nat of surprise a round beyond the usual
+USUAL = 3.0  # nats of surprise a round on a familiar subject; on the embedded target 1 to 3, after a change of subject 7 to 9
+FIRST_GAIN = {HEADS: 0.01, FULL: 0.02}  # guessed gain in tau for each nat of a round's surprise beyond `USUAL`
 FIRST_COST = {HEADS: 1.0, FULL: 3.0}  # guessed cost in rounds, until one was measured
 TRUST = 200  # a guessed gain weighs as much as this many measured ones
 RATE = {HEADS: 5e-4, FULL: 5e-4}  # AdamW
@@ -37,8 +37,10 @@ MOST_EXAMPLES = 24
 
 @dataclass(frozen=True)
 class Example:
-    """A round whose first block went wrong: the root's `token`, its `features [4, H]`, the `rows` of the stream before it, the block's
-    `states [K, H]`, and the target's own tokens as far as the path and its end tell."""
+    """A round whose guesses were rejected: the root's `token`, its `features [4, H]`, and the number of stream `rows` before it.
+
+    `states [K, H]` are the first block's. `wanted` are the target's own tokens: the accepted path and the bonus.
+    """
 
     token: int
     features: torch.Tensor
@@ -49,7 +51,7 @@ class Example:
 
 @dataclass
 class Bandit:
-    """What is known about the arms. Knows numbers only."""
+    """The arms' gains and costs so far, and the choice between them. Knows numbers only."""
 
     updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
@@ -57,7 +59,7 @@ class Bandit:
     choices: int = 0
 
     def cost(self, arm: str, round_seconds: float) -> float:
-        """Seconds of one update: the mean so far, or the guess."""
+        """Seconds of one update: the mean so far, or the first guess."""
         return self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
 
     def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
@@ -73,7 +75,7 @@ class Bandit:
         return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
 
     def learn(self, arm: str, gained: float, surprise: float) -> None:
-        """`gained` tau followed on an update made at this surprise."""
+        """Note that an update by this arm, made at this surprise, was followed by `gained` more tau."""
         weight = 1 / (TRUST + self.updates[arm])
         self.per_nat[arm] += weight * (gained / max(surprise - USUAL, 0.1) - self.per_nat[arm])
 
@@ -141,7 +143,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         super().open_first()
 
     def decide(self) -> None:
-        """Choose an arm for the window that ends here and carry it out. Its seconds are part of the round."""
+        """Choose an arm for the window that ends here and carry it out. The update's seconds count as part of the round."""
         tau, seconds, surprise = self.tokens / self.rounds, self.spent / self.rounds, self.surprise / self.rounds
         if self.last is not None and self.last[0] != SKIP:
             arm, before, surprised = self.last
@@ -157,7 +159,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         self.open_window()
 
     def update(self, arm: str, examples: list[Example]) -> None:
-        """One step on these rounds: the target's tokens up to the first rejected one, position by position."""
+        """One optimiser step on these rounds. The labels are the target's tokens up to the first rejected guess."""
         net, count, device = self.net, self.depth, self.net.embedding.device
         states = torch.stack([each.states.clone() for each in examples]) if arm == HEADS else self.again(examples)
         rows = torch.tensor([e for e, each in enumerate(examples) for _ in each.wanted[:count]], device=device)
@@ -177,7 +179,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         net.pack()
 
     def again(self, examples: list[Example]) -> torch.Tensor:
-        """States `[n, K, H]` of the examples' first blocks, recomputed with gradients, in one forward over the stream's cached rows."""
+        """States `[n, K, H]` of the examples' first blocks, with gradients: one forward over the stream's cached rows."""
         net, count, device = self.net, self.depth, self.net.embedding.device
         rows, total = self.stream, len(examples) * self.depth
         past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]

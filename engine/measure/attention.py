@@ -1,7 +1,7 @@
 """`python -m engine attention`: what a tree's node order and skipping empty tiles save. A table for people, one JSON object last.
 
-Attention alone, one layer, random queries and keys: no model and no decoding. Trees grow as DySpec's do, from random draft
-distributions. Medians of interleaved calls; every output is compared with plain attention's before it is timed.
+It runs attention alone, one layer on random queries and keys: no model and no decoding. Trees grow as DySpec's do, from random draft
+distributions. Figures are medians of interleaved calls. Every output is compared with plain attention's before it is timed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FAVOURITES = 32  # tokens that a synthetic draft distribution covers
 SHARPNESS = (2.0, 8.0)  # range of the logits' standard deviation: unsure nodes beside nearly certain ones
 SHAPES = {"cpu": (8, 64, torch.float32), "cuda": (32, 128, torch.bfloat16)}  # heads, head_dim, dtype
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
-STEADY = "dfs"  # the order that is judged, DySpec's own: the best of three would take noise for gain
+STEADY = "dfs"  # the order that is judged, DySpec's own, because the best of three would count noise as gain
 PAYS = 1.1  # from this ratio on, skipping counts as faster
 
 
@@ -61,7 +61,7 @@ def grown_tree(nodes: int, seed: int) -> DraftTree:
 
 
 def counted(nodes: int, prefix: int) -> dict[str, dict[int, float]]:
-    """Tiles with an allowed entry, by order and block; means over `TREES` trees."""
+    """How many tiles hold an allowed entry, by order and block; means over `TREES` trees."""
     trees = [grown_tree(nodes, seed) for seed in range(TREES)]
     return {
         name: {
@@ -73,9 +73,9 @@ def counted(nodes: int, prefix: int) -> dict[str, dict[int, float]]:
 
 
 def timed(nodes: int, prefix: int, block: int, device: torch.device, repeats: int) -> dict:
-    """Milliseconds of plain attention and of skipping attention by order, and on CUDA of building a `BlockMask`.
+    """Milliseconds of plain attention and, by order, of attention that skips tiles; on CUDA also of building a `BlockMask`.
 
-    Plain attention takes a ready additive mask, as the engine's forwards do. Raises `RuntimeError` when a path is wrong.
+    Plain attention takes a ready additive mask, as the engine's forwards do. Raises `RuntimeError` when an output is wrong.
     """
     heads, width, dtype = SHAPES[device.type]
     source = seeded("attention input", nodes, prefix)

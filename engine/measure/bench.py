@@ -1,11 +1,11 @@
 """`python -m engine bench`: race systems over held-out prompts; a table for people, one JSON object on the last line.
 
-All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved; figures are medians over prompts of
-ratios to the baseline. With `--repeats` every prompt is raced so often, and of each lane the run of the median time counts.
-`speedup` is of seconds a token with prefill included, `decode` without it; `total` is the ratio of the seconds for all prompts
-together, in which long texts weigh more; `least` is the worst prompt's speedup. `of limit` is decode's speedup over
-tau / (t(N)/t(1) + draft share), the most that these forwards allow: what is missing from 100% is lost outside them, in accepting,
-committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup) to the same run.
+All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved. Figures are ratios to the baseline,
+medians over prompts. `--repeats` races every prompt so often; of each lane the run of the median time counts. `speedup` compares
+seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
+`least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
+forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
+`transformers` itself offers (assisted generation, prompt lookup) to the same run.
 """
 
 import argparse
@@ -67,9 +67,11 @@ def run(
     with_peers: bool = False,
     repeats: int = 1,
 ) -> dict:
-    """Race `vanilla` and the systems over the prompts; the figures as the last line prints them. What `shape` does not set is each
-    system's own. With `with_peers` every way of calling `generate()` runs on every prompt too, else the plain one only. Of `repeats`
-    runs of a prompt the one of the median time counts, for every lane and every way by itself."""
+    """Race `vanilla` and the systems over the prompts. Returns the figures as the last line prints them.
+
+    What `shape` does not set is each system's own. `with_peers` runs every way of calling `generate()` on every prompt, else only the
+    plain one runs. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
+    """
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     identical: dict[str, list[bool | str]] = {name: [] for name in names}
@@ -141,7 +143,7 @@ def run(
 
 
 def table(figures: dict) -> str:
-    """The figures for people. Nodes, draft forwards and draft milliseconds are means a round (one target forward)."""
+    """The figures for people. Nodes, draft forwards and draft milliseconds are means per round, which is one target forward."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"

@@ -1,6 +1,6 @@
 """`python -m engine calibrate`: measure a pair once and write its calibration, which static trees are laid out by.
 
-Texts are the gallery's prompts, or a file's lines, continued by the target itself; never the bench's held-out prompts.
+The target itself continues the gallery's prompts, or a file's lines; never the bench's held-out prompts.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
 def acceptance(pair: LoadedPair, texts: list[Text], temperature: float, seed: int = 0) -> list[float]:
     """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft model is the first accepted one.
 
-    At every position of the continuations one row of children is drawn, and each one's chance is added up in place of drawing on.
+    At every position of the continuations one row of children is drawn. Their chances are summed; acceptance itself is not drawn.
     """
     sampling, rule = Sampling(temperature=temperature, seed=seed), WithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
@@ -83,7 +83,7 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
     """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
 
     The tree is the chain of the next tokens that the target wrote, so every guess is made behind a right path. Rounds start `stride`
-    tokens apart (at most depth + 1). Depths at which the drafter never guessed are left out at the end.
+    tokens apart, depth + 1 at most. The deepest levels are left out where the drafter never guessed.
     """
     stride = min(stride, depth + 1)
     counts, asked = torch.zeros(depth, RANKS, dtype=torch.float64), torch.zeros(depth, dtype=torch.float64)
@@ -113,7 +113,7 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
 
 
 def draft_ms(pair: LoadedPair, repeats: int) -> float:
-    """Median ms of the draft model's forward for a tree level of four nodes, what policies do with it included."""
+    """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
     drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
 
     def level() -> None:
@@ -132,7 +132,7 @@ def draft_ms(pair: LoadedPair, repeats: int) -> float:
 
 
 def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
-    """Everything that can be measured about the pair: nothing of a draft model or of heads that it does not have."""
+    """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
     has_draft, has_heads = pair.draft is not None, "medusa" in pair.learned and "medusa" in DRAFTERS
     drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
     return Calibration(

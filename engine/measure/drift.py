@@ -1,7 +1,7 @@
 """`python -m engine drift`: one SpecBlock drafter over a stream of prompts whose subject changes, frozen against adapting.
 
-Both drafters live through the whole stream, first stories, then code. Prompts alternate between the two, so that both see the machine
-in the same state; the texts are the target's own and equal in both.
+Both drafters live through the whole stream, first stories, then code. They take turns at each prompt, so that both see the machine in
+the same state. The texts are the target's own and equal in both.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Count:
 def run(
     pair: LoadedPair, parts: tuple[Drafter, Policy, Acceptance], prompt: list[int], sampling: Sampling, tokens: int
 ) -> Count:
-    """One prompt through a drafter that stays."""
+    """One prompt, decoded with a drafter that keeps what it learned before."""
     target, count, text = Target(pair.target, len(prompt) + tokens + LARGEST_TREE, True), Count(), []
     for each in decode(HostRounds(target, *parts, sampling), prompt, tokens, pair.stop_ids, pair.context):
         text += each.burst
@@ -62,7 +62,7 @@ def total(counts: list[Count]) -> Count:
 
 
 def loaded(name: str, device: str | None, folder: Path | None) -> LoadedPair:
-    """The named pair, with the SpecBlock net in `folder` instead of its own when there is one."""
+    """The named pair. A SpecBlock net in `folder` replaces the pair's own."""
     pair = load(name, device=device)
     if folder is None:
         return pair
@@ -72,7 +72,7 @@ def loaded(name: str, device: str | None, folder: Path | None) -> LoadedPair:
 
 
 def changing(pair: LoadedPair, counts: dict[str, int]) -> list[tuple[str, list[int]]]:
-    """(domain, prompt ids) of a stream with so many prompts of each domain in turn; a domain's held-out ones, again and again.
+    """(domain, prompt ids) of a stream: `counts` prompts of each domain, one domain after another. Held-out prompts repeat as needed.
 
     Raises `ValueError` when that is no prompt at all.
     """

@@ -14,11 +14,11 @@ def resident_mib() -> float:
 
 
 def peak_mib(device: torch.device, task: Callable[[], object]) -> float:
-    """The most MiB of tensors that `task` holds at any time above those that were alive before it, by torch's own allocator.
+    """The most MiB of tensors that `task` holds at any time, by torch's own allocator, beyond those alive before it.
 
-    So caches and temporaries count and loaded weights do not. A GPU's allocator keeps this figure itself; on a CPU the profiler records
-    every allocation, which slows the task several times: never time it. The resident set size would say less, for the C library keeps
-    what earlier tasks gave back.
+    So caches and temporaries count and loaded weights do not. A GPU's allocator keeps this figure itself. On a CPU the profiler records
+    every allocation, which slows the task several times: never time it. The resident set size would say less, because the C library
+    keeps what earlier tasks gave back.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)

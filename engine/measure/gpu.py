@@ -1,7 +1,8 @@
 """`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
-Correctness (graphs against eager, trees against one path at a time, device rounds against the loop), races of the embedded pair, what
-forwards of large shapes cost, memory, and a projection from those costs. A section that fails leaves its sentence and the rest goes on.
+It measures correctness, races of the embedded pair, the cost of large shapes' forwards, and memory, and projects from those costs.
+Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
+leaves a sentence, and the rest goes on.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from engine.race import Race, Settings
 from engine.record.costs import Costs, between
 
 RESULTS = Path(__file__).parents[2] / "assets" / "results"
-SECONDS = 420  # no section starts behind this
+SECONDS = 420  # no section starts later than this
 PROJECTED = ("8B", "14B")
 DRAFT = "1B"
 
@@ -52,7 +53,7 @@ QUICK = Plan(
 
 
 class Report:
-    """Figures by section, written to a file after each. Where a section's figures should be, a failed one has a sentence."""
+    """Figures by section, written to a file after each section. A failed section has a sentence in place of its figures."""
 
     def __init__(self, path: Path, seconds: float = SECONDS):
         self.path, self.seconds, self.begun, self.figures = path, seconds, time.perf_counter(), {}
@@ -118,7 +119,7 @@ def taus(pair: LoadedPair, prompts: list[str], plan: Plan) -> list[dict]:
 
 
 def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
-    """Cost curve and memory of one shape in bfloat16 and then in NF4; what cannot be had is a sentence."""
+    """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
     found: dict[str, object] = {"parameters": shape.parameters}
     model = random_model(shape, device, torch.bfloat16)
     for precision in ("bf16", "nf4"):
@@ -139,7 +140,7 @@ def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
 
 
 def projection(costs: dict[str, object], measured: list[dict]) -> dict:
-    """What `measured` taus would make of the shapes' graphed forwards: speedup = tau / (t(N)/t(1) + draft/t(1))."""
+    """The speedups that the `measured` taus would give with the shapes' graphed forwards: tau / (t(N)/t(1) + draft/t(1))."""
 
     def curve(shape: str, precision: str) -> dict[int, float] | None:
         figures = costs.get(shape)

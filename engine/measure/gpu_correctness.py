@@ -1,5 +1,8 @@
-"""What must stay true on a GPU, as figures: graphs against the same function run eagerly, trees against one path at a time, device
-rounds against the loop, and the device's noise against the CPU's. Judges nothing; `engine.measure.gpu` writes it down."""
+"""What must stay true on a GPU, as figures. Judges nothing; `engine.measure.gpu` writes them down.
+
+They compare graphs with the same function run eagerly, trees with one path at a time, device rounds with the loop, and the device's
+noise with the CPU's.
+"""
 
 from typing import Any
 
@@ -32,8 +35,10 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
 
 
 def tree_against_paths(runner: Runner, nodes: int = 24) -> dict:
-    """Logits behind every node of a tree against those of its path alone, prefilled: the largest difference, how many favourites
-    agree, and the margin between the two best where they do not."""
+    """Logits behind every node of a tree against those of its path alone, prefilled.
+
+    Gives the largest difference, how many favourites agree, and the margin between the two best where they do not.
+    """
     prompt, tree = list(range(40, 72)), binary(nodes)
     target = Target(runner, LARGEST_TREE)
     target.prefill(prompt)
@@ -57,7 +62,7 @@ def tree_against_paths(runner: Runner, nodes: int = 24) -> dict:
 def rounds_against_loop(
     pair: LoadedPair, prompts: list[str], tokens: int, temperatures: tuple[float, ...]
 ) -> list[dict]:
-    """Whether device rounds write the loop's tokens, by system and temperature; where not, the first differing index by prompt."""
+    """Whether device rounds write the loop's tokens, by system and temperature. Where not, each prompt's first differing index."""
     found = []
     for name in ("vanilla", "tree"):
         for temperature in temperatures:

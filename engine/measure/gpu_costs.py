@@ -1,6 +1,6 @@
-"""Shapes of large targets with random weights, made on the device: what a forward of theirs costs, and how much memory they take.
+"""Large targets' shapes with random weights, made on the device: the cost of their forwards and the memory they take.
 
-A forward's time depends on shapes and precision, not on what the weights say, so nothing is downloaded.
+A forward's time depends on shapes and precision, not on the weights' values, so nothing is downloaded.
 """
 
 from collections.abc import Callable
@@ -74,11 +74,11 @@ def random_model(shape: Shape, device: torch.device, dtype: torch.dtype) -> PreT
 
 
 def to_four_bit(model: PreTrainedModel) -> None:
-    """Turn the linear layers of a model on its device into NF4, the LM head left as it is, like `engine.models.loading` loads one.
+    """Turn a model's linear layers into NF4 on its device, as `engine.models.loading` loads one. The LM head stays as it is.
 
     Raises `ImportError` without bitsandbytes.
     """
-    from bitsandbytes import nn as four_bit  # imported here, for nothing else of the script needs it
+    from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
     for module in list(model.model.layers.modules()):
         for name, linear in list(module.named_children()):
@@ -101,7 +101,7 @@ def to_four_bit(model: PreTrainedModel) -> None:
 
 
 def session_behind(runner: Runner, rows: tuple[int, ...], context: int, graphed: bool) -> Session:
-    """A session with `context` rows committed (zeros: no timing depends on them), by graphs for exactly these sizes or without."""
+    """A session with `context` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
     session = Session(runner, context + max(rows))
     if graphed:
         session.buckets = Buckets(runner, context + max(rows), (), rows)
@@ -111,8 +111,10 @@ def session_behind(runner: Runner, rows: tuple[int, ...], context: int, graphed:
 
 
 def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, repeats: int = 15) -> dict:
-    """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved; with the sentence
-    why there are no graphs, if so."""
+    """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved.
+
+    `why_eager` is the sentence that says why there are no graphs, if there are none.
+    """
     sessions = {
         name: session_behind(runner, rows, context, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
     }
@@ -127,7 +129,7 @@ def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, context: int = CONT
 
 
 def memory(runner: Runner) -> dict[str, float]:
-    """MiB of the model's weights and of 1,024 rows of its KV cache; on a GPU also the most that was allocated and reserved so far."""
+    """MiB of the model's weights and of 1,024 rows of its KV cache. On a GPU also the peak allocated and the reserved memory so far."""
     held = sum(each.numel() * each.element_size() for each in [*runner.model.parameters(), *runner.model.buffers()])
     kept = runner.new_cache(1024).kv
     figures = {"weights_mib": held / 2**20, "kv_1024_rows_mib": kept.numel() * kept.element_size() / 2**20}

@@ -1,13 +1,13 @@
 """`python -m engine growth`: how cost grows with the tokens written, the tree, the context, the model and the number of races.
 
 Within a part everything that is compared runs interleaved in one process; figures are medians. Parts:
-  memory   MiB of this process after each of many short races; the first to run, for memory given back by others would hide growth
+  memory   MiB of this process after each of many short races; it runs first, because memory given back by others would hide growth
   tokens   seconds a token up to 128 ... 900 written tokens, prefill included, of the baseline and of systems
   tree     ms of a verification by its number of nodes, behind a context of 128 tokens
   context  ms a round and a token behind a prompt of 64 ... 900 tokens, prefill excluded
   size     ms of a forward over 1, 8 and 16 tokens of random Llama models of three sizes
-Lengths and contexts go as far as the pair's window. Except in memory, stop tokens are ignored, so that every text has the length it is
-asked for. Tables for people as parts finish, one JSON object on the last line; Ctrl-C ends the run there, with the parts that are done.
+Lengths and contexts go as far as the pair's window. Except in memory, stop tokens are ignored, so that every text gets its full length.
+Each part prints a table for people when it is done. The last line is one JSON object. Ctrl-C ends the run with the parts that are done.
 """
 
 import argparse
@@ -62,11 +62,11 @@ class Run:
 
     @cached_property
     def endless(self) -> LoadedPair:
-        """The pair without stop tokens; one object, for what was measured about a pair is kept by pair."""
+        """The pair without stop tokens. It is always the same object, because measurements are kept by pair."""
         return replace(self.pair, stop_ids=frozenset())
 
     def race(self, prompt: list[int], tokens: int) -> list[Lane]:
-        """The lanes after writing exactly `tokens` tokens behind the prompt, greedily, the one whose clock is behind always next.
+        """The lanes after writing exactly `tokens` tokens behind the prompt, greedily. The lane whose clock is behind goes next.
 
         Raises `ValueError` when prompt and tokens do not fit the context window.
         """
@@ -86,7 +86,7 @@ class Run:
         return lanes
 
     def long_prompt(self, first: int, length: int) -> list[int]:
-        """The held-out texts one after another from number `first` on, around and around, cut to `length` tokens."""
+        """The held-out texts in turn from number `first` on, repeated as needed, cut to `length` tokens."""
         ids: list[int] = []
         while len(ids) < length:
             ids += self.pair.tokenizer(self.prompts[first % len(self.prompts)] + "\n\n")["input_ids"]
@@ -95,8 +95,10 @@ class Run:
 
 
 def by_tokens(run: Run) -> list[dict]:
-    """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's. One long race a prompt
-    gives all lengths."""
+    """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's.
+
+    One long race for each prompt gives all lengths.
+    """
     prompts = [run.pair.tokenizer(prompt)["input_ids"] for prompt in run.prompts]
     room = run.pair.context - max(map(len, prompts))
     lengths = [length for length in LENGTHS if length <= room] or [room]
@@ -134,7 +136,7 @@ def verification(target: Target, nodes: int) -> Callable[[], object]:
 
 
 def by_tree(run: Run) -> list[dict]:
-    """Rows by number of nodes: ms of a verification, and how many times one node's that is."""
+    """Rows by number of nodes: ms of a verification, and its ratio to one node's."""
     target = Target(run.pair.target, BEHIND + LARGEST_TREE)
     target.prefill(list(range(BEHIND)))
     tasks = {nodes: verification(target, nodes) for nodes in NODES}
@@ -179,7 +181,7 @@ def by_context(run: Run) -> list[dict]:
 
 
 def by_size(run: Run) -> list[dict]:
-    """Rows by model: parameters, ms of a forward over 1, 8 and 16 tokens, and what those cost in forwards over one."""
+    """Rows by model: parameters, ms of a forward over 1, 8 and 16 tokens, and the ratios to the forward over one."""
     tasks, parameters = {}, {}
     for name, shape in SIZES.items():
         model = llama(*shape, VOCAB).to(run.pair.target.device, run.pair.target.dtype)
@@ -200,7 +202,7 @@ def by_size(run: Run) -> list[dict]:
 
 
 def by_races(run: Run) -> list[dict]:
-    """One row: resident MiB after each short race, and how much the last ten are above the second ten."""
+    """One row: resident MiB after each short race, and by how much the last ten exceed the second ten."""
     if run.races < FEWEST_RACES:
         raise ValueError(
             f"--races must be at least {FEWEST_RACES}, got {run.races}: the second ten are compared with the last ten."

@@ -1,9 +1,9 @@
 """Node orders: in which sequence a tree's nodes enter the forward. Knows parents; knows no tokens, no attention kernel, no torch.
 
 Invariant: every order is a permutation with the root first and parents before children, so `tree.kept(order)` is the same tree.
-Logits follow their nodes. What changes is how the ancestor mask's allowed entries gather in tiles, which a kernel that skips empty
-tiles turns into time. "heavy path" also moves siblings: a rule that tries them in the order in which they were drawn must read
-`tree.draws`, which `kept` carries along, never the array order.
+Logits follow their nodes. An order changes how the ancestor mask's allowed entries gather in tiles. A kernel that skips empty tiles
+turns that into time. "heavy path" also moves siblings. A rule that tries siblings in the order of their draws must read `tree.draws`,
+which `kept` carries along, never the array order.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ def insertion(tree: "DraftTree") -> list[int]:
 
 
 def depth_first(tree: "DraftTree") -> list[int]:
-    """Preorder; siblings as they were added (DySpec, Appendix C: close to heavy path, as earlier siblings have larger subtrees)."""
+    """Preorder; siblings as they were added. Earlier ones have larger subtrees, so it is close to heavy path (DySpec, Appendix C)."""
     return preorder(tree.parents, insertion(tree))
 
 
 def heavy_path(tree: "DraftTree") -> list[int]:
-    """Preorder; the sibling with the largest subtree first, so that each heavy path lies in one piece (Sleator & Tarjan 1981)."""
+    """Preorder; the sibling with the largest subtree comes first, so that each heavy path is contiguous (Sleator & Tarjan 1981)."""
     sizes = subtree_sizes(tree.parents)
     return preorder(tree.parents, [-size for size in sizes])
 
@@ -37,7 +37,7 @@ ORDERS: dict[str, Callable[["DraftTree"], list[int]]] = {
 
 
 def subtree_sizes(parents: Sequence[int]) -> list[int]:
-    """How many nodes hang below each node, itself included."""
+    """The number of nodes in each node's subtree, itself included."""
     sizes = [1] * len(parents)
     for node in range(len(parents) - 1, 0, -1):
         sizes[parents[node]] += sizes[node]
@@ -62,9 +62,9 @@ def mask_blocks(tree: "DraftTree | Sequence[int]", block: int = 32, prefix: int 
 
     Row i may see the `prefix` committed columns and, behind them, node i and its ancestors. Tiles are cut from the top left corner,
     prefix included; ragged tiles at the right and lower edge count as whole ones. `prefix` 0 counts the tree alone, as DySpec's
-    Table 5 does (36 at 256 nodes is the whole lower triangle); its Figure 9 includes a prefix, for 366 at 768 nodes is more than the
+    Table 5 does: its 36 at 256 nodes is the whole lower triangle. DySpec's Figure 9 includes a prefix: its 366 at 768 nodes exceeds the
     300 tiles of a full lower triangle. `tree` is a `DraftTree` or its list of parents. One pass, O(N^2 / block) bits.
-    Raises `ValueError` for a block or a prefix that is no length.
+    Raises `ValueError` for a block below 1 or a prefix below 0.
     """
     if block < 1 or prefix < 0:
         raise ValueError(f"The block must be at least 1 and the prefix at least 0, got {block} and {prefix}.")

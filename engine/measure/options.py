@@ -10,7 +10,7 @@ HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 
 
 def held_out() -> dict[str, list[str]]:
-    """The prompts by domain that nothing was trained or calibrated on."""
+    """Prompts by domain; nothing was trained or calibrated on them."""
     return json.loads(HELD_OUT.read_text(encoding="utf-8"))
 
 
@@ -32,7 +32,7 @@ def add_pair(parser: ArgumentParser) -> None:
 
 @contextmanager
 def refusals(parser: ArgumentParser) -> Iterator[None]:
-    """Ends the command with the sentence of what is refused inside: usage and sentence on stderr, exit status 2."""
+    """Ends the command when something inside is refused: usage and the refusal's sentence on stderr, exit status 2."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,8 +1,8 @@
 """`python -m engine overhead`: where a round's time goes, forwards apart from the rest; medians in ms, JSON on the last line.
 
-The forwards are the target's (mask, embedding, layers, head) and the drafter's answers; what is left is outside them: growing the tree
-(ranking every answer's vocabulary, choosing, Python), the rule, and the two commits. Where all levels are one compiled call, the
-processor's ticks say what share of it were forwards; processors whose ticks a program may not read count the whole call as forwards.
+Forwards are the target's (mask, embedding, layers, head) and the drafter's answers. The rest is growing the tree (ranking every
+answer's vocabulary, choosing, Python), the rule, and the two commits. Where one compiled call grows all levels, the processor's ticks
+tell the share of forwards in it. Where a program may not read the ticks, the whole call counts as forwards.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PARTS = ("target forward", "draft forwards", "growing", "rule", "commit", "verif
 
 
 def share_of_forwards(expansion: Expansion, *rest: object) -> float:
-    """Of the time that growing it took."""
+    """The share of forwards in the time that growing the tree took."""
     counts = expansion.counts
     return counts["ticks_in_forwards"] / counts["ticks"] if counts["ticks"] else 1.0
 
@@ -34,7 +34,7 @@ def share_of_forwards(expansion: Expansion, *rest: object) -> float:
 def clocked(
     owner: object, name: str, spent: dict[str, float], part: str, share: Callable[..., float] = lambda *_: 1.0
 ) -> Iterator[None]:
-    """Add the seconds of every call of `owner.name` to `spent[part]`, or that share of them which `share` finds by its arguments."""
+    """Add the seconds of every call of `owner.name` to `spent[part]`, times `share` of the call's arguments."""
     inner: Callable = getattr(owner, name)
 
     def outer(*args, **keywords):
@@ -66,7 +66,7 @@ def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature:
 
 
 def timed(lane: Lane, spent: dict[str, float]) -> Iterator[dict[str, float]]:
-    """The rounds behind the first, which has the prefill in it."""
+    """All rounds but the first, which includes the prefill."""
     while not lane.finished:
         spent.clear()
         step = lane.step()

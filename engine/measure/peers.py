@@ -1,8 +1,8 @@
 """Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
 
 Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all of them sample from the same
-distribution as the lanes, and they stop where the lanes stop. Above temperature 0 they draw from torch's global generator: no two runs
-write the same text.
+distribution as the lanes. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator, so two runs
+write different texts.
 """
 
 import statistics
@@ -28,7 +28,7 @@ from engine.systems import find
 Way = Callable[[LoadedPair, list[int], int, float], list[int]]
 
 PLAIN, ASSISTED, LOOKUP = "generate()", "generate() assisted", "generate() lookup"
-ASSISTANT_TOKENS = (3, 5, 8)  # a round; by default it is 20, or as long as the assistant is confident
+ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
 LOOKUP_TOKENS = 10
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
@@ -53,8 +53,11 @@ def plain(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) 
 def assisted(
     pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, draft_tokens: int | None = None
 ) -> list[int]:
-    """`generate(assistant_model=...)` with the pair's draft model: `draft_tokens` a round by a constant schedule, or all of its
-    defaults when None. Either way the assistant stops drafting below its default confidence."""
+    """`generate(assistant_model=...)` with the pair's draft model.
+
+    It drafts `draft_tokens` a round by a constant schedule; None leaves all defaults. Either way the assistant stops drafting below its
+    default confidence.
+    """
     settings = {}
     if draft_tokens is not None:
         settings = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
@@ -70,7 +73,7 @@ def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float)
 
 @contextmanager
 def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[None]:
-    """The model under a copy of its generation config with these settings; its own comes back, whatever `generate()` wrote into it."""
+    """Gives the model a copy of its generation config with these settings, and afterwards its own back, untouched by `generate()`."""
     own = model.generation_config
     model.generation_config = deepcopy(own)
     model.generation_config.update(**settings)
@@ -83,8 +86,8 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 def ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways that the pair allows, by name; the settings of `assisted` are named by `setting_name`.
 
-    Without a draft model there is nothing to assist. With vocabularies of other sizes `transformers` takes the tokenizers to be
-    different, translates between them and prunes the draft's head for it; that is another method, and is left out.
+    Without a draft model there is no assistant. Where the vocabularies differ in size, `transformers` takes the tokenizers to be
+    different: it translates between them and prunes the draft's head. That is another method, and is left out.
     """
     found: dict[str, Way] = {PLAIN: plain}
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
@@ -98,7 +101,7 @@ def setting_name(draft_tokens: int) -> str:
 
 
 def linear_layers(model: PreTrainedModel) -> str:
-    """What most of the model's linear layers are, for example "Linear" or "Linear4bit"; "patched" when their forward was replaced."""
+    """The class of most of the model's linear layers, such as "Linear" or "Linear4bit"; "patched" when their forward was replaced."""
     kinds = Counter(
         f"patched {type(module).__name__}" if "forward" in vars(module) else type(module).__name__
         for module in model.modules()
@@ -126,8 +129,11 @@ def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperatur
 
 
 def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
-    """Tokens per target forward over the prompts, counted by a hook: never time this pass. The forward that reads the prompt counts,
-    for it also emits a burst. None when the draft is the target itself, whose forwards no hook tells apart."""
+    """Tokens per target forward over the prompts, counted by a hook: never time this pass.
+
+    The forward that reads the prompt counts, because it also emits a burst. None when the draft is the target itself, because a hook
+    cannot tell their forwards apart.
+    """
     model = pair.target.model
     if pair.draft is not None and pair.draft.model is model:
         return None
@@ -141,8 +147,11 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
 
 
 def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]]) -> dict:
-    """The rows of systems and peers, after passes of their own for what must not be timed: tau of the peers, and peak memory on the
-    first prompt. `figures` and `traces` are the bench's, `written` is by way. The assistant's best setting by median gets a row."""
+    """The rows of systems and peers. `figures` and `traces` are the bench's, `written` is by way.
+
+    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of the assistant's settings
+    the best by median gets a row.
+    """
     calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
@@ -186,7 +195,7 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
 
 
 def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, int]) -> None:
-    """A system's decode loop on the trace's prompt, without the record that a lane makes of it."""
+    """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
     settings = Settings(
         like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed
     )

@@ -20,7 +20,7 @@ from engine.views.stream import to_json
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
-# by file: a prompt of the page's gallery and settings. The page opens with the first one, whose settings its form has
+# By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
     "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
@@ -40,7 +40,7 @@ def settings_of(domain: str, title: str, settings: dict) -> Settings:
 
 
 def record(pair: LoadedPair, settings: Settings) -> Record:
-    """Races to the end. The record carries today's date and, on a CPU, the processor's name."""
+    """The record of a race run to its end, with today's date and, on a CPU, the processor's name."""
     race = Race(pair, settings)
     made = race.record()
     for _ in race.run():
@@ -53,7 +53,7 @@ def record(pair: LoadedPair, settings: Settings) -> Record:
 
 
 def processor() -> str:
-    """The processor's name where Linux tells it, else ""."""
+    """The processor's name where Linux gives it, else ""."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -62,7 +62,7 @@ def processor() -> str:
 
 
 def write(path: Path, made: Record) -> str:
-    """Writes the race file, its floats to six digits, and returns what it holds in a line."""
+    """Writes the race file, its floats to six digits. Returns a line on what it holds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_json(asdict(made)), encoding="utf-8")
     result, last = made.result(), made.lanes[-1]

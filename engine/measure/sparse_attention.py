@@ -1,8 +1,8 @@
 """Tree attention that skips empty tiles of the mask: a reference for every device, FlexAttention for CUDA. Knows masks; knows no tree.
 
-Invariant: both give what scaled dot-product attention gives under the additive mask. Every query sees the committed prefix; the last
-N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `python -m engine attention`
-measures where that pays.
+Invariant: both give what scaled dot-product attention gives under the additive mask. Every query sees the committed prefix. The last
+N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `python -m engine attention` measures where skipping
+pays.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ FLEX_TILE = (
 
 
 def block_mask(mask: torch.Tensor, block: int) -> torch.Tensor:
-    """bool `[ceil(N / block), ceil(M / block)]` of a mask bool `[N, M]`: the tile holds at least one allowed entry.
+    """bool `[ceil(N / block), ceil(M / block)]` of a mask bool `[N, M]`: whether each tile holds at least one allowed entry.
 
     Tiles are cut from the top left corner; ragged ones at the right and lower edge are tiles too. Raises `ValueError` for a block
     below 1.
@@ -31,7 +31,7 @@ def block_mask(mask: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def behind_prefix(mask: torch.Tensor, keys: int) -> torch.Tensor:
-    """bool `[N, keys]`: `mask [N, N]` behind a prefix that every row may see. Raises `ValueError` when shapes do not fit."""
+    """bool `[N, keys]`: a prefix that every row may see, then `mask [N, N]`. Raises `ValueError` when shapes do not fit."""
     count = mask.shape[0]
     if mask.shape != (count, count) or mask.dtype != torch.bool or keys < count:
         raise ValueError(
@@ -45,9 +45,9 @@ def sparse_attention(
 ) -> torch.Tensor:
     """Attention `[H, N, d]` of `q [H, N, d]` over `k`, `v` `[H, base + N, d]`, touching only tiles that hold an allowed entry.
 
-    For every `block` queries it gathers the keys of the tiles that they need and attends over those alone, so its work is
-    `mask_blocks(tree, block, prefix=base)` tiles instead of all. Every row of `mask` must allow something, as a node allows itself.
-    The same skipping as DySpec's kernel (Appendix C), in plain torch. Raises `ValueError` when shapes do not fit.
+    For every `block` queries it gathers the keys of the tiles that they need and attends over those alone. So its work is
+    `mask_blocks(tree, block, prefix=base)` tiles instead of all. Every row of `mask` must allow something; a node allows itself.
+    It skips as DySpec's kernel does (Appendix C), in plain torch. Raises `ValueError` when shapes do not fit.
     """
     if q.ndim != 3 or k.shape != v.shape or (q.shape[0], q.shape[2]) != (k.shape[0], k.shape[2]):
         raise ValueError(
@@ -71,10 +71,10 @@ def sparse_attention(
 
 
 def flex_block_mask(mask: torch.Tensor, keys: int, block: int = 64) -> BlockMask:
-    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device; one serves all layers and heads.
+    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device. It serves all layers and heads.
 
-    The mask enters as data, not as code: another tree of the same size needs no new kernel. Raises `ValueError` for a block that the
-    kernel cannot take.
+    The mask is data to the kernel, not code, so another tree of the same size needs no new kernel. Raises `ValueError` for a block that
+    the kernel cannot take.
     """
     if block not in FLEX_BLOCKS:
         raise ValueError(f"FlexAttention takes blocks of {', '.join(map(str, FLEX_BLOCKS))}, got {block}.")

@@ -1,6 +1,6 @@
 """`python -m engine study`: the field's claims, checked side by side on the held-out prompts; tables for people, one JSON object last.
 
-Everything here is counted (tokens, nodes, forwards), not timed, so it reads the same on any machine; `python -m engine bench` times.
+It counts tokens, nodes and forwards and times nothing, so its figures are the same on any machine; `python -m engine bench` times.
 """
 
 import argparse
@@ -21,7 +21,7 @@ DEPTHS = (1, 2, 3, 4, 6)
 
 
 def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **shape: int) -> dict:
-    """Tokens, target forwards, nodes and draft forwards of one system over the prompts, as means a target forward."""
+    """One system over the prompts: its tokens (tau), nodes and draft forwards a target forward, and its draft forwards a token."""
     written = forwards = nodes = drafts = 0
     for prompt in prompts:
         settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **shape)
@@ -44,7 +44,7 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
 
 
 def cases(systems: list[str], temperatures: list[float]) -> dict[str, list[tuple[str, float, dict[str, int]]]]:
-    """What is run for each claim: (system, temperature, shape)."""
+    """The runs of each claim, as (system, temperature, shape)."""
     found: dict[str, list[tuple[str, float, dict[str, int]]]] = {
         "tau by system": [(system, t, {}) for system in systems for t in temperatures],
         "equal budget": [

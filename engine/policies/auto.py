@@ -1,10 +1,10 @@
 """Auto policy: the tree that pays on this machine for this text, decided anew every round. Ours.
 
-What counts is tokens a second. At the running rate `r` (tokens a ms) a ms must win `r` tokens, so a draft level is asked for while its
-expected tokens exceed r times its cost, and a node stays while its chance of acceptance exceeds r times what one more row adds to the
-verification: the optimum of a ratio by its own value (Dinkelbach 1967). Chances come from the drafter's scores through a table of how
-often such scores came true in this text; when drafting has not paid, rounds without a draft come first, and more of them every time.
-What a drafter can copy from the text for nothing goes on where drafting stops, and stands in for it where that promises more a ms.
+What counts is tokens a second. At the running rate `r` (tokens a ms), each ms must win `r` tokens. A draft level is asked for while its
+expected tokens exceed r times its cost. A node stays while its chance of acceptance exceeds r times the cost of one more row in the
+verification. This maximises a ratio with the help of its own value (Dinkelbach 1967). A table turns the drafter's scores into chances:
+it counts how often such scores came true in this text. After drafting has not paid, rounds without a draft follow, more each time.
+Free copies from the text extend a tree where drafting stops. They replace drafting where they promise more tokens a ms.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-FIRST_TAU = 3.0  # of the first two rounds' worth of running figures
-CAUTION = 1.25  # a doubtful gain must be so many times its cost: the best size is a flat hill, and small trees are also right early on
+FIRST_TAU = 3.0  # tokens a round that running figures begin with, with the weight of two rounds
+CAUTION = 1.25  # a gain must be so many times its cost: speed is flat around the best size, and small trees are also right early on
 FIRST_REACH = 5.0  # levels at first
-BEYOND, SLOWLY = 4.0, 0.35  # levels tried beyond what came true, and how fast to follow that
-FADE = 0.9  # weight of the past in running figures, a round
-LONGEST_REST = 32  # rounds without a draft between two tries
+BEYOND, SLOWLY = 4.0, 0.35  # levels to try beyond the accepted path; share of the way there that is taken each round
+FADE = 0.9  # share of running figures that is kept each round
+LONGEST_REST = 32  # rounds without a draft between two tries, at most
 UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
 
 
 @dataclass
 class Pace:
-    """Tokens won and ms spent, lately."""
+    """Tokens won and ms spent, older rounds fading."""
 
     tokens: float
     spent: float
@@ -65,16 +65,16 @@ class Auto(Policy):
         self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
-        # By kind and score, the guesses that came true and all whose parents did.
+        # By kind and score: first the guesses that came true, then all guesses whose parents did.
         self.chances = np.zeros((2, KINDS * BINS))
         self.expansion = Expansion(depth, width, beams=width, chances=self.chances)
-        self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of those with a draft forward
+        self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of rounds with a draft forward
         self.pause = self.rest = 0
-        self.reach = FIRST_REACH  # levels, by how far paths went lately: scores are too hopeful where a text is new
-        self.levels = 0  # of the last tree that took a draft forward
+        self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores are too hopeful on new text
+        self.levels = 0  # draft forwards of the last tree
         self.resting = False
         self.grown = 1  # nodes of the last tree before copies
-        self.copied = 0  # the table's cell of the last copies
+        self.copied = 0  # the cell of `chances` for the last copies
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         self.levels = 0
@@ -95,7 +95,7 @@ class Auto(Policy):
         return self.pruned(tree, rate)
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
-        """Whether what can be copied behind the root promises more tokens a ms than rounds with draft forwards won."""
+        """Whether copies behind the root promise as many tokens a ms as rounds with draft forwards won."""
         chain, each = drafter.copies(DraftTree.rooted(root), 0)
         if not chain:
             return False
@@ -103,7 +103,7 @@ class Auto(Policy):
         return promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
-        """Add what can be copied behind the node, as far as it is worth `least`."""
+        """Add copies behind the node while each is worth more than `least`."""
         chain, score = drafter.copies(tree, node)
         if not chain:
             return
@@ -115,8 +115,8 @@ class Auto(Policy):
             node = tree.add(node, token, value, score)
 
     def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
-        """The best nodes, as many as win more than they cost."""
-        ordered = len(tree) == self.grown  # what is grown stands in order already
+        """The tree of its best nodes, as many as win the most beyond their cost."""
+        ordered = len(tree) == self.grown  # without copies, `expansion.best` has the order already
         order = self.expansion.best[: self.grown - 1].tolist() if ordered else tree.best(self.nodes - 1)
         worth, best, most = 0.0, 0, -rate * self.verify_ms[1]
         for count, node in enumerate(order[: self.nodes - 1], 1):

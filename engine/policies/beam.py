@@ -1,8 +1,7 @@
-"""Beam policy: at each depth the top candidates attach to every surviving parent, and the beam is pruned to the best by joint
-probability (the parallel-tree drafter, seed 002).
+"""Beam policy: each level keeps its best nodes by joint probability (the parallel-tree drafter, seed 002).
 
-The tree holds what survived on every level, within the node budget. One question to the drafter per level, which a drafter that
-guesses all depths at once answers from one forward.
+A level's candidates are the top tokens behind every survivor of the level above. The tree holds the survivors of all levels, within
+the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """Best-first policy: a budget of nodes, always spent on the most probable path (EAGLE-2's expand and rerank, exact).
 
-A path's score is the product of its nodes' scores, so it never grows with depth: the best nodes of all levels are closed under
-parents, and a level needs forwards only for nodes that are still among the best. One draft forward per level.
+A path's score is the product of its nodes' scores, so it never grows with depth. The best nodes of all levels therefore include their
+parents. The drafter is asked only about nodes that are still among the best. One draft forward per level.
 """
 
 from engine.contracts import Counterpart, Drafter, Policy

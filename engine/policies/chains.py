@@ -1,6 +1,6 @@
 """Chains policy: k independent chains from the root, merged where they begin alike (SpecTr, Sun et al. 2023).
 
-Chains that pass through the same tokens share nodes, and the tree remembers how many they are. One draft forward per level.
+Chains that begin with the same tokens share nodes, and the tree counts the chains of each node. One draft forward per level.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ class Chains(Policy):
     proposals = frozenset({"with replacement"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        """As many chains of full depth as the node budget allows, at most `width`; a shorter one where not even one fits."""
+        """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
         self.depth = min(depth, nodes - 1)
         self.chains = min(width, (nodes - 1) // self.depth)
 

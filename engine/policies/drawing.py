@@ -1,7 +1,6 @@
 """Drawing: the distribution that guesses are drawn from. Shared by the policies that sample instead of ranking.
 
-What was drawn stays in the tree. A policy may decide whether to draw once more, from what it has seen so far; it never leaves out what
-it drew, for the acceptance rules count on every draw.
+A policy may decide from earlier draws whether to draw again. Every draw stays in the tree, because the acceptance rules count on it.
 """
 
 import torch
@@ -12,7 +11,7 @@ from engine.tree import DraftTree
 
 
 def ask(drafter: Drafter, tree: DraftTree, nodes: list[int], sampling: Sampling) -> torch.Tensor | None:
-    """q `[n, V]` behind the nodes, noted in the tree as what their children are drawn from; None when the drafter has no guess."""
+    """q `[n, V]` behind the nodes, from which their children are drawn; None when the drafter has no guess. The tree keeps q."""
     log_q = drafter.log_q(tree, nodes)
     if log_q is None:
         return None

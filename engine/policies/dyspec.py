@@ -1,8 +1,8 @@
 """DySpec policy: a budget of draws, each spent where it is most likely to be accepted (DySpec, Algorithm 1, seed 004).
 
-The estimate is the draft's own: behind a node of value v, a child drawn with probability q is worth v * q, and the next draw there
-v * (1 - what was drawn there). The heap decides whether to draw next; what was drawn stays. One draft forward for every node that
-gets children.
+The estimate is the draft's own. Behind a node of value v, a child drawn with probability q is worth v * q. The next draw there is worth
+v * (1 - the probability drawn there so far). The heap decides where to draw next; every draw stays. Every node that gets children costs
+one draft forward.
 """
 
 import heapq

@@ -1,8 +1,7 @@
 """Expand-and-rerank policy (EAGLE-2, Li et al. 2024): expand the top-k of k beam nodes a level, then keep the best nodes of all levels.
 
-Values are joint probabilities, which never grow with depth, so the best nodes hold their ancestors; ties go to the earlier node, which
-is the ancestor. Differs from best_first in that a level expands k nodes even where fewer would do, and never more. One draft forward
-per level.
+Values are joint probabilities, which never grow with depth, so the best nodes include their ancestors. Ties go to the earlier node,
+which is the ancestor. Unlike best_first it expands k nodes a level, no more, even where fewer would do. One draft forward per level.
 """
 
 from engine.contracts import Counterpart, Drafter, Policy

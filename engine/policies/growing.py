@@ -1,4 +1,4 @@
-"""Growing: how policies have a tree of favourites grown on an `Expansion`'s terms, with any drafter."""
+"""Growing: grows a tree of favourites on an `Expansion`'s terms, with any drafter. Knows no policy."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ TREE = "token", "parent", "depth", "key", "score", "q"  # what a `DraftTree` has
 def grow(
     expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int
 ) -> DraftTree:
-    """A tree of at most `levels` levels below the token `root`, which stands at `position`; what `expansion` counted stays in it."""
+    """A tree of at most `levels` levels below the token `root`, which stands at `position`. `expansion` keeps its counts."""
     if levels < 1:
         plant(expansion.table, root)
     elif drafter.grows and sampling.open_ended:
@@ -29,13 +29,13 @@ def grow(
 
 
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
-    """Grow the tree with any drafter, a question a level; `engine.kernels.growing_compiled` is its fast version."""
+    """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
     plant(expansion.table, root)
     terms, counts, promised = expansion.terms, expansion.counts, 0.0
     width, reach = int(terms["width"]), terms["reach"]
     for level in range(1, levels + 1):
         asked = counts["asked"]
-        free = level > asked + 1  # a table answered so far, and will do so below
+        free = level > asked + 1  # a level so far took no forward, so this one takes none either
         enough = promised > terms["free_promise" if free else "promise"]
         if level > 1 and (not enough or (asked and level > reach)):
             break

@@ -1,9 +1,9 @@
 """Rank-guided policy (SpecBlock, seed 003): a rank head says at each position how many guesses to attach and where to draft on.
 
-In a block, every position of the favourites' chain gets as many siblings as its bucket asks for. Then new blocks start, one forward
-for all of them: at the chain's end always, and, which is our own choice, at the most probable siblings from positions where the head
-does not trust the favourite. A start that the node budget would cut off anyway is left out. A depth of up to K costs one forward, up to
-2 K two, beyond that three. What is kept in the end are the nodes with the best joint scores.
+In a block, every position of the favourites' chain gets as many siblings as its bucket asks for. Then new blocks start, in one forward
+for all of them. One starts at the chain's end. Others start at the most probable siblings where the head does not trust the favourite;
+these are our own choice. A start that the node budget would cut off is left out. A depth of up to K costs one forward, up to 2 K two,
+beyond that three. In the end the nodes with the best joint scores are kept.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class RankGuided(Policy):
                 "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
                 "Choose one of them, or the policy best_first with this drafter."
             )
-        head: Any = drafter  # with the blocks, `depth`, `buckets` and `restart`, that a rank head offers
+        head: Any = drafter  # a rank head offers blocks: `depth`, `buckets` and `restart`
         tree, starts, limit = DraftTree.rooted(root), [0], min(self.depth, room)
         for number in range(min(MOST_BLOCKS, -(-limit // head.depth))):
             if number:
@@ -62,7 +62,7 @@ class RankGuided(Policy):
         sampling: Sampling,
         doubtful: list,
     ) -> int:
-        """Attach a block's guesses below `node`; siblings of a doubtful favourite are noted. Returns the end of the chain."""
+        """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end."""
         for _ in range(min(head.depth, limit - tree.depth[node])):
             [bucket] = head.buckets(tree, [node])
             width = min(WIDTHS[bucket], self.width)
@@ -78,7 +78,7 @@ class RankGuided(Policy):
         return node
 
     def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:
-        """Where the next blocks start: of the nodes that the budget keeps, the chains' ends and the best doubtful siblings."""
+        """Where the next blocks start: at the chains' ends and the best doubtful siblings, among the nodes that the budget keeps."""
         kept = set(tree.best(self.nodes - 1))
         ends = [node for node in ends if node in kept]
         others = [node for node in doubtful if node in kept and tree.depth[node] < limit]

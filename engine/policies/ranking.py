@@ -1,4 +1,4 @@
-"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Shared by all that rank."""
+"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Knows no tree."""
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ NO_NOISE = np.zeros(0, np.float32)
 def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Ranking:
     """The `width` best tokens of each row of `log_q [n, V]` for this position, with their scores and draft probabilities.
 
-    Greedy: ordered by q; the score is a share of a shortlist's q squared, for a greedy target takes the favourite more often than q
-    says. Sampled: ordered by log q / T + the position's own Gumbel noise, the noise that the target draws with, so that the favourite
-    is the token that the target takes wherever p = q; the score is the softmax of that over the shortlist.
+    Greedy: ordered by q. The score is q squared, normalised over a shortlist, because a greedy target takes the favourite more often
+    than q says. Sampled: ordered by log q / T plus the position's Gumbel noise. The target draws with the same noise, so wherever
+    p = q it takes the favourite. The score is the softmax of those sums over the shortlist.
     """
     return tuple(each.tolist() for each in shortlist(log_q, position, width, sampling))
 
@@ -39,8 +39,10 @@ def shortlist(
 def ranked(
     scaled: torch.Tensor, noise: torch.Tensor | None, width: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`favourites` as tensors `[n, width]`, of log q / T `[n, V]` (log q itself when greedy) and the position's noise `[V]` (None when
-    greedy). Waits for no device."""
+    """`favourites` as tensors `[n, width]`; waits for no device.
+
+    `scaled [n, V]` is log q / T, or log q when greedy. `noise [V]` is the position's, None when greedy.
+    """
     count = min(max(width, SHORTLIST), scaled.shape[-1])
     log_q = scaled if noise is None else scaled.log_softmax(-1)
     keys, tokens = (log_q if noise is None else log_q + noise).topk(count)
@@ -49,7 +51,7 @@ def ranked(
 
 
 def most_probable(log_q: torch.Tensor, width: int, sampling: Sampling) -> tuple[Ranking, torch.Tensor]:
-    """The `width` most probable tokens of each row by q alone, no noise, and q `[n, V]` itself."""
+    """The `width` most probable tokens of each row by q alone, without noise, and q `[n, V]` itself."""
     q = sampling.scaled(log_q).softmax(-1)
     top = q.topk(min(width, q.shape[-1]))
     values = top.values.tolist()

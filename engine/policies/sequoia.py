@@ -1,8 +1,8 @@
-"""Sequoia policy: one static tree, the best for a measured acceptance vector (Sequoia, Chen et al. 2024), filled with draws without
-replacement.
+"""Sequoia policy: one static tree, the best for a measured acceptance vector (Sequoia, Chen et al. 2024).
 
-A node budget below `OPEN_BUDGET` is used up. With `OPEN_BUDGET` the policy takes the number of nodes and of levels, within the limits
-of depth and width, that promise the most tokens a second by the pair's measured cost curve. One draft forward per level.
+Its nodes are drawn without replacement. A node budget below `OPEN_BUDGET` is used up. From `OPEN_BUDGET` on, the pair's measured cost
+curve decides: the tree has the nodes and levels that promise the most tokens a second. Depth, width and budget limit it. One draft
+forward per level.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 OPEN_BUDGET = 64
-UNMEASURED_BUDGET = 16  # nodes where no cost curve says better
+UNMEASURED_BUDGET = 16  # nodes where no cost curve was measured
 TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
 
 
@@ -56,7 +56,7 @@ best_trees = cache(BestTrees)
 
 
 def fastest(trees: BestTrees, measured: Calibration) -> tuple[int, int]:
-    """The nodes and levels with the most expected tokens a second."""
+    """The (nodes, levels) with the most expected tokens a second."""
     sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
     return max(
         sizes,

@@ -1,7 +1,7 @@
 """Sparse policy: one static tree of favourites, chosen by how often each head's i-th favourite was right (Medusa, Cai et al. 2024).
 
-The value of a node is the product of those measured accuracies along its path; the tree is grown by the best neighbour until the
-budget is used. One question to the drafter per level, which heads answer from one forward.
+A node's value is the product of those accuracies along its path. The most valuable neighbour joins the tree until the budget is used.
+The drafter is asked once per level; heads answer all levels from one forward.
 """
 
 import heapq
@@ -50,7 +50,7 @@ class Sparse(Policy):
 
 
 def best_neighbours(accuracy: list[list[float]], width: int, nodes: int) -> dict[tuple[int, ...], float]:
-    """The `nodes - 1` most valuable nodes below the root, as {ranks along the path: value}, parents and better siblings first.
+    """The `nodes - 1` most valuable nodes below the root as {ranks along the path: value}. Parents and better siblings come first.
 
     `accuracy[d][r]` is the probability that the target's token at depth d + 1 is favourite r.
     """

@@ -1,6 +1,6 @@
-"""Static trees: the shape that is worth most when the b-th child of any node is accepted first with probability a[b].
+"""Static trees: the most valuable shape when a[b] is the probability that a node's b-th child is the first accepted one.
 
-Knows numbers only; no drafter, no tokens. Source: the dynamic program of Sequoia (Chen et al. 2024, section 3.1).
+Knows numbers; knows no drafter and no tokens. Source: the dynamic program of Sequoia (Chen et al. 2024, section 3.1).
 """
 
 Shape = tuple["Shape", ...]  # the shapes below a node's children, in order; () is a leaf
@@ -9,8 +9,8 @@ Shape = tuple["Shape", ...]  # the shapes below a node's children, in order; () 
 class BestTrees:
     """The best trees of up to `nodes` nodes, root included, and up to `depth` levels below the root.
 
-    `value[l][m]` is the expected number of tokens a round (accepted ones and the bonus) from the best subtree of at most m nodes and l
-    levels below its top; `size[l][b][m]` how many of m nodes for the children b, b + 1, ... go below child b.
+    `value[l][m]` is the expected number of tokens a round, bonus included, from the best subtree of at most m nodes and l levels below
+    its top. `size[l][b][m]`: when m nodes are left for the children b, b + 1, ..., so many go to child b and what is below it.
     """
 
     def __init__(self, acceptance: tuple[float, ...], nodes: int, depth: int):
@@ -33,7 +33,7 @@ class BestTrees:
         return self.value[levels][nodes]
 
     def shape(self, nodes: int, levels: int) -> Shape:
-        """The best tree itself; smaller than `nodes` where depth and width do not hold as many."""
+        """The best tree itself. It is smaller than `nodes` where depth and width hold fewer."""
         children, left = [], nodes - 1
         for sizes in self.size[levels]:
             if left == 0:

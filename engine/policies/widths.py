@@ -1,6 +1,6 @@
 """Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024).
 
-Draws of the same token share a node, and the tree remembers how often it was drawn. One draft forward per level.
+Draws of the same token share a node, and the tree counts its draws. One draft forward per level.
 """
 
 from math import prod
@@ -35,8 +35,11 @@ class Widths(Policy):
 
 
 def narrowing(depth: int, width: int, nodes: int) -> list[int]:
-    """Widths by level whose full tree keeps to `nodes`: a chain of `depth` that is widened from the root on, no level beyond the one
-    above it. Depth 4, width 4 and 16 nodes give [2, 2, 1, 1]."""
+    """Widths by level whose full tree has at most `nodes` nodes.
+
+    A chain of `depth` is widened from the root on; no level gets wider than the one above. Depth 4, width 4 and 16 nodes give
+    [2, 2, 1, 1].
+    """
     widths = [1] * min(depth, nodes - 1)
     widened = True
     while widened:

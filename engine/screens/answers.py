@@ -1,6 +1,6 @@
-"""What the page asks outside of a run: each function answers with plain values, or with the sentence that refuses as "refused".
+"""What the page asks outside of a run: each function answers with plain values, or with a sentence under "refused".
 
-Knows the engine's readers by name; knows no page, and no error of its caller ends in an exception.
+Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def read_prompts(file: list) -> Answer:
 
 
 def production(setting: list) -> Answer:
-    """A setting for the engines that serve models, or why there is none; given as system, depth, width, nodes and temperature."""
+    """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
     return answer(lambda: {"engines": configurations(*setting)})
 
 
@@ -48,7 +48,7 @@ def recorded(name: str) -> Answer:
 
 
 def opened(text: str) -> Answer:
-    """The race of a file as an event of the page, or what is wrong with the file."""
+    """The race in a file's `text` as an event of the page, or what is wrong with the file."""
     return of_file(text, lambda record: {"event": side_by_side(record) and replay(record)})
 
 

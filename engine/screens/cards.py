@@ -22,7 +22,7 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
 
 
 def card(system: System) -> dict[str, object]:
-    """What the page says about a system; with `guesses` it drafts, with `limits` its tree only stays within depth, width and nodes."""
+    """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
     said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.reads_costs}
     return {**asdict(system), **said}
 
@@ -56,19 +56,22 @@ def shape(name: object) -> dict[str, int] | None:
 
 
 def label(system: System) -> str:
-    """The system's title in a menu, which says when the system changes the text."""
+    """The system's title in a menu. It says so when the system changes the text."""
     marked = system.guarantee == "lossy" and "lossy" not in system.title
     return f"{system.title} · lossy" if marked else system.title
 
 
 def menu(first: str) -> list[tuple[str, str]]:
-    """Labels and names of the systems by what they promise, the lossy ones last and `first` before its like; then the mix."""
+    """(label, name) of the systems, sorted by their promise with the lossy ones last, then the mix.
+
+    `first` leads the systems of its own promise.
+    """
     promises = list(PROMISES)
     ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
     return [*((label(system), system.name) for system in ordered), ("mix your own …", MIX)]
 
 
 def headings() -> dict[int, str]:
-    """Each promise by the place, from 1, of its first system in the menus."""
+    """{place of a promise's first system in the menus, counted from 1: the promise}."""
     guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
     return {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}

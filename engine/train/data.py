@@ -1,6 +1,6 @@
 """Corpora as lists of documents, and rows of token ids cut from them.
 
-Three domains, each with a visible mark at the start of a document, so that a prompt of one stays in it:
+Each of three domains has a visible mark at the start of a document, so that a prompt of one domain stays in it:
 
     stories    "Story: ..."                      TinyStories, picture books
     problems   "Question: ...\\nAnswer: ..."      GSM8K
@@ -25,7 +25,7 @@ import torch
 DOMAINS = ("stories", "problems", "code")
 MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
 MARK = {"stories": "Story: ", "problems": "Question: ", "code": "# Python\n"}
-UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without it: visitors type without it
+UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without a mark: visitors type none
 SKIPPED_PACKAGES = {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodings", "site-packages", "turtledemo"}
 
 
@@ -35,7 +35,7 @@ def read_jsonl(path: Path) -> list[dict]:
 
 
 def is_held_out(name: str, share: float = 0.05) -> bool:
-    """Whether a file belongs to the held-out share, by a hash of its name: the same on every machine."""
+    """Whether a file belongs to the held-out share. A hash of its name decides, so every machine agrees."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
 
 
@@ -120,7 +120,7 @@ class Corpus:
         return np.stack([stream[s : s + length] for s in rng.choice(usable, count)])
 
     def draw(self, count: int, rng: np.random.Generator) -> list[str]:
-        """`count` domains in the proportions of `MIX`, of those that this corpus has."""
+        """`count` of this corpus's domains, drawn in the proportions of `MIX`."""
         domains = [domain for domain in DOMAINS if domain in self.streams]
         shares = np.array([MIX[domain] for domain in domains])
         return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]

@@ -1,7 +1,7 @@
 """The embedded draft: one Llama layer that learns the target's own probabilities, on real text and on text the target wrote.
 
-What counts is tau, so the loss is the divergence from the target's distribution, and most of the rows are the target's own writing,
-greedy and sampled, which is what a draft sees while it serves.
+What counts is tau, so the loss is the divergence from the target's distribution. Most rows are the target's own writing, greedy and
+sampled, because a draft sees such text while it serves.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ LISTED = 48  # tokens of the target's distribution that are kept at every place
 
 @torch.inference_mode()
 def own_text(target: LlamaForCausalLM, corpus: Corpus, work: Path, rows: int, batch: int = 128) -> np.ndarray:
-    """`[rows, ROW]` ids that the target wrote itself after short prompts of all domains; kept in `work/own.npy` and resumed."""
+    """`[rows, ROW]` ids that the target wrote after short prompts of all domains. `work/own.npy` keeps them, for a run that resumes."""
     path = work / "own.npy"
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
     bar = tqdm(total=rows, initial=len(done), desc="own text", unit="row")
@@ -67,7 +67,7 @@ def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch
 
 @torch.inference_mode()
 def agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, held_out: Corpus, rows: int = 16) -> dict[str, float]:
-    """How often the draft's favourite (`top1`) or its first three (`top3`) hold the target's greedy token, by domain."""
+    """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
     for domain in DOMAINS:
         ids = torch.from_numpy(held_out.rows(domain, ROW, rows, np.random.default_rng(0))).long().to(target.device)

@@ -1,4 +1,4 @@
-"""Training of the EAGLE drafter on its own rollout (EAGLE-3's training-time test): step s goes on from the outputs of step s - 1."""
+"""Training of the EAGLE drafter on its own rollout: step s goes on from the outputs of step s - 1 (EAGLE-3's training-time test)."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ OWN_MOST = 32_000
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagle:
-    """`ids` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
+    """An untrained net. `ids` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
     net = Eagle(config, target.get_input_embeddings().weight, target.get_output_embeddings().weight)
     counts = torch.bincount(ids.flatten().long().cpu(), minlength=config.vocab)
     net.choose_vocabulary(counts.argsort(descending=True, stable=True)[: config.own_vocab])
@@ -29,7 +29,7 @@ def own_size(vocab: int) -> int:
 
 
 def restricted(net: Eagle, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The target's words behind places 1.. in the drafter's ids, their probabilities among what it can say, and the mass of that."""
+    """The target's next tokens behind places 1.. in the drafter's ids, their probabilities in its vocabulary, and the mass there."""
     own_id = torch.full((net.config.vocab,), -1, device=batch.ids.device)
     own_id[net.vocabulary] = torch.arange(net.config.own_vocab, device=batch.ids.device)
     own = own_id[batch.tokens[:, 1:]]
@@ -49,8 +49,10 @@ def loss(net: Eagle, batch: Batch, step: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(net: Eagle, batches: Iterable[Batch]) -> dict[str, float]:
-    """How often the favourite (`top1`) or the first three (`top3`) at depth s + 1, s levels into a rollout along the text, hold the
-    target's greedy token."""
+    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
+
+    Depth s + 1 is s levels into a rollout along the text.
+    """
     hits = {}
     for batch in batches:
         for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):

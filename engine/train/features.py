@@ -1,6 +1,6 @@
 """What learned drafters train on: the frozen target's features and its own distribution, cached to disk in shards.
 
-Most rows are the target's own writing (self-distillation), the rest real text; at every place the label is what the target itself
+Most rows are the target's own writing (self-distillation), the rest real text. At every place the label is what the target itself
 would say there, never the text's next token.
 """
 
@@ -22,8 +22,11 @@ ROW, SHARD, LISTED = 256, 64, 32  # tokens a row, rows a shard, tokens of the ta
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens`, `p` `[B, T, LISTED]`, the likeliest next tokens
-    behind every place with their probabilities at temperature 1, favourite first, sum 1. Place t was seen with tokens 0..t."""
+    """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens` and `p`, both `[B, T, LISTED]`.
+
+    `tokens` are the likeliest next tokens behind every place, favourite first. `p` are their probabilities at temperature 1, sum 1.
+    At place t the target had seen tokens 0..t.
+    """
 
     ids: torch.Tensor
     features: torch.Tensor
@@ -31,14 +34,14 @@ class Batch:
     p: torch.Tensor
 
     def to(self, device: torch.device | str) -> "Batch":
-        """On the device, with wide types."""
+        """The batch on the device, with wide types."""
         ids, features, tokens, p = (each.to(device) for each in (self.ids, self.features, self.tokens, self.p))
         return Batch(ids.long(), features.float(), tokens.long(), p.float())
 
 
 @torch.no_grad()
 def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
-    """What the target makes of `ids [B, T]`: one forward."""
+    """The target's features and next tokens for `ids [B, T]`, by one forward."""
     output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
     features = normalised(torch.stack([output.hidden_states[at] for at in taps], -2))
@@ -47,7 +50,7 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
 
 
 def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
-    """Write what the target makes of `rows [n, T]` into `folder/shard-*.safetensors`; shards that are there already stay."""
+    """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
@@ -65,7 +68,7 @@ def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 
 
 
 class Shards:
-    """Batches from cached shards, in an order that depends on the step alone, so that a resumed run goes on where it stopped."""
+    """Batches from cached shards. Their order depends on the step alone, so that a resumed run goes on where it stopped."""
 
     def __init__(self, folder: Path):
         self.paths = sorted(folder.glob("shard-*.safetensors"))
@@ -79,7 +82,7 @@ class Shards:
         return self.loaded[1]
 
     def batch(self, step: int, size: int) -> Batch:
-        """The rows of a step: shards in a new random order every epoch, rows of a shard in a new random order every time."""
+        """The rows of a step. Every epoch has the shards in a new random order, and the rows in each shard too."""
         a_shard = max(1, SHARD // size)
         epoch, place = divmod(step, a_shard * len(self.paths))
         at, part = divmod(place, a_shard)

@@ -1,7 +1,7 @@
 """`python -m engine train medusa | parallel | specblock | eagle`: a learned drafter for any target, from the target's own text.
 
-The frozen target writes text after openings of the corpus, is observed on it once (features cached in shards), and the drafter learns
-from that. A run that was cut off resumes at its last checkpoint.
+The frozen target writes text after openings of the corpus. It is observed on that text once, and its features are cached in shards. The
+drafter learns from them. A run that was cut off resumes at its last checkpoint.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
 
 RECIPES = {"medusa": medusa, "parallel": parallel, "specblock": specblock, "eagle": eagle}
-REAL_SHARE = 0.25  # rows of the corpus among the target's own
+REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS, OWN_BATCH = 96, 128
 
 
@@ -45,7 +45,7 @@ def config_for(name: str, target: PreTrainedModel) -> NetConfig:
 def prepare(
     target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
 ) -> tuple[Shards, Shards]:
-    """Cached shards for training and for validation; made once for all drafters of a target and resumed."""
+    """Cached shards for training and for validation. They are made once for all drafters of a target; a cut-off run resumes them."""
     if not (work / "ready").exists():
         corpus, held_out = (
             Corpus({domain: texts for domain, texts in found.items() if domain in domains}, tokenizer)

@@ -49,7 +49,7 @@ def train(
 ) -> None:
     """Train `model` in place until the budget is spent.
 
-    `loss_of(step, share)` gives a step's loss and its number of tokens; it draws its rows by `step`, so a resumed run goes on where it
+    `loss_of(step, share)` gives a step's loss and its number of tokens. It draws its rows by `step`, so a resumed run goes on where it
     stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
     """
     optimizers = optimizers_for(model, lr)

@@ -18,9 +18,9 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
 
 
 def guesses(net: Medusa, batch: Batch, k: int) -> tuple[torch.Tensor, slice]:
-    """Head k's logits `[B, T - k - 1, V]` and the places of `batch` that they speak about.
+    """Head k's logits `[B, T - k - 1, V]` and the places of `batch` whose labels they guess.
 
-    The feature behind place t has told the target token t + 1; head k guesses token t + k + 2, the target's word at place t + k + 1.
+    The feature of place t already gives the target token t + 1. Head k guesses token t + k + 2, the label at place t + k + 1.
     """
     count = batch.ids.shape[1] - k - 1
     return net(batch.features[:, :count, -1], k), slice(k + 1, None)
@@ -36,7 +36,7 @@ def loss(net: Medusa, batch: Batch, step: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(net: Medusa, batches: Iterable[Batch]) -> dict[str, float]:
-    """How often head k's favourite (`top1`) or its first three (`top3`) hold the target's greedy token."""
+    """How often head k's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it."""
     hits = {}
     for batch in batches:
         for k in range(net.config.depth):

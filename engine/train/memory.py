@@ -1,8 +1,8 @@
 """`python -m engine memory`: the peak memory of one training step of the parallel-tree drafter, by number of segments.
 
-On a GPU the figure is the allocator's own peak. On a CPU it is the peak of bytes that autograd holds for the backward pass: every
-tensor saved by the forward is counted once per storage and until it is released, weights aside. That is exact and repeatable where a
-process's resident size depends on what the allocator returns; temporaries inside an operation are not in it.
+On a GPU the figure is the allocator's own peak. On a CPU it is the peak of bytes that autograd holds for the backward pass. Every
+tensor saved by the forward counts once per storage until it is released; weights do not count. That figure is exact and repeatable. A
+process's resident size would depend on what the allocator returns. Temporaries inside an operation are not included.
 """
 
 import argparse

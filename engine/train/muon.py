@@ -1,7 +1,7 @@
 """Muon: momentum, orthogonalised. For weight matrices of hidden layers (Jordan et al. 2024; scaling of Liu et al. 2025).
 
-`torch.optim.Muon` computes the same in bfloat16, which a CPU without bfloat16 units emulates three times slower than float32;
-here the arithmetic stays in the parameters' dtype and matrices of one shape are orthogonalised in one batch.
+`torch.optim.Muon` computes the same in bfloat16, which a CPU without bfloat16 units emulates three times slower than float32.
+Here the arithmetic stays in the parameters' dtype, and matrices of one shape are orthogonalised in one batch.
 """
 
 import torch
@@ -26,7 +26,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]  # no closure: its gradients are there
+    def step(self) -> None:  # type: ignore[override]  # takes no closure: the gradients exist already
         for group in self.param_groups:
             by_shape: dict[tuple[int, ...], list[torch.Tensor]] = {}
             for parameter in group["params"]:

@@ -17,7 +17,7 @@ from engine.train.tokenizer import train_tokenizer
 
 
 def ship(model: LlamaForCausalLM, tokenizer, folder: Path) -> None:
-    """Write float16 safetensors, config and tokenizer into `folder`, replacing what stood there."""
+    """Write float16 safetensors, config and tokenizer into `folder`, replacing what is there."""
     shutil.rmtree(folder, ignore_errors=True)
     model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,8 +1,8 @@
 """Training of the parallel-tree drafter (seed 002): soft cross-entropy at every depth, in segments whose gradients add up.
 
-Slots multiply a row's length by the depth. A step therefore trains the slots of one window of anchors, drawn by the step, and may cut
-that window into segments: each carries the slots of its own anchors and recomputes the stream before them as context. All depths of an
-anchor stay in one segment, so the segments' gradients add up to exactly the whole window's.
+Slots multiply a row's length by the depth. A step therefore trains the slots of one window of anchors only, drawn by the step's number.
+It may cut that window into segments. Each segment carries the slots of its own anchors and recomputes the stream before them. All
+depths of an anchor stay in one segment, so the segments' gradients add up to exactly the whole window's.
 """
 
 from collections.abc import Iterable
@@ -34,8 +34,8 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
 def whole_mask(length: int, depth: int) -> torch.Tensor:
     """bool `[length * depth] * 2`: who may attend to whom among `length` stream entries and all their slots.
 
-    The stream stands in order; behind it the anchors' slots, the last anchor's first. What an anchor sees depends only on its distance
-    to others, so with this order the mask of any stretch of anchors at the end of any shorter stream is one square of this one.
+    The stream comes first, in order; behind it the anchors' slots, the last anchor's first. What an anchor sees depends only on its
+    distance to others. So the mask of a shorter stream and its last anchors is always one square of this mask.
     """
     anchor = torch.cat([torch.arange(length), torch.arange(length - 1, -1, -1).repeat_interleave(depth - 1)])
     slot = torch.cat([torch.zeros(length, dtype=torch.long), torch.arange(1, depth).repeat(length)])
@@ -44,7 +44,7 @@ def whole_mask(length: int, depth: int) -> torch.Tensor:
 
 
 def mask_of(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor:
-    """The mask of `stream` entries and the slots of their last `anchors` ones, a view of `whole_mask(longest, depth)`."""
+    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `whole_mask(longest, depth)`."""
     inside = slice(longest - stream, longest + anchors * (depth - 1))
     return whole_mask(longest, depth)[inside, inside]
 
@@ -73,7 +73,10 @@ def window(net: Parallel, batch: Batch, step: int, anchors: int) -> tuple[int, i
 
 
 def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, last: int, stream_from: int):
-    """What anchors `start .. end-1`, and stream entries from `stream_from` on, add to the loss `[]` of the window first .. last-1."""
+    """One segment's part of the loss `[]` of the window `first .. last-1`.
+
+    The segment is anchors `start .. end-1`, and stream entries from `stream_from` on.
+    """
     depth, rows = net.config.depth, len(batch.ids)
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
     stream, slots = states(net, batch, start, end)
@@ -90,7 +93,7 @@ def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, 
 def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int = ANCHORS) -> torch.Tensor:
     """Mean soft cross-entropy `[]` of a step: depth 1 at every stream entry, deeper ones at the window's anchors.
 
-    With more than one segment this calls `backward` for all but the last, so that only one segment's activations live at a time; the
+    With more than one segment this calls `backward` for all but the last, so that only one segment's activations live at a time. The
     caller's own `backward` on the result adds the last one's.
     """
     first, last = window(net, batch, step, anchors)
@@ -107,8 +110,10 @@ def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int
 
 @torch.no_grad()
 def validate(net: Parallel, batches: Iterable[Batch], stretch: int = 50) -> dict[str, float]:
-    """How often the favourite (`top1`) or the first three (`top3`) at each depth hold the target's greedy token behind the text so far,
-    and `chain`, how many depths in a row the favourites are right."""
+    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, at each depth along the text.
+
+    `chain` is how many depths in a row the favourites are right.
+    """
     best1, best3 = [], []
     for batch in batches:
         longest, depth = batch.ids.shape[1] - net.config.depth, net.config.depth

@@ -1,6 +1,6 @@
 """The embedded target: a small Llama trained from scratch on the mixed corpus.
 
-Rows are short for most of the run and 1,024 tokens long for the last 15 % of it, which gives the context window its full length.
+Rows are short for most of the run. For the last 15 % they are 1,024 tokens long, which gives the context window its full length.
 """
 
 from pathlib import Path
@@ -63,7 +63,7 @@ def pretrain(
     batch_tokens: int = 6144,
     lr: float = 4e-3,
 ) -> LlamaForCausalLM:
-    """A trained target. Raises `KeyError` for an unknown size; progress and checkpoints as in `loop.train`."""
+    """A trained target. Progress and checkpoints are as in `loop.train`. Raises `KeyError` for an unknown size."""
     if size not in SIZES:
         raise KeyError(f"Unknown target size {size!r}. Available: {', '.join(SIZES)}.")
     torch.manual_seed(0)

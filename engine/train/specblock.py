@@ -1,7 +1,7 @@
 """Training of SpecBlock (seed 003): blocks that go on from each other, each position taught only while its path is still right.
 
-A step takes one window of anchors. Every anchor drafts a first block; where it is cut, by a random place for each anchor, a second one
-goes on, and on some steps a third, as in serving: from the drafter's own state and the text's own token.
+A step takes one window of anchors. Every anchor drafts a first block, which is cut at a random place of its own. A second block goes on
+from there, and on some steps a third. As in serving, they start from the drafter's own state and the text's own token.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from engine.train.features import Batch, soft_cross_entropy
 DEPTH, LAYERS = 4, 2
 BLOCKS, THIRD_EVERY = 3, 3  # serving uses two blocks, so a third is trained on every third step only
 DECAY = 0.8  # weight of a position relative to the one before it
-LEAST_SHARE = 0.25  # a position's mean is over at least this share of the paths, so that a handful never steers a step
+LEAST_SHARE = 0.25  # a position's mean counts at least this share of the paths, so that a handful never steers a step
 LR, BATCH = 4e-3, 8
 ANCHORS = 40  # anchors of a row whose blocks a step trains
 
@@ -33,8 +33,10 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
 
 @dataclass(frozen=True)
 class Block:
-    """One block of every anchor in a step: `states [B, A, K, H]`, `places [A]` of the blocks' own tokens, `live [B, A]` whether the
-    path that leads here is still right."""
+    """One block of every anchor in a step: `states [B, A, K, H]` and the `places [A]` of the blocks' own tokens.
+
+    `live [B, A]` says whether the path to the block is still right.
+    """
 
     states: torch.Tensor
     places: torch.Tensor
@@ -62,15 +64,17 @@ class Drafting:
         before = torch.cat([stream, torch.cat([self.anchors[:, None], first + steps[:-1] - 1], 1).flatten()])
         positions = torch.cat([stream + 1, (self.anchors[:, None] + 1 + steps).flatten()])
         self.owner = torch.cat([stream.new_full((end,), -1), self.anchors.repeat_interleave(extra)])  # -1: the stream
-        self.on_path = torch.ones(len(x[0]), dtype=torch.bool, device=device)  # may later blocks see this entry
+        self.on_path = torch.ones(len(x[0]), dtype=torch.bool, device=device)  # whether later blocks may see an entry
         out = net(x, before, positions, self.mask(self.owner, causal=stream), self.past)
         self.stream = out[:, :end]
         states = torch.cat([out[:, start:end, None], out[:, end:].unflatten(1, (count, extra))], 2)
         self.block = Block(states, self.anchors + 1, torch.ones_like(states[..., 0, 0], dtype=torch.bool))
 
     def mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
-        """bool `[new, old + new]` for new entries of these owners: the stream up to the anchor, the anchor's own entries on the path so
-        far, and of the new ones those up to itself."""
+        """bool `[new, old + new]`: what new entries of these owners may see.
+
+        That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
+        """
         last = (
             torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
             if causal is not None
@@ -85,13 +89,13 @@ class Drafting:
         return torch.cat([stream, local & (order <= new[:, None])], 1)
 
     def go_on(self, cuts: torch.Tensor, right: torch.Tensor) -> None:
-        """The next block of every anchor, from offset `cuts [A]` (1..K) of this one; `right [B, A, K]` says which positions were."""
+        """The next block of every anchor, from offset `cuts [A]` (1..K) of this one. `right [B, A, K]`: which positions were right."""
         net, depth, rows = self.net, self.depth, torch.arange(len(cuts), device=cuts.device)
         predictor = self.block.states[:, rows, cuts - 1]
         before_cut = torch.arange(depth, device=cuts.device) < (cuts - 1)[:, None]
         live = self.block.live & (right | ~before_cut).all(
             -1
-        )  # the cut's own token is given, whatever was predicted there
+        )  # the text gives the cut's own token, whatever was predicted there
         places = self.block.places + cuts
         # of the block that is cut, the path holds positions 0 .. cut - 1; a first block's position 0 stands in the stream
         width = depth - 1 if len(self.owner) == self.end + len(cuts) * (depth - 1) else depth
@@ -109,8 +113,10 @@ class Drafting:
 
 
 def taught(net: SpecBlock, states: torch.Tensor, batch: Batch, rows: torch.Tensor, places: torch.Tensor):
-    """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`, of `states [n, H]` that speak about the
-    token behind `places [n]` of the batch's `rows [n]`."""
+    """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`.
+
+    `states [n, H]` guess the token behind `places [n]` of the batch's `rows [n]`.
+    """
     logits, tokens = net.logits(states), batch.tokens[rows, places]
     draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
     plain = logits.detach()
@@ -121,7 +127,7 @@ def taught(net: SpecBlock, states: torch.Tensor, batch: Batch, rows: torch.Tenso
 def block_loss(net: SpecBlock, batch: Batch, block: Block) -> tuple[torch.Tensor, torch.Tensor]:
     """A block's loss `[]` under the valid-prefix mask, and `right [B, A, K]`: the position was on a right path and was right itself.
 
-    A path is right while the drafter's favourites are the text's own tokens, since the labels further on follow that text.
+    A path is right while the drafter's favourites are the text's own tokens, because later labels follow that text.
     """
     live, total = block.live, torch.zeros((), device=batch.ids.device)
     right = torch.zeros(block.states.shape[:3], dtype=torch.bool, device=batch.ids.device)
@@ -138,8 +144,10 @@ def block_loss(net: SpecBlock, batch: Batch, block: Block) -> tuple[torch.Tensor
 
 
 def loss(net: SpecBlock, batch: Batch, step: int, blocks: int | None = None, anchors: int = ANCHORS) -> torch.Tensor:
-    """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks; the stream's own entries,
-    position 0 of blocks that go on no further, count with the first."""
+    """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks.
+
+    The stream's own entries count with the first blocks, as position 0 of blocks without further positions.
+    """
     blocks = blocks or (BLOCKS if step % THIRD_EVERY == 0 else BLOCKS - 1)
     rng = np.random.default_rng([9, step])
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
@@ -165,9 +173,12 @@ def loss(net: SpecBlock, batch: Batch, step: int, blocks: int | None = None, anc
 
 @torch.no_grad()
 def validate(net: SpecBlock, batches: Iterable[Batch], stretch: int = 48) -> dict[str, float]:
-    """By depth, over paths that are right so far: how often the favourite (`top1`) or the first three (`top3`) hold the target's greedy
-    token, first for a block from the text and then for one that goes on from its end; `chain`, how many favourites of the first block
-    are right in a row; `bucket`, how often the rank head names the right bucket at the first position."""
+    """`top1` and `top3`: how often the favourite is the target's greedy token, or the first three hold it, by depth.
+
+    Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.
+    `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
+    the first position.
+    """
     hits: dict[str, list[torch.Tensor]] = {}
     for batch in batches:
         depth = net.config.depth

@@ -7,7 +7,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def train_tokenizer(texts: list[str], vocab_size: int = 4096) -> PreTrainedTokenizerFast:
-    """A tokenizer that loads with `AutoTokenizer`; encoding puts `<|endoftext|>` first, as a start of text."""
+    """A tokenizer that loads with `AutoTokenizer`. Encoding puts `<|endoftext|>` first, as the start of a text."""
     bpe = Tokenizer(models.BPE())
     digits = pre_tokenizers.Digits(individual_digits=True)
     bpe.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])

@@ -1,4 +1,4 @@
-"""The page's own files, in the order of `assets/page/manifest.json`. Knows their names and order; never what they say.
+"""The page's own files, in the order of `assets/page/manifest.json`. Knows their names and order, never their content.
 
 The manifest names every style and script once, with those that take it: the live "page", the standalone "replay", or both.
 """

@@ -1,4 +1,4 @@
-"""The replay page: a race as one HTML file that plays from a disk with no network. Knows a Record and the page's own files.
+"""The replay page: a race as one HTML file that plays without a network. Knows a Record and the page's own files.
 
 python -m engine replay race.json -o replay.html
 """
@@ -14,7 +14,7 @@ from engine.views import page_files
 from engine.views.wire import replay
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
-# the page's, which its server brings along; without them the replay takes the system's
+# The page's fonts, which come with its server. Without that the replay uses the system's fonts.
 FACES = ("IBM Plex Sans", "IBM Plex Mono")
 WEIGHTS = {"Regular": 400, "Bold": 700}
 POLICY = (  # no network, ever
@@ -23,7 +23,7 @@ POLICY = (  # no network, ever
 
 
 def html(record: Record) -> str:
-    """Raises `ValueError` when the race has not exactly two lanes."""
+    """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
     first = side_by_side(record)[0].trace
     parts = {
         "{{title}}": escape(f"TreeRace: {' '.join(first.prompt.split())[:60]}"),
@@ -31,7 +31,7 @@ def html(record: Record) -> str:
         "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
         "{{styles}}": "\n".join((*faces(), page_files.styles("replay"))),
         "{{race}}": page_files.markup("race"),
-        "{{event}}": replay(record).replace("<", "\\u003c"),  # a text that reads like a tag ends no script
+        "{{event}}": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
         "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
         "{{scripts}}": page_files.scripts("replay").replace("</script", "<\\/script"),
     }
@@ -43,8 +43,8 @@ def html(record: Record) -> str:
 
 
 def faces() -> list[str]:
-    """Style rules that hold the page's letters."""
-    server = importlib.util.find_spec("gradio")  # its files; nothing of it is imported
+    """Style rules that embed the page's fonts."""
+    server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
     fonts = Path(str(server.origin)).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
     rules = []
     for face in FACES:

@@ -1,4 +1,4 @@
-"""The page in Gradio, one file per screen. The only room that imports Gradio; nothing but `app.py` imports it."""
+"""The page in Gradio, one file per screen. This is the only room that imports Gradio, and only `app.py` imports this room."""
 
 import os
 

@@ -1,6 +1,6 @@
 """The form that all screens share: the prompt and the dials, each under its name in `Settings`. Knows components; knows no event.
 
-A handler names the fields it needs; it is given their values under the same names.
+A handler names the fields it needs and gets their values under the same names.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Fields = dict[str, Any]  # components of any class, by name
 
 @dataclass(frozen=True)
 class Form:
-    """What every screen may read."""
+    """The shared components that every screen may read."""
 
     prompt: gr.Textbox
     depth: gr.Slider
@@ -29,7 +29,7 @@ class Form:
     max_new_tokens: gr.Number
 
     def fields(self, *names: str) -> Fields:
-        """The fields of those names, or all."""
+        """The fields of those names; without names, all."""
         return {name: getattr(self, name) for name in names} if names else dict(vars(self))
 
 
@@ -46,7 +46,7 @@ def prompt_box() -> gr.Textbox:
 
 
 def dials() -> Fields:
-    """The dials by name. Those of the tree's shape are for the race alone."""
+    """The dials by name. Only the race uses those of the tree's shape."""
     shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
     tree = SYSTEMS["tree"]
     return {

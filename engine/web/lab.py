@@ -1,4 +1,4 @@
-"""The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the view that is shown."""
+"""The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the shown view."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         prompts: list[str],
         system: str = Plan.system,
         grid: str = Plan.grid,
-        # Gradio reads the annotations: what calls the API sends lists
+        # The annotations say list, because Gradio reads them and callers of the API send lists.
         depth: list[int] = Plan.depth,  # type: ignore[assignment]
         width: list[int] = Plan.width,  # type: ignore[assignment]
         nodes: list[int] = Plan.nodes,  # type: ignore[assignment]
@@ -62,7 +62,7 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         )
 
     begin = trigger("sweep-start")
-    order = {"order": hidden()}  # the page's script writes it from its own menus and from the form
+    order = {"order": hidden()}  # the page's script fills it from its own menus and the form
     runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab", "sweep")
     api(sweep)
 
@@ -81,7 +81,7 @@ def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     ) -> Iterator[str]:
         """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
 
-        Streams JSON strings, one with a "row" and the "summary" so far for every prompt; the last one carries "end".
+        Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
         read = own_prompts.read

@@ -1,4 +1,4 @@
-"""The form takes what a link says, or what an opened race was run with. Wrong values are told and leave it as it is."""
+"""The form takes its values from a link, or from an opened race. Wrong values are reported and leave their fields as they are."""
 
 from engine.screens.cards import MIX
 from engine.screens.link import LANES, read

@@ -9,17 +9,17 @@ from engine.views import page_files
 
 
 def call(name: str, *given: object) -> str:
-    """The call of `TreeRace.<name>` with plain values."""
+    """JavaScript that calls `TreeRace.<name>` with plain values."""
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
 def by_name(name: str, fields: dict[str, gr.components.Component]) -> str:
-    """The call of `TreeRace.<name>` with the fields' values in one object, by name. It may answer with those that it changes."""
+    """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
     return call("named", name, list(fields))
 
 
 def wire(name: str) -> gr.HTML:
-    """A hidden component that carries JSON strings to the page, where each is a window event of that name."""
+    """A hidden component that carries JSON strings to the page. Each becomes a window event of that name."""
     return gr.HTML(
         "",
         html_template="",
@@ -42,10 +42,10 @@ def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
 
 
 def hidden(name: str | None = None) -> gr.Textbox:
-    """A field without a face: the page's scripts write it."""
+    """A hidden field that the page's scripts write."""
     return gr.Textbox(visible="hidden", elem_id=name)
 
 
 def trigger(name: str) -> gr.Button:
-    """A button without a face: the page's scripts click it."""
+    """A hidden button that the page's scripts click."""
     return gr.Button(visible="hidden", elem_id=name)

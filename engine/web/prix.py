@@ -1,4 +1,4 @@
-"""The grand prix: up to eight systems on one prompt, and the API of the same."""
+"""The grand prix: up to eight systems on one prompt, and its API."""
 
 from collections.abc import Iterator
 from typing import Any

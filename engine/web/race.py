@@ -1,4 +1,4 @@
-"""The race: two lanes side by side, and the API of the same. Beside it stand the guided walk, and links that set its controls."""
+"""The race: two lanes side by side, and its API. The guided walk, and links that set the controls, belong to its screen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from engine.web.streams import QUIET, api, runs, told
 
 @dataclass(frozen=True)
 class RaceForm(Form):
-    """The form, and what is set on the race's own screen."""
+    """The form, and the components of the race's own screen."""
 
     left: gr.Dropdown
     right: gr.Dropdown
     left_mix: gr.Textbox  # the system that the visitor mixed, while the menu says `MIX`
     right_mix: gr.Textbox
-    broken: gr.Textbox  # a system of the walk's that races in place of the menus' two
+    broken: gr.Textbox  # a system of the walk; it races in place of the menus' two
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
@@ -37,7 +37,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
         if broken:
             systems = (broken.partition("!")[0], broken)
         if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
-            settings |= dict.fromkeys(SHAPE)  # nobody moved these dials: each lane keeps the shape of its own system
+            settings |= dict.fromkeys(SHAPE)  # nobody moved these dials, so each lane keeps the shape of its own system
         yield from stream(systems, **settings)
 
     def race(
@@ -91,13 +91,13 @@ def race_form(form: Form) -> RaceForm:
 
 
 def take_shapes(form: RaceForm) -> None:
-    """The dials take the shape of the system that the right lane is given."""
+    """Sets the dials to the shape of the right lane's system whenever that system changes."""
     dials = form.fields(*SHAPE)
 
     def take(system):
         found = shape(system)
         return gr.skip() if found is None else {dials[name]: value for name, value in found.items()}
 
-    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix out of a link brings its shape along
+    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix from a link comes with its shape
     for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):
         chosen(take, system, [*dials.values()], js=js, trigger_mode="always_last", **QUIET)

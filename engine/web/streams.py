@@ -1,4 +1,4 @@
-"""Runs that stream into a wire of the page: one at a time, told from refusals. Knows Gradio's queue; knows no race."""
+"""Runs that stream into a wire of the page, one at a time, and refusals as sentences. Knows Gradio's queue; knows no race."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 
 
 def refusal(sentence: str) -> gr.Error:
-    """A sentence for the visitor. Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
+    """A sentence for the visitor, escaped: Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
 def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """The events; what the visitor can mend is told in a sentence."""
+    """The events. A mistake that the visitor can correct becomes a sentence."""
     try:
         yield from events()
     except ValueError as error:
@@ -41,19 +41,19 @@ def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
 def streaming(
     begin: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, js: str | None = None
 ) -> gr.events.Dependency:
-    """`begin` streams into the wire of that name; `stream` is given the fields by name, as `js` has changed them."""
+    """`begin` streams into the wire named `channel`. `stream` gets the fields by name, after `js` has changed them."""
     return begin.click(stream, inputs_kwargs=fields, outputs=wire(channel), js=js, **ON_PAGE)
 
 
 def runs(
     begin: gr.Button, halt: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, view: str
 ) -> None:
-    """`begin` streams into the wire of that name and `halt` cancels it; the page's `TreeRace.<view>` is told."""
+    """`begin` streams into the wire named `channel`, and `halt` cancels that. `TreeRace.<view>` hears of begin, failure and halt."""
     running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields))
     running.failure(None, js=call(f"{view}.failed"), **QUIET)
     halt.click(None, js=call(f"{view}.stop"), cancels=[running], **QUIET)
 
 
 def api(function: Callable[..., Iterator[str]]) -> None:
-    """The function as an endpoint of its own name, with its own parameters, defaults and docstring."""
+    """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring."""
     gr.api(function, api_name=function.__name__, **ONE_AT_A_TIME)

@@ -1,4 +1,4 @@
-"""Colours, letters, and the style rules that follow from what the engine has. Knows no component."""
+"""Colours, fonts, and the style rules that follow from the engine's screens and systems. Knows no component."""
 
 from collections.abc import Iterable
 

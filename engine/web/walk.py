@@ -1,4 +1,4 @@
-"""The guided walk beside the race: it sets the controls, and measures how far off a system is that is broken on purpose."""
+"""The guided walk beside the race: it sets the controls, and measures how far a deliberately broken system is off."""
 
 import gradio as gr
 

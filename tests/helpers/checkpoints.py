@@ -17,7 +17,7 @@ IDS = list(range(40, 49))
 
 
 def byte_tokenizer(swapped: bool = False) -> PreTrainedTokenizerFast:
-    """A token for every byte. `swapped` exchanges the ids of "A" and "B": same tokens, same size, another map."""
+    """A token for every byte. `swapped` exchanges the ids of "A" and "B", so tokens and size stay and only the map differs."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: index for index, token in enumerate(alphabet)}
     if swapped:

@@ -1,4 +1,4 @@
-"""Commands as they are run from a shell, in this process."""
+"""Runs commands in this process as a shell would run them."""
 
 
 def run(main, *arguments: object) -> None:

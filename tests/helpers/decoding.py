@@ -1,4 +1,4 @@
-"""Whole texts by a named system, through the decode loop alone, and rounds on the device beside the loop's."""
+"""Whole texts by a named system through the decode loop alone, and device rounds beside the loop's rounds."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def rounds_compared(loop: list[Round], device: list[Round]) -> Iterator[Compared
 
 
 def trees_compared(mine: DraftTree, other: DraftTree) -> Iterator[Compared]:
-    """All but the keys, for the policy counts what it pruned, too."""
+    """Compares all but the keys, because the policy's keys count pruned nodes too."""
     for field in ("tokens", "parents", "depth"):
         yield Compared(getattr(mine, field), getattr(other, field))
     for field in ("score", "q"):

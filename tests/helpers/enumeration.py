@@ -1,8 +1,8 @@
 """Exact output laws: every random outcome of drafting and deciding, through the real policies and rules, in float64.
 
 Tables of random next-token logits stand for the models. A law over `length` tokens is composed round by round, with the room that
-decode leaves each round. That is right because no two rounds share randomness: every key must name its round's position, and no key
-may be drawn twice in a round; both are checked at every draw.
+decode leaves each round. That is right because no two rounds share randomness. Every key must name its round's position, and no key
+may be drawn twice in a round; every draw checks both.
 """
 
 import random
@@ -19,7 +19,7 @@ Law = dict[tuple[int, ...], float]
 
 
 class Branching(Sampling):
-    """Follows a script of decisions; behind its end takes the first possible one and notes the others."""
+    """Follows a script of decisions. Beyond its end it takes the first possible decision and notes the others."""
 
     def start(self, script: list[int], position: int | None) -> None:
         self.__dict__.update(script=script, position=position, taken=[], weight=1.0, open=[], keys=set())
@@ -107,7 +107,7 @@ def one_round(tables: Tables, context: tuple[int, ...], policy, rule, sampling: 
 
 
 def law_of(tables: Tables, policy, rule, temperature: float, length: int, sampling: type[Branching] = Branching) -> Law:
-    """The law of the first `length` tokens, composed of the laws of single rounds."""
+    """The law of the first `length` tokens, composed from the laws of single rounds."""
     law, rounds = defaultdict(float, {(): 1.0}), sampling(temperature=temperature)
     for written in range(length):
         for context in [context for context in law if len(context) == written]:
@@ -145,5 +145,5 @@ def target_law(tables: Tables, temperature: float, length: int) -> Law:
 
 
 def distance(a: Law, b: Law) -> float:
-    """Total variation."""
+    """The total variation distance of two laws."""
     return sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in {*a, *b}) / 2

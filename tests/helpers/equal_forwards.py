@@ -1,4 +1,4 @@
-"""Cases of equality: operations between products, static forwards and forwards by buckets."""
+"""Cases of equality: operations between matrix products, static forwards and forwards in buckets."""
 
 import random
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ KINDS = ("one key head a query head", "grouped heads", "float64")
 
 
 def layer_ops() -> Iterator[Compared]:
-    """More than `FEW_ROWS` take the reference's operations between a forward's products, few take the compiled ones."""
+    """Above `FEW_ROWS` rows a forward takes the reference's operations between its products, else the compiled ones."""
     model = random_model("qwen3")
     ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
@@ -45,7 +45,7 @@ def runner_of(kind: str) -> tuple[Runner, float]:
 
 
 def static_forward(kind: str) -> Iterator[Compared]:
-    """A tree behind a prompt, whose rows go to slots that a tensor names."""
+    """A tree behind a prompt. A tensor names the slots of its rows."""
     runner, within = runner_of(kind)
     plain, slotted = (committed(runner, features=True) for _ in range(2))
     tree, base = random_tree(random.Random(4), 9), plain.length
@@ -65,7 +65,7 @@ def static_forward(kind: str) -> Iterator[Compared]:
 
 
 def buckets(kind: str, size: int) -> Iterator[Compared]:
-    """Any number of nodes, padded or not, over rounds of scattered commits: rows behind the committed ones hold masked garbage then."""
+    """Any number of nodes, padded or not, over scattered commits, so that rows behind the committed ones hold masked garbage."""
     (runner, within), rng = runner_of(kind), random.Random(size)
     plain, graphed = (committed(runner, features=True, graphed=graphed) for graphed in (False, True))
     for _ in range(4):

@@ -1,5 +1,7 @@
-"""Cases of equality: nets in compiled loops and eight bits. Nothing but rounding sets them apart from their references; where the
-matrices are rounded before, as the compiled loops round them, next to nothing does."""
+"""Cases of equality: nets in compiled loops and eight bits. They differ from their references only by rounding.
+
+Where the reference's matrices are rounded first, as the compiled loops round them, almost no difference is left.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -69,8 +71,10 @@ def medusa() -> Iterator[Compared]:
 
 
 def parallel() -> Iterator[Compared]:
-    """Round after round, from a first entry without a token before it on. The features' two matrices are one in compiled loops, so one
-    of them is the identity here."""
+    """Round after round, from a first entry that has no token before it.
+
+    Compiled loops merge the features' two matrices into one, so one of the two is the identity here.
+    """
     net = copy.deepcopy(parallel_net(tiny_llama(0)))
     hidden = net.config.hidden
     feat_proj = torch.zeros(hidden, 3 * hidden)

@@ -1,4 +1,4 @@
-"""Cases of equality: ranking, trees that are grown in one call or on the device, and whole rounds there."""
+"""Cases of equality: ranking, trees grown in one call or on the device, and whole rounds on the device."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -55,7 +55,7 @@ def compiled_pair():
 
 
 def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
-    """The trees of a few rounds along TEXT, with accepted paths of several lengths, and how many forwards drafted each."""
+    """The trees of a few rounds along TEXT, with accepted paths of several lengths, and the number of draft forwards of each."""
     pair = compiled_pair()
     target, drafter = Target(pair.target, 90, features=name == "eagle"), DRAFTERS[name](pair, 90)
     assert drafter.grows
@@ -76,7 +76,7 @@ def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[Dr
 
 
 def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
-    """One call grows the tree of a question a level."""
+    """One call grows the same tree as asking once a level."""
     asked, at_once = (grown(name, POLICIES[policy](), sampling, flag) for flag in (False, True))
     assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
     for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
@@ -89,7 +89,7 @@ def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
 
 
 def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator[Compared]:
-    """Tree, path, bonus, burst and logits, with a draft that is hardly ever right and with one that always is."""
+    """Tree, path, bonus, burst and logits, with a draft that is hardly ever right and with one that is always right."""
     pair, taus = tiny_pair(same=same), []
     for shape in ((4, 4, 8), (3, 2, 15), (1, 4, 3)):
         loop, device = lane_rounds(pair, "tree", prompt, 24, shape, temperature=temperature, seed=3)

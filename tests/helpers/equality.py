@@ -12,12 +12,12 @@ def largest(reference: torch.Tensor, fast: torch.Tensor) -> float:
 
 
 def share(reference: torch.Tensor, fast: torch.Tensor) -> float:
-    """The length of the difference over the reference's."""
+    """The norm of the difference over the reference's norm."""
     return float((reference - fast).norm() / reference.norm())
 
 
 def largest_share(reference: torch.Tensor, fast: torch.Tensor) -> float:
-    """The largest difference, each over the reference's own number."""
+    """The largest difference, each relative to the reference's own number."""
     return float(((reference - fast) / reference).abs().max())
 
 
@@ -28,7 +28,7 @@ def spread(reference: torch.Tensor, fast: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """Two results that must be equal; tensors may lie up to `within` apart, and `beyond` means that rounding must show."""
+    """Two results that must be equal. Tensors may be up to `within` apart; with `beyond` they must be further apart than that."""
 
     reference: object
     fast: object
@@ -51,6 +51,6 @@ Cases = dict[str, dict[str, Case]]  # by the fast version's module without `engi
 
 
 def on_grid(matrix: torch.Tensor, columns: torch.Tensor | float = 1.0) -> None:
-    """Round the matrix, in place, to what eight bits hold of it times `columns`."""
+    """Round the matrix in place, so that eight bits hold it times `columns` exactly."""
     step = (matrix * columns).abs().amax(1, keepdim=True) / 127
     matrix.copy_((matrix * columns / step).round() * step / columns)

@@ -59,7 +59,7 @@ MODELS = {
 
 
 def random_model(name: str, dtype: torch.dtype = torch.float32):
-    """The same weights for the same name; norms and biases too, so that a forgotten one shows."""
+    """A random model, the same for the same name. Norms and biases are random too, so that a forgotten one shows."""
     kind, config, sizes = MODELS[name]
     torch.manual_seed(0)
     model = kind(config(**{**SIZES, **sizes}))
@@ -69,7 +69,7 @@ def random_model(name: str, dtype: torch.dtype = torch.float32):
 
 
 def answers(runner: Runner) -> torch.Tensor:
-    """Logits of a prompt, behind it of a tree, and behind that of a single row, `[12, V]`."""
+    """Logits `[12, V]`: of a prompt, then of a tree behind it, then of a single row behind that."""
     target = Target(runner, 64)
     session = target.session
     prompt, _ = session.forward(PROMPT, list(range(len(PROMPT))))
@@ -84,7 +84,7 @@ def answers(runner: Runner) -> torch.Tensor:
 
 
 def unlightened(model) -> Runner:
-    """A runner over transformers' own modules as they are."""
+    """A runner over transformers' own unchanged modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.forward.runner.lighten", lambda model: None)
         return Runner(model, lean=False)

@@ -1,7 +1,7 @@
-"""Who imports whom, read from sources without running them; it knows modules and folders, and nothing of what they are for.
+"""Who imports whom, read from sources without running them. Knows modules and folders; knows nothing of their purpose.
 
-Imports inside functions and under TYPE_CHECKING count: a reader has to follow them as well. Only where modules that load one another
-are looked for, those under TYPE_CHECKING are left out: they never run, and a part may name the type of the whole that it stands in.
+Imports inside functions and under TYPE_CHECKING count, because a reader has to follow them too. Only a search for modules that
+load one another leaves out those under TYPE_CHECKING: they never run, and a part may name the type of the whole that contains it.
 """
 
 import ast
@@ -21,9 +21,9 @@ def modules_of(root: Path, package: str) -> dict[str, str]:
 
 
 def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
-    """Every import of a source as (module, name taken from it), the name empty where the module itself is imported.
+    """Every import of a source as (module, name taken from it). The name is empty where the module itself is imported.
 
-    Without `types` those under `if TYPE_CHECKING:` are left out.
+    Without `types`, imports under `if TYPE_CHECKING:` are left out.
     """
     found = set()
     todo: list[ast.AST] = [ast.parse(source)]
@@ -43,7 +43,7 @@ def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
 
 
 def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
-    """Module -> other modules among `sources` that it imports; `from a import b` leads to `a.b` where that is a module, else to `a`."""
+    """Module -> other modules among `sources` that it imports. `from a import b` leads to `a.b` where that is a module, else to `a`."""
     arrows: Graph = {}
     for name, source in sources.items():
         ways = [(f"{module}.{taken}", module) for module, taken in imported(source, types)]
@@ -53,7 +53,7 @@ def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
 
 
 def room_of(module: str) -> str:
-    """`engine.forward.runner` stands in the room `forward`; `engine.tree` is a room of its own; so is the package itself."""
+    """`engine.forward.runner` is in the room `forward`. `engine.tree` is a room of its own, and so is the package itself."""
     return module.split(".")[1] if "." in module else module
 
 

@@ -1,5 +1,5 @@
-"""Untrained nets for a tiny pair, and rounds that their drafters draft in. Medusa and EAGLE are far enough from zero that a wrong
-weight shows."""
+"""Untrained nets for a tiny pair, and rounds that their drafters draft in. Medusa's and EAGLE's weights are far from zero, so that a
+wrong one shows."""
 
 import torch
 
@@ -40,7 +40,7 @@ def specblock_net(target, seed: int = 0):
 
 
 def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
-    """Rounds with a tree of two branches, of which the target takes one to two nodes; yields the text up to every root."""
+    """Rounds with a tree of two branches. The target takes one or two nodes of each tree. Yields the text up to every root."""
     target, text = Target(pair.target, 120, features=True), list(prompt)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     for number in range(count):
@@ -56,7 +56,7 @@ def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
 
 
 def specblock_rounds(pair, drafter, prompt: list[int], count: int = 4):
-    """Rounds with a tree of chains and branches; yields the text up to every root and the tree."""
+    """Rounds with a tree of chains and branches. Yields the text up to every root, and the tree."""
     target, text = Target(pair.target, 140, features=True), list(prompt)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     for number in range(count):

@@ -28,7 +28,7 @@ class Echo(Drafter):
         self.text += prompt
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """The token of a period ago is the likeliest, then those that stood behind it."""
+        """The token of a period ago is the likeliest, then the tokens after it."""
         rows = torch.ones(len(nodes), self.vocab)
         for row, node in zip(rows, nodes, strict=True):
             for back, token in enumerate((self.text + [tree.tokens[each] for each in tree.path(node)])[-PERIOD:]):

@@ -1,4 +1,4 @@
-"""Hands for the tests of the page: they choose, race, and play made-up races in an open tab."""
+"""What the tests of the page do in an open tab: choose, race, and play made-up races."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
 
 
 def play(page: Page, steps: list, **result) -> None:
-    """The events of a made-up race of (lane, step), its result changed, as if the server had sent them."""
+    """Plays a made-up race of (lane, step), as if the server had sent its events. `result` overrides fields of its result."""
     for event in wire.events(FakeRace(steps)):
         message = json.loads(event)
         if message.get("end"):
@@ -54,7 +54,7 @@ def play(page: Page, steps: list, **result) -> None:
 
 
 def pace(page: Page, times: str) -> None:
-    """At which speed the page plays: 0.1×, 0.25×, 1× or 4×."""
+    """Sets the page's playing speed: 0.1×, 0.25×, 1× or 4×."""
     page.get_by_role("radio", name=times, exact=True).dispatch_event("click")
 
 
@@ -148,7 +148,7 @@ def menu(page: Page) -> None:
 
 
 def idle(page: Page, server: str, **context) -> Page:
-    """Another tab of the same browser."""
+    """Opens another tab of the same browser."""
     tab = page.context.browser.new_context(viewport={"width": 1280, "height": 720}, **context).new_page()
     tab.set_default_timeout(PATIENCE)
     tab.goto(server)
@@ -156,6 +156,6 @@ def idle(page: Page, server: str, **context) -> Page:
 
 
 def open_view(page: Page, view: str) -> None:
-    """One of the lab's views: sweep, prompts or production."""
+    """Opens one of the lab's views: sweep, prompts or production."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
     page.locator(f"[name=lab][value={view}]").check(force=True)

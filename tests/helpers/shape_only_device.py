@@ -2,8 +2,9 @@
 
 `python -m helpers.shape_only_device` in `tests/` runs every case.
 
-Reading one on the host, an index whose size depends on values, or a CPU tensor in their midst raises: a capture would break off at the
-first two, and no graph may hold the third. torch lets a device be made in Python for that; a process has one, so this is a process.
+Three things raise: reading such a tensor on the host, an index whose size depends on values, and a CPU tensor among them. A capture
+would break off at the first two, and no graph may hold the third. torch lets Python define such a device, one in a process, so the
+cases run in a process of their own.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ class NoMarks:
 
 
 def runner(kv_heads: int) -> Runner:
-    """A tiny model there, whose forwards nothing tries to capture."""
+    """A tiny model on that device. Nothing tries to capture its forwards."""
     model = tiny_llama(0, kv_heads=kv_heads)
     for module in model.modules():
         for name, parameter in module._parameters.items():
@@ -62,7 +63,7 @@ def buckets(kv_heads: int) -> None:
 
 
 def session(kv_heads: int) -> None:
-    """A lane's own forwards, which hand over what the host knows and read nothing back."""
+    """A lane's own forwards. They pass in what the host knows and read nothing back."""
     lane = Session(runner(kv_heads), 200, features=True, graphed=True)
     _, features = lane.prefill([1, 2, 3, 4, 5])
     logits, seen = lane.forward([6, 7, 8], [5, 6, 6], torch.ones(3, 3, dtype=torch.bool).tril())
@@ -72,7 +73,7 @@ def session(kv_heads: int) -> None:
 
 
 def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
-    """A forward in which `wrong` happens must not get through."""
+    """Checks that a forward in which `wrong` happens raises."""
     model = runner(2)
     inner = model.run
 

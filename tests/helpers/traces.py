@@ -19,7 +19,7 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 
 def make_step(**changes) -> Step:
-    """The tree above: 1 and 4 accepted, then a bonus that no branch of 4 had, for 4 has none."""
+    """The tree above with 1 and 4 accepted, then a bonus. No branch guessed the bonus, because 4 has none."""
     step = Step(
         index=0,
         position=7,
@@ -51,7 +51,7 @@ def one_node(**changes) -> Step:
 
 @dataclass
 class FakeRace:
-    """Two lanes of given steps in the order of their clocks; `closed` says that the run was given back."""
+    """Two lanes of given steps in the order of their clocks. `closed` says whether the run was closed."""
 
     steps: list[tuple[int, Step]]
     lanes: list[SimpleNamespace] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Random draft trees, and the brute force that their masks are checked against."""
+"""Random draft trees, and ancestors by brute force to check their masks against."""
 
 import random
 

@@ -1,5 +1,7 @@
-"""A system's setting for the engines that serve models, one file per engine. Imports none of them. What a part becomes there stands on
-its class (`counterpart`); these files know how an engine spells that. TARGET, DRAFT and PROMPT stand for the reader's own.
+"""A system's setting for the engines that serve models, one file per engine. Imports none of the engines.
+
+A part's class declares its `counterpart` there; these files know how an engine spells it. TARGET, DRAFT and PROMPT stand for the
+reader's own.
 """
 
 from dataclasses import asdict, replace
@@ -22,8 +24,10 @@ def configurations(
     nodes: int | None = None,
     temperature: float = 0.0,
 ) -> list[dict]:
-    """The setting in every engine, as plain values; a shape of None is the system's own. Raises `ValueError` as a race would, and for
-    a system that is wrong on purpose."""
+    """The setting in every engine, as plain values. Where depth, width or nodes is None, the system's own counts.
+
+    Raises `ValueError` as a race would, and for a system that is wrong on purpose.
+    """
     found = find(str(system))
     if found.broken:
         raise ValueError(f"{found.name} is wrong on purpose and not for production. Choose {found.name.split('!')[0]}.")

@@ -1,4 +1,4 @@
-"""Sentences that several engines share: what becomes of a drafter, a policy, a rule and the seed. Knows no engine's options."""
+"""Sentences that several engines share: what a drafter, a policy, a rule and the seed become there. Knows no engine's options."""
 
 from engine.contracts import Part
 from engine.screens.serving.setting import Modes, Setting
@@ -7,7 +7,7 @@ PUBLISHED = {"EAGLE": "EAGLE-3 heads", "Medusa": "Medusa heads"}  # drafters who
 
 
 def drafter(setting: Setting, modes: Modes) -> list[str]:
-    """What becomes of the drafter, in an engine with these ways of drafting."""
+    """What the drafter becomes in an engine with these ways of drafting."""
     part = setting.system.parts[0]
     if not part.counterpart.kind:
         return none_like(part, "drafter")
@@ -22,13 +22,13 @@ def drafter(setting: Setting, modes: Modes) -> list[str]:
 
 
 def policy(setting: Setting) -> list[str]:
-    """What becomes of a policy that no engine has anything like."""
+    """What is lost of a policy that the engine does not have."""
     part = setting.system.parts[1]
     return lost(part) if part.counterpart.kind else none_like(part, "policy")
 
 
 def rule(setting: Setting, instead: str = "Its rule tries one guess at a place") -> list[str]:
-    """What becomes of an acceptance rule that the engine does not have; `instead` says what its own rule does."""
+    """What is lost of an acceptance rule that the engine does not have. `instead` says what its own rule does."""
     part = setting.system.parts[2]
     if part.counterpart.kind == "several draws":
         return [
@@ -42,12 +42,12 @@ def lost(part: type[Part]) -> list[str]:
 
 
 def none_like(part: type[Part], what: str) -> list[str]:
-    """For a part without a counterpart, in its own words where it has some."""
+    """The sentence for a part without a counterpart: its own `lost`, where it has one."""
     return lost(part) or [f"It has nothing like the {part.title} {what}, for which no counterpart is declared."]
 
 
 def seeds(setting: Setting, drafts: bool) -> list[str]:
-    """What becomes of the seed, where this page's system would write the very text of plain decoding."""
+    """What is lost of the seed, where this page's system would write the very text of plain decoding."""
     if setting.temperature == 0 or setting.system.guarantee != "tokens":
         return []
     if not drafts:
@@ -65,7 +65,7 @@ def one_chain(setting: Setting, words: str = "It verifies a chain and no tree") 
 
 
 def request(port: int, temperature: float) -> str:
-    """The call of a server's completions, for a shell."""
+    """A shell command that asks the server for a completion."""
     return f"""curl http://localhost:{port}/v1/completions \\
   -H 'Content-Type: application/json' \\
   -d '{{"model": "TARGET", "prompt": "PROMPT",

@@ -8,8 +8,9 @@ from engine.systems import System
 
 @dataclass(frozen=True)
 class Configuration:
-    """One engine's nearest setting. `idea` says what it does, `cannot` what the engine has no way to say; `version` is the engine's
-    for which the code was written, `source` what it was checked against.
+    """One engine's nearest setting. `idea` says what it does, `cannot` what the engine cannot express.
+
+    `version` is the engine's version that the code was written for, `source` what it was checked against.
     """
 
     engine: str
@@ -32,14 +33,16 @@ class Mode:
 
 @dataclass(frozen=True)
 class Modes:
-    """An engine's ways of drafting, by the kinds that drafters name as their counterpart (`engine.contracts.SERVED`), and for kinds
-    that it lacks the `nearest` one."""
+    """An engine's ways of drafting, by the kinds of counterpart that drafters declare (`engine.contracts.SERVED`).
+
+    For kinds that the engine lacks there is the `nearest` one.
+    """
 
     own: Mapping[str, Mode]
     nearest: Mapping[str, str]
 
     def of(self, setting: "Setting") -> Mode | None:
-        """None where it cannot draft at all."""
+        """The engine's way of drafting for this setting; None where it cannot draft at all."""
         kind = setting.drafts_by
         return self.own.get(self.nearest.get(kind, kind))
 
@@ -66,7 +69,7 @@ class Setting:
 
     @property
     def draws(self) -> bool:
-        """Whether its policy has no way but to draw its guesses."""
+        """Whether its policy can only draw its guesses."""
         return not self.system.parts[1].proposals & {"ranked", "top"}
 
     @property

@@ -5,7 +5,7 @@ from engine.screens.serving import sentences
 from engine.screens.serving.sentences import guesses, one_chain, request, seeds
 from engine.screens.serving.setting import Configuration, Mode, Modes, Setting
 
-STEPS = (1, 3, 7)  # drafting depths that its adaptive mode changes between, unless told others
+STEPS = (1, 3, 7)  # drafting depths that its adaptive mode changes between by default
 MODES = Modes(
     own={
         "n-gram lookup": Mode("NGRAM", "n-gram lookup"),
@@ -88,7 +88,7 @@ def tree(setting: Setting) -> Spelled:
 
 
 def adaptive(setting: Setting) -> Spelled:
-    """For a tree that follows the text it adapts the length of a chain."""
+    """Where our tree adapts to the text, it adapts the length of a chain."""
     steps = max(step for step in STEPS if step <= setting.chain)
     flags = [
         f"--speculative-num-steps {steps}",
