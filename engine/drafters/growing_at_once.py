@@ -36,4 +36,4 @@ class GrowsAtOnce(Drafter):
         cache.room_for(count)
         self.loop(*self.handed, *entering, rows, expansion.table, noise)
         cache.rows = rows + count
-        self.forwards += int(expansion.counts["asked"])
+        self.forwards += expansion.counts["asked"]

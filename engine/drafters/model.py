@@ -51,8 +51,8 @@ class ModelDrafter(GrowsAtOnce):
     def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
         super().grow(expansion, noise)
         self.pending, self.base = [], self.session.rows
-        nodes = expansion.nodes[: expansion.counts["nodes"]]
-        keys, places = nodes["key"].tolist(), nodes["place"].tolist()
+        count, columns = expansion.counts["nodes"], expansion.columns
+        keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()
         self.drafted.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
 
     def first_level(self) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from engine.kernels.compiling import compiled
-from engine.kernels.named_arrays import Ids, NamedArrays, unpacked
+from engine.kernels.named_arrays import Ids, NamedArrays, Record, unpacked
 
 INTEGER, REAL = np.int64, np.float64
 # A node of the tree. `place` numbers the nodes that the drafter was asked about, from 1; it is 0 for the root and for all others.
@@ -65,8 +65,8 @@ class Expansion:
     `chances [2, cells]` corrects scores: how many guesses of a cell came true, and how many there were. Without cells scores stay as
     they are.
 
-    `nodes` are records `NODE`; `best` holds the best nodes, the best first; `frontier` holds its nodes in order of their numbers.
-    `terms` is the record `TERMS`, `counts` the record `COUNTS`. Compiled loops take `table`.
+    `nodes` are records `NODE`; `columns` looks into them by field. `best` holds the best nodes, the best first; `frontier` holds its
+    nodes in order of their numbers. `terms` is the record `TERMS`, `counts` the record `COUNTS`. Compiled loops take `table`.
     """
 
     def __init__(
@@ -82,15 +82,14 @@ class Expansion:
         """Room for trees of `depth` levels. The `keep` best nodes below the root stay; None keeps all of them."""
         most = 1 + width + (depth - 1) * beams * width
         room = max(most, beams, keep or 0)
-        self.nodes, self.chances = np.zeros(room, NODE), chances
+        self.nodes, self.terms, self.counts = np.zeros(room, NODE), Record(TERMS), Record(COUNTS)
+        self.columns = {name: self.nodes[name] for name in NODE.names or ()}
         self.best, self.frontier, order, index = np.zeros((4, room), np.int64)
-        terms, counts = np.zeros(1, TERMS), np.zeros(1, COUNTS)
-        self.terms, self.counts = terms[0], counts[0]
         asked = {"width": width, "beams": beams, "keep": most if keep is None else keep, "only_best": only_best}
         for name, value in {**asked, "least": least, "promise": -1, "free_promise": -1, "reach": MOST_LEVELS}.items():
             self.terms[name] = value
-        arrays = Arrays(self.nodes, self.best, self.frontier, order, index, terms, counts, chances)
-        self.named = NamedArrays(arrays)
+        records = self.terms.array, self.counts.array
+        self.named = NamedArrays(Arrays(self.nodes, self.best, self.frontier, order, index, *records, chances))
         self.table = self.named.table
 
 

@@ -90,8 +90,8 @@ class Auto(Policy):
         terms["promise"], terms["reach"] = rate * (row_ms + self.costs.level_ms), round(self.reach)
         levels = 0 if self.copying_pays(drafter, root, room) else room
         tree = grow(self.expansion, drafter, root, position, sampling, levels)
-        self.levels, self.grown = int(counts["asked"]), len(tree)
-        self.copy_on(drafter, tree, int(counts["tip"]), room, rate * row_ms)
+        self.levels, self.grown = counts["asked"], len(tree)
+        self.copy_on(drafter, tree, counts["tip"], room, rate * row_ms)
         return self.pruned(tree, rate)
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
@@ -128,7 +128,7 @@ class Auto(Policy):
     def learn(self, tree: DraftTree, path: list[int]) -> None:
         if self.resting:
             return
-        reached, cells = {0, *path}, self.expansion.nodes["cell"]
+        reached, cells = {0, *path}, self.expansion.columns["cell"]
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
                 key = tree.keys[node]

@@ -19,7 +19,7 @@ def grow(
     if levels < 1:
         plant(expansion.table, root)
     elif drafter.grows and sampling.open_ended:
-        levels = min(levels, max(1, int(expansion.terms["reach"])))
+        levels = min(levels, max(1, expansion.terms["reach"]))
         expansion.terms["levels"], expansion.terms["temperature"] = levels, sampling.temperature or 1
         noise = SILENCE if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)
         drafter.grow(expansion, noise)
@@ -32,11 +32,11 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
     plant(expansion.table, root)
     terms, counts, promised = expansion.terms, expansion.counts, 0.0
-    width, reach = int(terms["width"]), terms["reach"]
+    width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
         asked = counts["asked"]
         free = level > asked + 1  # a level so far took no forward, so this one takes none either
-        enough = promised > terms["free_promise" if free else "promise"]
+        enough = promised > (free_promise if free else promise)
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
@@ -52,6 +52,6 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
 
 def grown(expansion: Expansion) -> DraftTree:
     """The tree so far."""
-    nodes = expansion.nodes[: expansion.counts["nodes"]]
-    tokens, parents, depth, keys, score, q = (nodes[name].tolist() for name in TREE)
+    count, columns = expansion.counts["nodes"], expansion.columns
+    tokens, parents, depth, keys, score, q = [columns[name][:count].tolist() for name in TREE]
     return DraftTree(tokens, parents, depth, score, q, keys)
