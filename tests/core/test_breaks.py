@@ -233,6 +233,7 @@ def caches() -> list[KVCache]:
     return [found for found in gc.get_objects() if type(found) is KVCache]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trim", "acceptance"])
 def test_a_closed_race_and_a_cancelled_measurement_free_their_caches(name):
     pair = tiny_pair()

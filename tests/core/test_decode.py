@@ -20,6 +20,7 @@ PROMPTS = {
     "emoji": "Story: The 🦊 and the 🐻 went to the 🌊. 🦊🦊",
     "CJK": "从前有一只小狐狸,它住在森林里。",
 }
+QUICK = ("stories", "code")  # the others take their time
 EXACT = [name for name, system in SYSTEMS.items() if system.guarantee == "tokens" and name != "vanilla"]
 
 
@@ -31,7 +32,9 @@ def raced(pair, **settings) -> Race:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.2])
-@pytest.mark.parametrize("domain", PROMPTS)
+@pytest.mark.parametrize(
+    "domain", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROMPTS]
+)
 def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, temperature):
     race = raced(
         embedded,

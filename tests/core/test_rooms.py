@@ -109,15 +109,16 @@ def test_nothing_in_the_engine_imports_the_app():
         ("engine.record", "gradio"),
         ("engine.views", "torch"),
         ("engine.views", "gradio"),
-        ("engine.race", "gradio"),
-        ("engine.measure.bench", "gradio"),
-        ("engine.forward.runner", "engine.kernels.growing_compiled"),
+        pytest.param("engine.race", "gradio", marks=pytest.mark.slow),
+        pytest.param("engine.measure.bench", "gradio", marks=pytest.mark.slow),
+        pytest.param("engine.forward.runner", "engine.kernels.growing_compiled", marks=pytest.mark.slow),
     ],
 )
 def test_a_module_does_not_import(module, forbidden):
     assert forbidden not in loaded(module)
 
 
+@pytest.mark.slow
 def test_a_policy_loads_no_drafter():
     assert [each for each in loaded("engine.policies.chain") if each.startswith("engine.drafters.")] == []
 

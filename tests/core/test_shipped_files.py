@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from helpers.paths import ROOT
 
 ASSETS = ROOT / "assets"
@@ -16,6 +18,7 @@ def test_files_stay_small():
     assert sum(sizes.values()) < 120 * MEGABYTE
 
 
+@pytest.mark.slow
 def test_the_embedded_models_load_like_any_hub_model_with_no_network():
     """In a fresh process in which every socket fails."""
     code = f"""

@@ -107,6 +107,7 @@ def test_buckets_are_the_rank_of_the_wanted_token():
     assert bucket(logits, torch.tensor([0, 1, 3, 9, 10])).tolist() == [0, 1, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss(target, batch):
     net = fresh(target)
     before = specblock.validate(net, [batch])["depth 1 top1"]

@@ -20,6 +20,7 @@ def test_the_bench_lists_every_system_with_its_label(capsys):
         assert ("lossy" in line) == (SYSTEMS[name].guarantee == "lossy"), line
 
 
+@pytest.mark.slow
 def test_the_bench_races_all_systems_in_one_go(capsys, embedded):
     lines = printed(capsys, bench.main, "--systems", "all", "--prompts", "1", "--tokens", "16")
     figures = json.loads(lines[-1])
@@ -33,6 +34,7 @@ def test_the_bench_races_all_systems_in_one_go(capsys, embedded):
     assert drafts["vanilla"] == drafts["lookup"] == 0 and drafts["parallel-tree"] <= 1 < drafts["tree"]
 
 
+@pytest.mark.slow
 def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, embedded):
     lines = printed(capsys, bench.main, "--peers", "--prompts", "1", "--tokens", "8")
     rows = json.loads(lines[-1])["peers"]
@@ -64,6 +66,7 @@ def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, 
 TEXT = "Story: Once upon a time"
 
 
+@pytest.mark.slow
 def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(

@@ -26,6 +26,7 @@ PLAN = gpu.Plan(
 )
 
 
+@pytest.mark.slow
 def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tmp_path, capsys):
     held_out = tmp_path / "held_out.json"
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
@@ -119,6 +120,7 @@ def test_shapes_have_the_sizes_that_their_names_promise():
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
 
 
+@pytest.mark.slow
 def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
     model = gpu_costs.random_model(TINY, CPU, torch.bfloat16)
     ids = torch.arange(8)[None]

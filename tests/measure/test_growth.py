@@ -20,6 +20,7 @@ def printed(capsys, monkeypatch, pair, *arguments: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_growth_measures_every_part(capsys, monkeypatch):
     monkeypatch.setattr(growth, "SIZES", {"small": (64, 1, 1, 64), "large": (128, 2, 2, 128)})
     monkeypatch.setattr(growth, "LENGTHS", (8, 16, 900))
@@ -83,6 +84,7 @@ def test_a_forced_race_writes_exactly_the_length_asked_for():
         run.race(run.long_prompt(0, 150), 20)
 
 
+@pytest.mark.slow
 def test_races_leave_no_tensors_behind():
     run, alive = growth.Run(tiny_pair(), [TEXT, "Story: A cat"], ["tree", "eagle"], 1, 30), []
     for _ in range(3):

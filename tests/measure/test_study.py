@@ -9,6 +9,7 @@ from engine.systems import SYSTEMS
 from helpers.commands import printed
 
 
+@pytest.mark.slow
 def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):
     monkeypatch.setattr(study, "BUDGETS", (4, 8))
     monkeypatch.setattr(study, "DEPTHS", (2,))

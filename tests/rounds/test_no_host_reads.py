@@ -10,6 +10,7 @@ import torch.utils.backend_registration as registration
 from helpers.paths import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(registration, "_setup_privateuseone_for_python_backend"), reason="this torch makes no device in Python"
 )

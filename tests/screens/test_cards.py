@@ -45,6 +45,7 @@ def test_what_is_there_to_choose_has_words():
     assert answers.look("tree")["name"] == "tree" and "Unknown system 'warp'" in answers.look("warp")["refused"]
 
 
+@pytest.mark.slow
 def test_the_screens_need_no_gradio():
     code = "import pkgutil, importlib, sys, engine.screens as room; "
     code += "[importlib.import_module(f'engine.screens.{each.name}') for each in pkgutil.iter_modules(room.__path__)]; "

@@ -208,6 +208,7 @@ def caches() -> int:
     return sum(type(each) is KVCache for each in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
     monkeypatch.setattr(sweep_module, "TICK_SECONDS", 0.0)
     before = caches()

@@ -17,6 +17,7 @@ from engine.train.muon import Muon, orthogonalised
 from engine.train.pair import ship
 from engine.train.tokenizer import END_OF_TEXT, train_tokenizer
 
+pytestmark = pytest.mark.slow
 WORDS = [
     "the",
     "little",

@@ -26,6 +26,7 @@ def test_the_film_plays_the_race_and_holds_the_verdict(tmp_path, capsys):
     assert waits[-1] == 2000 and sum(waits) == 4000 - 100 and len(pictures) > 4
 
 
+@pytest.mark.slow
 def test_the_film_of_a_recorded_race_is_small(tmp_path):
     gif.save(Record.from_json(RACES[0].read_text("utf-8")), tmp_path / "race.gif", width=480, seconds=1)
     assert 5_000 < (tmp_path / "race.gif").stat().st_size < 500_000
