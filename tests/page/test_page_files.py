@@ -7,7 +7,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from engine.record.race_file import Record
-from helpers.page import HOSTILE, IMAGE, choose, dial, menu, play, race, texts, whole
+from engine.screens.gallery import PROMPTS
+from helpers.page import HOSTILE, IMAGE, choose, dial, menu, play, race, start_race, texts, whole
 from helpers.traces import made_race, make_step, one_node
 
 
@@ -99,8 +100,9 @@ def test_a_stopped_race_is_saved_as_far_as_it_came(page, tmp_path):
     expect(page.locator("[data-shown]")).to_have_text("No race is shown yet.")
     expect(page.get_by_role("button", name="JSON")).to_be_disabled()
     page.keyboard.press("Escape")
-    dial(page, "New tokens", 900)
-    page.click("#race-go")
+    # a story ends within a second, this program goes on
+    [endless] = [each["prompt"] for each in PROMPTS["code"] if each["title"] == "A stack"]
+    start_race(page, endless, tokens=900)
     page.wait_for_function("TreeRace.view.time > 0")
     menu(page)
     expect(page.locator("[data-shown]")).to_contain_text("when it has ended")
