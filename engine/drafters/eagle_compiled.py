@@ -20,12 +20,12 @@ class Eagle(NamedTuple):
 
 
 @overload(below)
-def below_eagle(drafter, ids, above, positions, visible, rows, asked):
-    if getattr(drafter, "instance_class", None) is not Eagle:
+def below_eagle(at_work, ids, above, positions, visible, rows, asked):
+    if getattr(at_work, "instance_class", None) is not Eagle:
         return None
 
-    def log_q_below(drafter, ids, above, positions, visible, rows, asked):
-        return behind_level(drafter.session, ids, above, positions, visible, drafter.start, rows, asked)
+    def log_q_below(at_work, ids, above, positions, visible, rows, asked):
+        return behind_level(at_work.session, ids, above, positions, visible, at_work.start, rows, asked)
 
     return log_q_below
 

@@ -21,12 +21,12 @@ class Model(NamedTuple):
 
 
 @overload(below)
-def below_model(drafter, ids, above, positions, visible, rows, asked):
-    if getattr(drafter, "instance_class", None) is not Model:
+def below_model(at_work, ids, above, positions, visible, rows, asked):
+    if getattr(at_work, "instance_class", None) is not Model:
         return None
 
-    def log_q_below(drafter, ids, above, positions, visible, rows, asked):
-        log_q = logits_of(drafter.weights, ids, positions, visible, drafter.kv, rows, np.bool_(False))
+    def log_q_below(at_work, ids, above, positions, visible, rows, asked):
+        log_q = logits_of(at_work.weights, ids, positions, visible, at_work.kv, rows, np.bool_(False))
         log_softmax(log_q)
         return log_q
 

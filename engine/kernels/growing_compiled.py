@@ -26,7 +26,7 @@ class Root(NamedTuple):
     capacity: int
 
 
-def below(drafter, ids, above, positions, visible, rows, asked):
+def below(at_work, ids, above, positions, visible, rows, asked):
     """Log-probabilities `[n, V]` behind a level's nodes, for `grow`; compiled drafters overload it.
 
     `ids [n]` and `positions [n]` are the nodes'. `above [n]` holds the places of their parents, and `asked` is the place of the first
@@ -36,7 +36,7 @@ def below(drafter, ids, above, positions, visible, rows, asked):
 
 
 @compiled
-def grow(begun, drafter, root, log_q, expansion, noise):
+def grow(begun, at_work, root, log_q, expansion, noise):
     """Grow a tree from its `Root` and the drafter's `log_q [1, V]` behind it. It ends early when the cache is full.
 
     `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. `begun` is the tick at which the root's
@@ -68,7 +68,7 @@ def grow(begun, drafter, root, log_q, expansion, noise):
             for index in range(visible.shape[1]):
                 visible[row, index] = lineage[place, 1 + index]
         start = ticks()
-        log_q = below(drafter, ids, above, positions, visible, rows, asked)
+        log_q = below(at_work, ids, above, positions, visible, rows, asked)
         counts.ticks_in_forwards += ticks() - start
         counts.asked += 1
         rows, asked = rows + count, asked + count
