@@ -32,11 +32,13 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What asks the served app is slow; what opens a browser is marked so and skipped where there is none; what needs a GPU is left
-    out where there is none."""
+    """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
+    is marked so and skipped where there is none. What needs a GPU is left out where there is none."""
     for item in items:
         if "server" in item.fixturenames:
             item.add_marker("slow")
+        if item.get_closest_marker("slow"):
+            item.add_marker("no_cover")
         if "browser" in item.fixturenames:
             item.add_marker("browser")
             if CHROMIUM is None:
