@@ -143,7 +143,9 @@ TreeRace.sweepView = (() => {
     }
 
     failed() {
-      const refused = this.root.dataset.state === "waiting"; // what is shown is of the sweep before
+      const { state } = this.root.dataset;
+      if (state === "done") return; // it was stopped, which cancels the run
+      const refused = state === "waiting"; // what is shown is of the sweep before
       this.rest();
       this.say(this.measured && !refused ? after("Ended early", this.measured) : "Nothing was measured.");
     }
