@@ -10,7 +10,7 @@ from engine.contracts import Counterpart
 from engine.drafters.drafted_rows import DraftedRows
 from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.drafters.model_compiled import grow_with_model
-from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.llama_eight_bit import EightBitLlama
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
@@ -29,7 +29,7 @@ class ModelDrafter(GrowsAtOnce):
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
         self.forwards, net, cache = 0, pair.draft.lean, self.session.cache
-        if isinstance(net, CompiledLlama) and pair.draft.vocab == self.vocab:
+        if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
             self.grow_by(grow_with_model, cache, net.weights.table, cache.numbers, example=(np.array([0]),))
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from engine.forward.llama_compiled import logits_of
+from engine.forward.llama_eight_bit import logits_of
 from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled
 from engine.kernels.elementwise import log_softmax
@@ -14,7 +14,7 @@ from engine.kernels.intrinsics import ticks
 
 
 class Model(NamedTuple):
-    """A draft model at work: its weights as `engine.forward.llama_compiled` has them, and its cache's `kv`."""
+    """A draft model at work: its weights as `engine.forward.llama_eight_bit` has them, and its cache's `kv`."""
 
     weights: np.ndarray
     kv: np.ndarray

@@ -1,12 +1,9 @@
 """The lean forward: Llama and its kin on a CPU, without transformers' modules. Knows weights and rows; knows no tree and no drafter.
 
-On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products. Without both, an 8-node
-verification costs little more than one token, so a tree can win there (`python -m engine bench` measures it). Tests hold it equal to
-the transformers path.
+On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products. This forward has neither.
+`engine.forward.llama_compiled` takes its place in float32 wherever compiled code runs. Tests hold it equal to the transformers path.
 """
 
-import statistics
-import time
 from functools import partial
 from typing import Any
 
@@ -24,18 +21,14 @@ from transformers import (
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LayerOps, Sizes
-from engine.forward.layer_ops_compiled import CompiledLayerOps
 from engine.forward.lighten import on_cpu
 from engine.forward.products import Int8, pack, packed_product
 from engine.kernels.attention import turns_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
-ROWS, REPEATS = (1, 2, 4, 8, 16), 6  # numbers of rows at which both layouts are timed, and how often
-PATIENCE = 1.0  # seconds of timing at one number of rows; large models get two repeats
 # The least elements in a draft's largest matrix, half the embedded draft's. Smaller drafts gain less than rounding costs in guesses.
 EIGHT_BIT_FROM = 2**18
-FEW_ROWS = 64  # up to so many rows the compiled operations run; from about a hundred on, two threads are faster
 # A product's rows share one scale. A prompt's first row is so large that the others would be rounded away.
 EIGHT_BIT_ROWS = 16
 
@@ -119,11 +112,11 @@ class Weight:
 class LeanLlama:
     """The weights of a model of `FAMILIES`, with query/key/value and gate/up stacked, and one forward over them.
 
-    Packed weights are faster from `packed_from` rows on; `calibrate` measures that number once for all lanes. `eight_bit` rounds the
-    matrices to eight bits. It is for drafts only, where it changes guesses; in a target it would change the text.
+    `eight_bit` rounds the matrices to eight bits. It is for drafts only, where it changes guesses; in a target it would change the
+    text.
     """
 
-    def __init__(self, model: PreTrainedModel, packed_from: int | None = None, eight_bit: bool = False):
+    def __init__(self, model: PreTrainedModel, eight_bit: bool = False):
         """Raises `RuntimeError` for `eight_bit` where this torch or this processor multiplies no eight-bit matrices."""
         config, self.dtype, self.eight_bit = model.config, model.dtype, eight_bit
         heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
@@ -155,35 +148,7 @@ class LeanLlama:
             least=(hidden * config.rms_norm_eps) ** 0.5,
             head_least=(head_dim * config.rms_norm_eps) ** 0.5,
         )
-        self.few = self.many = LayerOps(sizes, self.dtype)
-        if self.dtype == torch.float32:
-            self.few = CompiledLayerOps(sizes, self.dtype)
-        self.packed_from = 1 if eight_bit else packed_from or self.calibrate()
-
-    @torch.inference_mode()
-    def calibrate(self) -> int:
-        """The smallest of `ROWS` from which on packed weights are faster on this machine, by interleaved medians.
-
-        It is one more than the largest of `ROWS` where they never are.
-        """
-        cache = self.cache_of(max(ROWS))
-        winner_from = max(ROWS) + 1
-        for rows in reversed(ROWS):
-            ids, began = torch.zeros(rows, dtype=torch.long), time.perf_counter()
-            seen = torch.ones(rows, rows, dtype=torch.bool)
-            seconds: dict[int, list[float]] = {1: [], max(ROWS) + 1: []}
-            for repeat in range(REPEATS):
-                if repeat > 1 and time.perf_counter() - began > PATIENCE:
-                    break
-                for self.packed_from, times in seconds.items():
-                    start = time.perf_counter()
-                    self(cache, ids, ids, seen, last_only=False)
-                    times.append(time.perf_counter() - start)
-            packed, plain = (statistics.median(times[1:]) for times in seconds.values())
-            if packed >= plain:
-                break
-            winner_from = rows
-        return winner_from
+        self.ops = LayerOps(sizes, self.dtype)
 
     def __call__(
         self,
@@ -199,9 +164,7 @@ class LeanLlama:
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        count = len(ids)
-        ops = self.few if count <= FEW_ROWS else self.many
-        fast = count <= EIGHT_BIT_ROWS if self.eight_bit else count >= self.packed_from
+        ops, fast = self.ops, not self.eight_bit or len(ids) <= EIGHT_BIT_ROWS
         where = ops.where(cache, positions, visible)
         x, tapped = self.embedding.index_select(0, ids), []
         normed = ops.first(x)

@@ -1,10 +1,8 @@
-"""`engine.forward.llama` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
+"""`engine.forward.llama` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-A whole forward is one compiled call, with the norms' weights folded into the matrices. It is for drafts only, like every product in
-eight bits. A larger draft gains from two threads, which `engine.forward.llama` gives it.
+Weights stay in the type that the checkpoint stores. Sums are float32, and no row's bits depend on the other rows or on the number of
+threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,125 +10,151 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.llama import head_dim_of, head_norm_of, rotations
-from engine.kernels.attention import scale_heads, turn
-from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, put, unit_rows
-from engine.kernels.layer import LayerWeights, layer
-from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
+from engine.kernels.compiling import able
+from engine.kernels.exact_attention import LANES
+from engine.kernels.named_arrays import NamedArrays
+from engine.kernels.phases import PHASES, Ends, Layer, Room, forward, helping
+from engine.kernels.sharing import LINE, Team, cores
+from engine.kernels.stored import Stored
 
-LARGEST = 2**23  # parameters of a model that is small
-
-
-class Ends(NamedTuple):
-    """What comes before and after the layers, and what all layers share.
-
-    `turns` are the rotations by position; `least` and `head_least` keep norms from zero.
-    """
-
-    embedding: Matrix
-    head: EightBit
-    turns: Cube
-    least: Number
-    head_least: Number
-
-
-class Block(NamedTuple):
-    """A layer. `bias [q + k + v]` is zeros where the model has none.
-
-    `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys; without such norms it has no rows.
-    """
-
-    qkv: EightBit
-    bias: Vector
-    scales: Matrix
-    rest: LayerWeights
-
-
-ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
-
-
-@compiled
-def logits_of(weights, ids, positions, visible, kv, rows, last_only):
-    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `attend`.
-
-    Their rows are written behind the first `rows` of `kv`. `weights` holds the `Ends` and a `Block` for every layer.
-    """
-    ends = unpacked(Ends, weights, 0)
-    count, size = len(ids), kv.shape[4]
-    x = np.empty((count, ends.embedding.shape[1]), np.float32)
-    for row in range(count):
-        put(ends.embedding[ids[row]], x[row])
-    normed = np.empty_like(x)
-    for number in range(len(kv)):
-        block = unpacked(Block, weights, ENDS + BLOCK * number)
-        qkv = np.empty((count, len(block.bias)), np.float32)
-        unit_rows(x, ends.least, normed)
-        product(normed, block.qkv, qkv)
-        for row in range(count):
-            add(block.bias, qkv[row])
-        turned = len(block.bias) // size - kv.shape[2]
-        scale_heads(qkv, block.scales, ends.head_least)
-        turn(qkv, turned, ends.turns, positions)
-        seeing = visible[count - 1 :] if last_only and number == len(kv) - 1 else visible
-        x = layer(x, qkv, kv[number], seeing, np.int64(0), rows, block.rest, ends.least)
-    normed, logits = np.empty_like(x), np.empty((len(x), len(ends.embedding)), np.float32)
-    unit_rows(x, ends.least, normed)
-    product(normed, ends.head, logits)
-    return logits
-
-
-def is_small(model: PreTrainedModel) -> bool:
-    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`, and one thread is enough for it.
-
-    It must be float32, with few weights, an even MLP width and no biases after attention.
-    """
-    attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
-    biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
-    even = model.config.intermediate_size % 2 == 0
-    return model.dtype == torch.float32 and even and not biased and model.num_parameters() <= LARGEST
+FEWEST = 16  # rows that working space is made for
+SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
+NO_FEATURES, NO_CACHE = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0, 0, 0), np.float32)
 
 
 def root_of(number: float) -> np.ndarray:
     return np.asarray(np.sqrt(np.float32(number)))
 
 
+def compiles(model: PreTrainedModel) -> bool:
+    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: in float32, with sizes in eights, where compiled
+    code runs."""
+    sizes = model.config.hidden_size, head_dim_of(model.config)
+    return model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
+
+
+TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its threads
+
+
 class CompiledLlama:
-    """The weights of a model that `is_small`, and its forward. It is called like a `LeanLlama`."""
+    """The weights of a model of `engine.forward.llama.FAMILIES` in float32 on a CPU, and its forward."""
 
-    eight_bit = True
+    eight_bit = False
 
-    def __init__(self, model: PreTrainedModel):
-        config, root, blocks = model.config, model.config.hidden_size**0.5, []
-        size = head_dim_of(config)
+    def __init__(self, model: PreTrainedModel, threads: int | None = None):
+        """`threads` None takes all cores that the process may use."""
+        config, self.threads = model.config, threads or cores()
+        root, size = config.hidden_size**0.5, head_dim_of(config)
+        self.vocab, self.hidden = config.vocab_size, config.hidden_size
+
+        def norm(module: torch.nn.Module) -> np.ndarray:
+            return (module.weight.detach() * root).numpy()
+
+        def stored(*linears: torch.nn.Linear) -> Stored:
+            bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
+            return Stored.of(torch.cat([each.weight for each in linears]), bias, self.threads)
+
+        layers = []
         for part in model.model.layers:
-            attention, mlp = part.self_attn, part.mlp
-            linears = (attention.q_proj, attention.k_proj, attention.v_proj)
-            inward = torch.cat([each.weight for each in linears]) * part.input_layernorm.weight * root
-            bias = torch.zeros(len(inward)) if linears[0].bias is None else torch.cat([each.bias for each in linears])
-            scales = head_norm_of(attention, config)
-            scales = torch.zeros(0, size) if scales is None else scales
-            gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * part.post_attention_layernorm.weight
-            rest = LayerWeights(
-                EightBit.of(attention.o_proj.weight), EightBit.of(gate_up * root), EightBit.of(mlp.down_proj.weight)
+            attention, mlp, scales = part.self_attn, part.mlp, head_norm_of(part.self_attn, config)
+            layers.append(
+                Layer(
+                    norm=norm(part.input_layernorm),
+                    qkv=stored(attention.q_proj, attention.k_proj, attention.v_proj),
+                    scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
+                    out=stored(attention.o_proj),
+                    norm_mlp=norm(part.post_attention_layernorm),
+                    gate=stored(mlp.gate_proj),
+                    up=stored(mlp.up_proj),
+                    down=stored(mlp.down_proj),
+                )
             )
-            blocks.append(Block(EightBit.of(inward), bias.detach().numpy(), scales.numpy(), rest))
         ends = Ends(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
-            head=EightBit.of(model.lm_head.weight * model.model.norm.weight * root),
+            norm=norm(model.model.norm),
+            head=stored(model.lm_head),
             turns=rotations(model, size).numpy(),
             least=root_of(config.hidden_size * config.rms_norm_eps),
             head_least=root_of(size * config.rms_norm_eps),
         )
-        self.weights = NamedArrays(ends, *blocks)
+        self.weights = NamedArrays(ends, *layers)
+        self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
+        if self.threads not in TEAMS:
+            TEAMS[self.threads] = Team(self.threads, helping)
+        self.team = TEAMS[self.threads]
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
         ids = torch.zeros(1).long()
         self(KVCache(*shape), ids, ids, None, last_only=True)
 
-    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
-        """As `LeanLlama.__call__`; drafts have no `taps`."""
-        seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
-        where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
-        return torch.from_numpy(logits_of(self.weights.table, *where, last_only)), None
+    def room(self, rows: int) -> tuple[int, NamedArrays]:
+        """Working space for at least so many rows, and for how many."""
+        while self.rooms:
+            found = self.rooms.pop()
+            if found[0] >= rows:
+                return found
+        rows = max(FEWEST, 1 << (rows - 1).bit_length())
+        layer: Layer = self.weights.nests[1]  # type: ignore[assignment]
+        counters = LINE * (self.threads + 1) * (PHASES * (len(self.weights.nests) - 1) + 2)
+
+        def space(width: int) -> np.ndarray:
+            return np.empty((rows, width), np.float32)
+
+        room = Room(
+            limits=np.zeros(3, np.int64),
+            ends=np.empty(rows, np.int64),
+            claims=np.empty(counters, np.int64),
+            x=space(self.hidden),
+            normed=space(self.hidden),
+            more=space(self.hidden),
+            qkv=space(layer.qkv.shape[0]),
+            attended=space(layer.out.shape[1]),
+            gated=space(layer.gate.shape[0]),
+            ids=NO_IDS,
+            positions=NO_IDS,
+            taps=NO_IDS,
+            visible=SEEN,
+            kv=NO_CACHE,
+            logits=NO_LOGITS,
+            features=NO_FEATURES,
+        )
+        return rows, NamedArrays(*self.weights.nests, room)
+
+    def __call__(
+        self,
+        cache: KVCache,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        visible: torch.Tensor | None,
+        last_only: bool,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As `engine.forward.llama.LeanLlama.__call__`."""
+        count, room = len(ids), self.room(len(ids))
+        logits = np.empty((1 if last_only else count, self.vocab), np.float32)
+        features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
+        seen = SEEN if visible is None else np.ascontiguousarray(visible.numpy())
+        asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), seen
+        whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
+        try:
+            if whole:
+                self.team.wake()
+            first = 0 if taps else count - len(logits)  # features are wanted of all rows
+            forward(
+                self.team.state,
+                room[1].table,
+                whole,
+                self.threads,
+                first,
+                *asked,
+                cache.numbers,
+                cache.rows,
+                logits,
+                features,
+            )
+        finally:
+            if whole:
+                self.team.busy.release()
+        self.rooms.append(room)
+        return torch.from_numpy(logits), torch.from_numpy(features) if taps else None

@@ -13,7 +13,8 @@ from engine.forward.layer_ops import normalised
 from engine.forward.lender import Lender
 from engine.forward.lighten import lighten
 from engine.forward.llama import LeanLlama, head_dim_of, serves
-from engine.forward.llama_compiled import CompiledLlama, is_small
+from engine.forward.llama_compiled import CompiledLlama, compiles
+from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.session import Session
 
 
@@ -30,10 +31,12 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.lean: LeanLlama | CompiledLlama | None = None
+        self.lean: LeanLlama | CompiledLlama | EightBitLlama | None = None
         if serves(model) if lean is None else lean:
-            small = eight_bit and is_small(model)
-            self.lean = CompiledLlama(model) if small else LeanLlama(model, eight_bit=eight_bit)
+            if eight_bit:
+                self.lean = EightBitLlama(model) if is_small(model) else LeanLlama(model, eight_bit=True)
+            else:
+                self.lean = CompiledLlama(model) if compiles(model) else LeanLlama(model)
         else:
             lighten(model)
         self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are

@@ -196,14 +196,6 @@ def scale_heads(rows, scales, least):
 
 
 @compiled
-def attention(qkv, kv, visible, rows, positions, turns, turned, scales, least):
-    """`attended` by all entries. Before, the heads that `scales` has rows for are normed and the first `turned` ones rotated."""
-    scale_heads(qkv, scales, least)
-    turn(qkv, turned, turns, positions)
-    return attended(qkv, kv, visible, np.int64(0), rows, len(qkv))
-
-
-@compiled
 def causal(count):
     """A causal mask, bool `[count, count]`: each row sees itself and those before."""
     seen = np.empty((count, count), np.bool_)

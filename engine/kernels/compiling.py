@@ -1,17 +1,22 @@
 """Compiling: how loops become machine code, and where it is kept. Knows functions and folders; knows no array."""
 
 import hashlib
+import platform
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numba
+from llvmlite import binding
 from numba import njit
+from numba.core.errors import NumbaError
 
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
+NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 MARKS = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"  # a file with one of these has code to compile
 
 
@@ -59,3 +64,15 @@ def compiled(function: Callable) -> Callable:
 def compile_for(function: Callable, *arguments: object) -> None:
     """Compile the function for arguments of these types, or load its compiled code, without calling it."""
     function.compile(tuple(map(numba.typeof, arguments)))
+
+
+@cache
+def able() -> bool:
+    """Whether loops compile here for a processor that widens 16-bit numbers itself: x86-64 from AVX2 on, and arm64."""
+    features = binding.get_host_cpu_features()
+    if platform.machine().lower() in ("x86_64", "amd64") and not all(features.get(each) for each in NEEDED):
+        return False
+    try:
+        return exactly_compiled(lambda number: number + 1)(1) == 2
+    except (NumbaError, RuntimeError, OSError):
+        return False

@@ -59,40 +59,6 @@ def gated(gate_up):
 
 
 @compiled
-def normed_sum(x, more, weight, least):
-    """`x + more` and its RMS norm, each `[N, H]`. `weight` is the norm's weight times sqrt(H); `least` is sqrt(H eps)."""
-    total, normed = np.empty_like(x), np.empty_like(x)
-    for row in range(len(x)):
-        before, added, sums, out = x[row], more[row], total[row], normed[row]
-        length = least * least
-        for k in range(x.shape[1]):
-            sums[k] = before[k] + added[k]
-            length += sums[k] * sums[k]
-        factor = np.float32(1) / np.sqrt(length)
-        for k in range(x.shape[1]):
-            out[k] = sums[k] * weight[k] * factor
-    return total, normed
-
-
-@compiled
-def features_of(tapped, last):
-    """Features `[N, taps + 1, H]`: the rows of every tap divided by their root mean square, then `last [N, H]` unchanged."""
-    count, hidden = last.shape
-    out = np.empty((count, len(tapped) + 1, hidden), np.float32)
-    for tap, states in enumerate(tapped):
-        for row in range(count):
-            before, after, total = states[row], out[row, tap], np.float32(1e-12)
-            for k in range(hidden):
-                total += before[k] * before[k]
-            factor = np.sqrt(np.float32(hidden) / total)
-            for k in range(hidden):
-                after[k] = before[k] * factor
-    for row in range(count):
-        put(last[row], out[row, len(tapped)])
-    return out
-
-
-@compiled
 def side_by_side(features, chosen):
     """The taps of the `chosen [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last feature is left out."""
     taps, hidden = features.shape[1] - 1, features.shape[2]

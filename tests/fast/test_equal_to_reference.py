@@ -1,4 +1,4 @@
-"""The fast versions: every `x_compiled.py` and `x_gpu.py` says which `x.py` it computes, and computes that."""
+"""The fast versions: every `x_compiled.py`, `x_eight_bit.py` and `x_gpu.py` says which `x.py` it computes, and computes that."""
 
 import re
 from pathlib import Path
@@ -10,9 +10,10 @@ from helpers.paths import ROOT
 
 CASES = equal_nets.CASES | equal_forwards.CASES | equal_trees.CASES
 ENGINE, HERE = ROOT / "engine", Path(__file__).relative_to(ROOT).as_posix()
+KINDS = "compiled", "eight_bit", "gpu"
 FAST = {
     ".".join(path.relative_to(ENGINE).with_suffix("").parts): path
-    for kind in ("compiled", "gpu")
+    for kind in KINDS
     for path in sorted(ENGINE.rglob(f"*_{kind}.py"))
 }
 
@@ -46,5 +47,5 @@ def test_a_fast_version_names_its_reference_and_the_test_that_holds_them_equal(n
     assert match, line
     reference, test, case, _ = match.groups()
     assert (ENGINE / Path(*reference.split("."))).with_suffix(".py").exists(), reference
-    assert reference.split(".")[-1] == FAST[name].stem.rpartition("_")[0]
+    assert FAST[name].stem in [f"{reference.split('.')[-1]}_{kind}" for kind in KINDS]
     assert (test, case) == (HERE, name)

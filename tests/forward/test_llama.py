@@ -1,4 +1,4 @@
-"""The CPU's lean forward is transformers' for every family, with packed and with plain weights."""
+"""The CPU's lean forward, as tensors, is transformers' for every family."""
 
 import pytest
 import torch
@@ -9,11 +9,10 @@ from helpers.pairs import tiny_llama
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("packed_from", [1, 1000])
-def test_the_lean_forward_is_the_transformers_one(name, packed_from):
+def test_the_lean_forward_is_the_transformers_one(name):
     model = random_model(name)
     assert serves(model)
-    found = answers(over(LeanLlama(model, packed_from), model))
+    found = answers(over(LeanLlama(model), model))
     assert torch.allclose(found, expected_of(name), atol=2e-5, rtol=0)
 
 
@@ -23,23 +22,18 @@ def test_in_bfloat16_the_lean_forward_is_as_near_the_truth_as_the_transformers_o
     assert serves(model)
     error = distance(expected_of(name, torch.bfloat16), truth)
     assert error > 1e-4
-    for packed_from in (1, 1000):
-        assert distance(answers(over(LeanLlama(model, packed_from), model)), truth) < 1.3 * error
+    assert distance(answers(over(LeanLlama(model), model)), truth) < 1.3 * error
 
 
 def test_a_model_keeps_its_own_weights_under_the_lean_forward():
     """Others read them: `generate`, the learned drafters' embedding and head."""
     model, untouched = random_model("qwen2"), random_model("qwen2")
-    LeanLlama(model, packed_from=1)
+    LeanLlama(model)
     for (name, found), (_, expected) in zip(model.named_parameters(), untouched.named_parameters(), strict=True):
         assert torch.equal(found, expected), name
     assert model.lm_head.weight is model.model.embed_tokens.weight
     ids = torch.tensor([PROMPT])
     assert torch.equal(model(ids).logits, untouched(ids).logits)
-
-
-def test_the_lean_forward_measures_from_how_many_rows_packed_weights_win():
-    assert LeanLlama(tiny_llama(0)).packed_from in (1, 2, 4, 8, 16, 17)
 
 
 def test_the_lean_forward_is_offered_only_what_it_computes():

@@ -1,77 +1,167 @@
-"""A draft in eight bits: exact where it must be, and it costs no token."""
+"""The compiled forward: a tree's node gets plain decoding's bits, whatever the tree, the context, the model and the threads."""
 
-from dataclasses import replace
+import random
+import threading
+import time
+from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
-from engine.forward import llama, llama_compiled
-from engine.forward.llama import eight_bits_pay
-from engine.forward.llama_compiled import is_small
+from engine.forward.cache import KVCache
+from engine.forward.llama import head_dim_of
+from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.runner import Runner
-from engine.race import Race, Settings
-from helpers.families import answers, distance, expected_of, random_model
-from helpers.pairs import tiny_llama, tiny_pair
+from engine.kernels import stored
+from engine.target import Target
+from helpers.families import MODELS, over, random_model
+from helpers.pairs import tiny_llama
+from helpers.trees import random_tree
+
+TREES, THREADS = 2000, (1, 2, 3, 8)
+LIKE = {"llama": "fp32", "llama, all heads": "fp16", "llama, biases, tied": "bf16", "qwen2": "fp16", "qwen3": "fp32"}
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def raced(pair, system: str, **settings) -> dict:
-    race = Race(pair, Settings("Story: Once upon a time", ("vanilla", system), max_new_tokens=32, seed=3, **settings))
-    for _ in race.run():
-        pass
-    return race.result()
+def rounded(name: str, dtype: torch.dtype):
+    """A random model whose weights that type holds exactly, in float32."""
+    model = random_model(name).to(dtype).float()
+    if dtype == torch.bfloat16:
+        for parameter in model.parameters():
+            parameter.data.view(-1)[0] = 2.0**-60  # too small for fp16
+    return model.eval()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_draft_in_eight_bits_costs_no_token(embedded, temperature):
-    for pair in (tiny_pair(), embedded):
-        pair = replace(pair, draft=Runner(pair.draft.model, eight_bit=True))
-        assert pair.draft.lean.eight_bit and not pair.target.lean.eight_bit
-        assert raced(pair, "tree", temperature=temperature)["identical"] is True
+@cache
+def compiled(name: str, threads: int) -> Runner:
+    model = rounded(name, TYPES[LIKE[name]])
+    return over(CompiledLlama(model, threads), model)
 
 
-def test_eight_bits_say_the_same_on_every_load_and_nearly_what_the_draft_says(embedded):
-    first, second = (answers(Runner(embedded.draft.model, eight_bit=True)) for _ in range(2))
-    exact = answers(Runner(embedded.draft.model))
-    assert torch.equal(first, second)
-    assert 0 < distance(first, exact) < 0.2 * exact.std().item()
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().numpy().tobytes()
 
 
-@pytest.fixture
-def no_draft_is_small(monkeypatch):
-    monkeypatch.setattr(llama_compiled, "LARGEST", 0)
+def plainly(runner: Runner, context: list[int], tokens: list[int]) -> list[tuple[bytes, bytes]]:
+    """Logits and features behind each of the tokens, decoded one by one behind the context."""
+    target = Target(runner, 140, features=True)
+    target.prefill(context)
+    found = []
+    for token in tokens:
+        place = target.length
+        logits, features = target.session.forward([token], [place])
+        target.session.keep([0])
+        found.append((bits(logits[0]), bits(features[0])))
+    return found
 
 
-def test_many_rows_of_a_larger_draft_in_eight_bits_are_exact(no_draft_is_small):
-    ids = list(range(17))
-    exact, rounded = (Runner(tiny_llama(1), eight_bit=each).open(40) for each in (False, True))
-    (whole, _), (found, _) = exact.forward(ids, ids), rounded.forward(ids, ids)
-    assert torch.allclose(found, whole, atol=1e-4, rtol=0)
-    (few, _), (found, _) = exact.forward(ids[:16], ids[:16]), rounded.forward(ids[:16], ids[:16])
-    assert not torch.allclose(found, few, atol=1e-2, rtol=0)
+@pytest.mark.parametrize("name", LIKE)
+def test_a_trees_node_has_the_bits_of_plain_decoding_its_path(name):
+    """Random trees behind random contexts and commits, with every number of threads: the difference is 0.0."""
+    rng = random.Random(name)
+    for number in range(TREES // len(LIKE)):
+        runner = compiled(name, THREADS[number % len(THREADS)])
+        context = [rng.randrange(256) for _ in range(rng.choice((0, 1, 5, 23, 60)))]
+        tree = random_tree(rng, rng.choice((1, 2, 3, 5, 7, 8, 9, 13, 24, 40)))
+        target = Target(runner, 140, features=True)
+        target.prefill(context)
+        if rng.random() < 0.5:  # a commit in another round moves rows
+            earlier = random_tree(rng, 9)
+            target.verify(earlier)
+            path = earlier.path(rng.randrange(9))
+            target.commit(path)
+            context = context + [earlier.tokens[node] for node in (0, *path)]
+        logits, features = target.verify(tree)
+        leaf = rng.randrange(len(tree))
+        path = [0, *tree.path(leaf)]
+        expected = plainly(compiled(name, 1), context, [tree.tokens[node] for node in path])
+        assert [(bits(logits[node]), bits(features[node])) for node in path] == expected, (name, number)
 
 
-def test_biases_and_bfloat16_go_with_eight_bits():
-    truth = expected_of("llama, biases, tied")
-    for dtype in (torch.float32, torch.bfloat16):
-        model = random_model("llama, biases, tied", dtype)
-        assert distance(answers(Runner(model, eight_bit=True)), truth) < 0.2 * truth.std().item()
+@pytest.mark.parametrize("name", LIKE)
+def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a_bit(name, monkeypatch):
+    ids = torch.randint(0, 256, (90,), generator=torch.Generator().manual_seed(1)).tolist()
+
+    def said(net: CompiledLlama, model, steps: tuple[int, ...]) -> bytes:
+        session, found = over(net, model).open(100, features=True), b""
+        for step in steps:
+            places = list(range(session.rows, session.rows + step))
+            logits, features = session.forward([ids[place] for place in places], places)
+            session.keep(list(range(step)))
+            found += b"".join(bits(row) + bits(features[at]) for at, row in enumerate(logits))
+        return found
+
+    model = rounded(name, TYPES[LIKE[name]])
+    first = said(CompiledLlama(model, 1), model, (90,))
+    for threads in THREADS[1:]:
+        assert said(CompiledLlama(model, threads), model, (60, 12, 8, 7, 3)) == first
+    assert TYPES[LIKE[name]] is stored.KINDS[CompiledLlama(model, 1).weights.nests[1].qkv.shape[3]]
+    monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])
+    assert said(CompiledLlama(model, 2), model, (90,)) == first
 
 
-def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
-    assert not is_small(random_model("llama"))
-    llama_compiled.LARGEST = 10**6
-    assert is_small(random_model("llama")) and is_small(random_model("qwen2"))
-    assert not is_small(random_model("llama", torch.bfloat16)) and not is_small(random_model("llama, biases, tied"))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_prompts_last_logits_are_those_of_all_logits(name):
+    """Without features, nothing is computed behind the last layer's keys and values that nobody asks for."""
+    model = random_model(name)
+    net, ids = CompiledLlama(model, 2), torch.arange(30)
+    visible = torch.ones(30, 30, dtype=torch.bool).tril_()
+    config, caches = model.config, []
+    for last_only in (False, True):
+        cache = KVCache(
+            config.num_hidden_layers, config.num_key_value_heads, head_dim_of(config), 30, model.dtype, model.device
+        )
+        logits, features = net(cache, ids, ids, visible, last_only)
+        assert features is None and len(logits) == (1 if last_only else 30)
+        caches.append((bits(logits[-1]), bits(cache.kv)))
+    assert caches[0] == caches[1]
 
 
-def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
-    assert eight_bits_pay(embedded.draft.model) and embedded.draft.lean.eight_bit
-    assert not embedded.target.lean.eight_bit
-    assert not eight_bits_pay(tiny_llama(0))
-    assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
+def test_calls_at_the_same_time_disturb_each_other_in_nothing():
+    """One of them has the team; the others run alone."""
+    runner, rng = compiled("llama", 2), random.Random(5)
+    contexts = [[rng.randrange(256) for _ in range(40)] for _ in range(3)]
+    expected = [plainly(runner, context, [3, 5, 7]) for context in contexts]
+    found: dict[int, list] = {}
 
-    def unable(*_):
-        raise RuntimeError("no eight-bit products")
+    def work(index: int) -> None:
+        found[index] = [plainly(runner, contexts[index], [3, 5, 7]) for _ in range(20)]
 
-    monkeypatch.setattr(llama, "Int8", unable)
-    assert not eight_bits_pay(embedded.draft.model)
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(each == expected[index] for index, several in found.items() for each in several) and len(found) == 3
+
+
+def test_threads_that_wait_sleep_and_wake_again():
+    runner = compiled("llama", 2)
+    expected, team = plainly(runner, [1, 2, 3], [4]), runner.lean.team
+    for _ in range(3):
+        deadline = time.monotonic() + 20
+        while not team.asleep[1] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert team.asleep[1]
+        begun = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - begun < 0.1
+        assert plainly(runner, [1, 2, 3], [4]) == expected
+
+
+def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
+    assert compiles(tiny_llama(0)) and isinstance(Runner(tiny_llama(0)).lean, CompiledLlama)
+    assert not compiles(random_model("llama", torch.bfloat16))
+    monkeypatch.setattr("engine.forward.llama_compiled.able", lambda: False)
+    assert not compiles(tiny_llama(0)) and not isinstance(Runner(tiny_llama(0)).lean, CompiledLlama)
+
+
+def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
+    made = torch.randn(40, 24, generator=torch.Generator().manual_seed(0))
+    for dtype, size in ((torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)):
+        made[0, 0] = 2.0**-60 if dtype == torch.bfloat16 else 1.0
+        kept = stored.Stored.of(made.to(dtype).float())
+        assert kept.codes.size == 64 * 24 * size and kept.shape.tolist()[:2] == [40, 24]
+        assert stored.KINDS[kept.shape[3]] is dtype
+    assert np.array_equal(stored.Stored.of(made, torch.arange(40)).bias, np.arange(40))

@@ -1,4 +1,4 @@
-"""Cases of equality: operations between matrix products, static forwards and forwards in buckets."""
+"""Cases of equality: the compiled forward, static forwards and forwards in buckets."""
 
 import random
 from collections.abc import Iterator
@@ -7,11 +7,12 @@ from itertools import product
 
 import torch
 
-from engine.forward import llama
+from engine.forward.llama import LeanLlama
+from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from helpers.equality import Cases, Compared
-from helpers.families import random_model
+from helpers.families import MODELS, answers, expected_of, over, random_model
 from helpers.pairs import tiny_llama
 from helpers.sessions import committed
 from helpers.trees import random_tree
@@ -19,14 +20,15 @@ from helpers.trees import random_tree
 KINDS = ("one key head a query head", "grouped heads", "float64")
 
 
-def layer_ops() -> Iterator[Compared]:
-    """Above `FEW_ROWS` rows a forward takes the reference's operations between its products, else the compiled ones."""
-    model = random_model("qwen3")
+def compiled_llama(name: str) -> Iterator[Compared]:
+    """A tree and a token behind a prompt; and a prompt at once, as tensors, and in pieces, compiled, with features."""
+    model = random_model(name)
+    assert isinstance(Runner(model).lean, CompiledLlama)
+    yield Compared(expected_of(name), answers(Runner(model)), within=2e-5)
     ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
-    for steps in ((80,), (60, 12, 8)):
-        assert (max(steps) > llama.FEW_ROWS) == (len(steps) == 1)
-        session, logits = Runner(model).open(80, features=True), []
+    for runner, steps in ((over(LeanLlama(model), model), (80,)), (Runner(model), (60, 12, 8))):
+        session, logits = runner.open(80, features=True), []
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits.append(session.forward([ids[place] for place in places], places))
@@ -83,7 +85,7 @@ def buckets(kind: str, size: int) -> Iterator[Compared]:
 
 
 CASES: Cases = {
-    "forward.layer_ops_compiled": {"": layer_ops},
+    "forward.llama_compiled": {name: partial(compiled_llama, name) for name in MODELS},
     "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in KINDS},
     "forward.session_gpu": {
         f"{kind}, {size} nodes": partial(buckets, kind, size) for kind, size in product(KINDS, (1, 2, 3, 8, 13, 40))

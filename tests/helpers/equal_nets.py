@@ -12,7 +12,7 @@ import torch
 
 from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.specblock import SpecBlockDrafter
-from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.runner import Runner
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import CompiledEagle
@@ -137,7 +137,7 @@ def round_layer(layer, norm) -> None:
 def llama(name: str) -> Iterator[Compared]:
     model = random_model(name)
     runner = Runner(model, eight_bit=True)
-    assert isinstance(runner.lean, CompiledLlama)
+    assert isinstance(runner.lean, EightBitLlama)
     yield Compared(expected_of(name), answers(runner), **ROUNDING, apart=spread)
     with torch.no_grad():
         for layer in model.model.layers:
@@ -159,5 +159,5 @@ CASES: Cases = {
     "nets.medusa_compiled": {"": medusa},
     "nets.parallel_compiled": {"": parallel},
     "nets.specblock_compiled": {"": specblock},
-    "forward.llama_compiled": {name: partial(llama, name) for name in MODELS if "biases" not in name},
+    "forward.llama_eight_bit": {name: partial(llama, name) for name in MODELS if "biases" not in name},
 }

@@ -1,0 +1,206 @@
+"""Exact attention: sums over keys in the order of their rows, whatever rows come between. Knows arrays; knows no model and no tree.
+
+A key that a query may not see gets the weight 0, which changes no sum. So a tree's node gets the bits that its path gets alone.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.kernels.compiling import compiled, exactly_compiled
+from engine.kernels.elementwise import LOWEST
+from engine.kernels.elementwise import exp as quick_exp
+from engine.kernels.intrinsics import REAL, constant, larger, loaded, place, spread, vector
+
+LANES = 8
+TOGETHER = 2  # queries that meet a key at a time
+exp = exactly_compiled(quick_exp.py_func)
+
+
+def dotting(queries: int, keys: int) -> Callable:
+    """An intrinsic that writes the dot products of `queries` rows with `keys` rows of `8 * chunks` numbers.
+
+    Its arguments are addresses and distances in bytes: the queries and from one to the next, the keys and from one to the next,
+    chunks, and the results and from one query's to the next one's. Eight partial sums are added in pairs at the end.
+    """
+    wide = vector(REAL, LANES)
+
+    def halved(code: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+        """The sums of neighbours in both vectors, side by side."""
+        lanes = left.type.count + right.type.count
+        evens, odds = (
+            ir.Constant(vector(ir.IntType(32), lanes // 2), list(range(first, lanes, 2))) for first in (0, 1)
+        )
+        return code.fadd(code.shuffle_vector(left, right, evens), code.shuffle_vector(left, right, odds))
+
+    def build(context, code, signature, arguments):
+        asking, between, key, along, chunks, out, apart = arguments
+        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
+        code.branch(loop)
+        code.position_at_end(loop)
+        chunk = code.phi(constant(0).type)
+        sums = [[code.phi(wide) for _ in range(keys)] for _ in range(queries)]
+        shift = code.mul(chunk, constant(4 * LANES))
+        ones = [loaded(code, place(code, asking, shift, (between, row)), wide) for row in range(queries)]
+        those = [loaded(code, place(code, key, shift, (along, row)), wide) for row in range(keys)]
+        added = [
+            [
+                code.fadd(total, code.fmul(one, each, flags=("contract",)), flags=("contract",))
+                for total, each in zip(totals, those, strict=True)
+            ]
+            for one, totals in zip(ones, sums, strict=True)
+        ]
+        following = code.add(chunk, constant(1))
+        chunk.add_incoming(constant(0), before)
+        chunk.add_incoming(following, loop)
+        for totals, then in zip(sums, added, strict=True):
+            for total, value in zip(totals, then, strict=True):
+                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
+                total.add_incoming(value, loop)
+        code.cbranch(code.icmp_signed("<", following, chunks), loop, after)
+        code.position_at_end(after)
+        for row, then in enumerate(added):
+            while len(then) > 1:
+                then = [halved(code, *then[at : at + 2]) for at in range(0, len(then), 2)]
+            total = then[0]
+            while total.type.count > keys:
+                total = halved(code, total, ir.Constant(total.type, ir.Undefined))
+                lanes = list(range(total.type.count // 2))
+                total = code.shuffle_vector(total, total, ir.Constant(vector(ir.IntType(32), len(lanes)), lanes))
+            at = code.inttoptr(place(code, out, (apart, row)), total.type.as_pointer())
+            code.store(total, at, align=1)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def dots(typing, asking, between, key, along, chunks, out, apart):
+        return types.void(*[types.intp] * 7), build
+
+    return dots
+
+
+def mixing(queries: int, vectors: int) -> Callable:
+    """An intrinsic that writes, for each query, the weighted sum of `8 * vectors` columns of all values, and the sum of its weights.
+
+    Its arguments are addresses and distances in bytes: the weights and from one query's to the next one's, the values and from one
+    to the next, how many there are, the results and from one to the next, and the sums of weights `[queries]`.
+    """
+    wide = vector(REAL, LANES)
+
+    def build(context, code, signature, arguments):
+        weights, between, values, along, terms, out, apart, totals = arguments
+        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
+        code.branch(loop)
+        code.position_at_end(loop)
+        term = code.phi(constant(0).type)
+        sums = [[code.phi(wide) for _ in range(vectors + 1)] for _ in range(queries)]
+        base = place(code, values, (term, along))
+        those = [loaded(code, place(code, base, constant(4 * LANES * number)), wide) for number in range(vectors)]
+        added = []
+        for row, mixed in enumerate(sums):
+            one = spread(code, loaded(code, place(code, weights, (between, row), (term, 4)), REAL), LANES)
+            then = [
+                code.fadd(total, code.fmul(one, each, flags=("contract",)), flags=("contract",))
+                for total, each in zip(mixed[:-1], those, strict=True)
+            ]
+            added.append([*then, code.fadd(mixed[-1], one)])
+        following = code.add(term, constant(1))
+        term.add_incoming(constant(0), before)
+        term.add_incoming(following, loop)
+        for mixed, then in zip(sums, added, strict=True):
+            for total, value in zip(mixed, then, strict=True):
+                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
+                total.add_incoming(value, loop)
+        code.cbranch(code.icmp_signed("<", following, terms), loop, after)
+        code.position_at_end(after)
+        for row, then in enumerate(added):
+            for number, value in enumerate(then[:-1]):
+                at = place(code, out, (apart, row), constant(4 * LANES * number))
+                code.store(value, code.inttoptr(at, wide.as_pointer()), align=1)
+            total = code.extract_element(then[-1], constant(0))
+            code.store(total, code.inttoptr(place(code, totals, constant(4 * row)), REAL.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def mix(typing, weights, between, values, along, terms, out, apart, totals):
+        return types.void(*[types.intp] * 8), build
+
+    return mix
+
+
+two_by_four, two_by_one, one_by_four, one_by_one = (dotting(*shape) for shape in ((2, 4), (2, 1), (1, 4), (1, 1)))
+two_by_32, two_by_8, one_by_32, one_by_8 = (mixing(*shape) for shape in ((2, 4), (2, 1), (1, 4), (1, 1)))
+
+
+@exactly_compiled
+def dot(a, b):
+    """The dot product of two rows of `8 n` numbers."""
+    out = np.empty(1, np.float32)
+    one_by_one(a.ctypes.data, 0, b.ctypes.data, 0, len(a) // LANES, out.ctypes.data, 0)
+    return out[0]
+
+
+@compiled
+def most_of(row):
+    """The largest number."""
+    most = LOWEST
+    for k in range(len(row)):
+        most = larger(most, row[k])
+    return most
+
+
+@exactly_compiled
+def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
+    """Write the attention of one or two queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
+
+    Query i sees those of the last M rows of `keys` and `values` `[rows, head_dim]` that `visible[i]`, bool `[M]`, marks, and all rows
+    before them; behind row `ends[i]` it sees none. `scores [q, rows]` and `totals [q]` are room for the work. `head_dim` is a
+    multiple of 8.
+    """
+    count, size = asking.shape
+    rows = len(keys)
+    end = ends[0] if count == 1 else max(ends[0], ends[1])
+    chunks, before = size // LANES, rows - visible.shape[1]
+    source, key, value = asking.ctypes.data, keys.ctypes.data, values.ctypes.data
+    along, target, apart = 4 * size, scores.ctypes.data, 4 * scores.shape[1]
+    whole = end - end % 4
+    for row in range(0, whole, 4):
+        if count == 2:
+            two_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+        else:
+            one_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+    for row in range(whole, end):
+        if count == 2:
+            two_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+        else:
+            one_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+    for query in range(count):
+        some = scores[query, :end]
+        for row in range(max(0, before), end):
+            if not visible[query, row - before]:
+                some[row] = LOWEST
+        most = most_of(some)
+        for row in range(end):
+            score = some[row]
+            weight = exp(score - most)
+            some[row] = weight if score > LOWEST else np.float32(0)
+    column = 0
+    while column < size:
+        at, out = value + 4 * column, mixed.ctypes.data + 4 * column
+        if size - column >= 32:
+            if count == 2:
+                two_by_32(target, apart, at, along, end, out, along, totals.ctypes.data)
+            else:
+                one_by_32(target, apart, at, along, end, out, along, totals.ctypes.data)
+            column += 32
+        else:
+            if count == 2:
+                two_by_8(target, apart, at, along, end, out, along, totals.ctypes.data)
+            else:
+                one_by_8(target, apart, at, along, end, out, along, totals.ctypes.data)
+            column += 8
+    for query in range(count):
+        for k in range(size):
+            mixed[query, k] /= totals[query]

@@ -1,0 +1,220 @@
+"""Threads that share the work of one call, phase by phase. Knows counters in memory; knows no array of a model.
+
+A phase has tasks. Every thread takes them from its own part first and then from the others', so a thread that the machine holds up
+delays nobody: the others do its tasks. Whoever takes a task, the result is the same.
+"""
+
+import math
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.kernels.compiling import exactly_compiled
+from engine.kernels.intrinsics import LONG
+
+MOST = 8  # threads; small models gain nothing from more
+LINE = 8  # numbers in a cache line, so that no two threads write the same one
+SPINS = 64  # looks at a counter before the machine may run another thread
+AWAKE = 0.002  # seconds for which a thread looks for the next call before it sleeps
+CALL, TABLE, ROWS, INSIDE, ASLEEP = range(0, 5 * LINE, LINE)  # places in `Team.state`
+
+
+@intrinsic
+def added(typing, address, number):
+    """Add to the int64 at the address, in one step for all threads, and return what stood there."""
+
+    def build(context, code, signature, arguments):
+        place, number = arguments
+        return code.atomic_rmw("add", code.inttoptr(place, LONG.as_pointer()), number, "seq_cst")
+
+    return types.int64(types.int64, types.int64), build
+
+
+@intrinsic
+def seen(typing, address):
+    """The int64 at the address, as another thread last wrote it."""
+
+    def build(context, code, signature, arguments):
+        return code.load_atomic(code.inttoptr(arguments[0], LONG.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), build
+
+
+@intrinsic
+def told(typing, address, number):
+    """Write the int64 at the address, for other threads to see."""
+
+    def build(context, code, signature, arguments):
+        code.store_atomic(arguments[1], code.inttoptr(arguments[0], LONG.as_pointer()), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), build
+
+
+@intrinsic
+def breathe(typing):
+    """Tell the processor that this thread waits for another, where it can be told."""
+
+    def build(context, code, signature, arguments):
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            kind = ir.FunctionType(ir.VoidType(), ())
+            code.call(code.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), ())
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+@intrinsic
+def give_way(typing):
+    """Let the machine run another thread, where the system has a call for that."""
+
+    def build(context, code, signature, arguments):
+        if os.name == "posix":
+            kind = ir.FunctionType(ir.IntType(32), ())
+            code.call(_declared(code.module, "sched_yield", kind), ())
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
+    found = module.globals.get(name)
+    return ir.Function(module, kind, name) if found is None else found
+
+
+@exactly_compiled
+def turn_of(claims, part, parts):
+    """A thread's place in a call, for `next_task`: the address of the phase's counters, its part, all parts, the part whose tasks it
+    takes now, counted from its own, and how many it has done."""
+    turn = np.zeros(5, np.int64)
+    turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts
+    return turn
+
+
+@exactly_compiled
+def next_task(turn, tasks):
+    """A task of this phase that no thread has taken, or -1 when all are finished; `turn` then stands in the next phase.
+
+    `tasks` is their number. A phase has a cache line of counters for each part and one for finished tasks.
+    """
+    parts = turn[2]
+    while turn[3] < parts:
+        owner = (turn[1] + turn[3]) % parts
+        task, last = tasks * owner // parts, tasks * (owner + 1) // parts
+        if task < last:
+            task += added(turn[0] + 8 * LINE * owner, 1)
+            if task < last:
+                turn[4] += 1
+                return task
+        turn[3] += 1
+    done, looks = turn[0] + 8 * LINE * parts, 0
+    if turn[4]:
+        added(done, turn[4])
+    while seen(done) < tasks:
+        looks += 1
+        if looks % SPINS == 0:
+            give_way()
+        else:
+            breathe()
+    turn[0] += 8 * LINE * (parts + 1)
+    turn[3] = turn[4] = 0
+    return np.int64(-1)
+
+
+@exactly_compiled
+def next_call(state, last, looks):
+    """The number of the call that is open and is not the `last`, after at most so many looks; the last one's when none came.
+
+    The thread is counted as inside the call; it must leave with `leave`.
+    """
+    base = state.ctypes.data
+    for look in range(looks):
+        call = seen(base + 8 * CALL)
+        if call != last and seen(base + 8 * TABLE) != 0:
+            added(base + 8 * INSIDE, 1)
+            if seen(base + 8 * TABLE) != 0:
+                return seen(base + 8 * CALL)
+            leave(state)
+        if look % SPINS == SPINS - 1:
+            give_way()
+        else:
+            breathe()
+    return last
+
+
+@exactly_compiled
+def leave(state):
+    added(state.ctypes.data + 8 * INSIDE, -1)
+
+
+@exactly_compiled
+def open_call(state, table):
+    """Begin a call whose arrays stand in `table`. The team's other threads join when they see it."""
+    base = state.ctypes.data
+    told(base + 8 * ROWS, len(table))
+    told(base + 8 * TABLE, table.ctypes.data)
+    added(base + 8 * CALL, 1)
+
+
+@exactly_compiled
+def close_call(state):
+    """End the call and wait until every thread has left it."""
+    base = state.ctypes.data
+    told(base + 8 * TABLE, 0)
+    looks = 0
+    while seen(base + 8 * INSIDE) > 0:
+        looks += 1
+        if looks % SPINS == 0:
+            give_way()
+        else:
+            breathe()
+
+
+class Team:
+    """This process's threads for one kind of call. One call at a time has them; another at the same time runs alone.
+
+    `helping(state, part, last, looks)` joins calls as thread `part` until it has looked in vain so often.
+    """
+
+    def __init__(self, threads: int, helping: Callable):
+        self.threads, self.helping = threads, helping
+        self.state, self.busy = np.zeros(5 * LINE, np.int64), threading.Lock()
+        self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
+        self.looks, start = 10_000, time.perf_counter()
+        helping(self.state, 1, 0, self.looks)
+        self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
+        for part in range(1, threads):
+            threading.Thread(target=self.help, args=(part,), name=f"forward {part}", daemon=True).start()
+
+    def help(self, part: int) -> None:
+        last = 0
+        while True:
+            last = self.helping(self.state, part, last, self.looks)
+            self.asleep[part] = True
+            self.bells[part].acquire()
+
+    def wake(self) -> None:
+        for part, asleep in enumerate(self.asleep):
+            if asleep:
+                self.asleep[part] = False
+                self.bells[part].release()
+
+
+def cores() -> int:
+    """How many cores this process may use: those it may run on, within the quota of its container and `OMP_NUM_THREADS`."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        count = min(count, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass  # there is no quota
+    wish = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(count, MOST, int(wish) if wish.isdecimal() else MOST))

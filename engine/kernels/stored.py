@@ -1,0 +1,197 @@
+"""Exact products of any number of rows with matrices in the type that a checkpoint stores. Knows matrices; knows no model.
+
+Weights widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend on no other row,
+on no thread and on no vector length: a token alone and the same token in a tree get the same numbers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from llvmlite import binding, ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+from engine.kernels.compiling import exactly_compiled
+from engine.kernels.intrinsics import REAL, WORD, constant, loaded, place, pointer, spread, vector
+from engine.kernels.named_arrays import Bytes, Ids, Vector
+
+WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
+LANES = 16 if WIDE else 8
+BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
+MOST_ROWS = 6  # rows whose sums fit in the registers
+AHEAD = 4096  # bytes by which weights are asked for before they are needed
+KINDS = (torch.float32, torch.float16, torch.bfloat16)  # by their number in `Stored.shape`
+
+
+class Stored(NamedTuple):
+    """A matrix `[out, in]` and its bias `[out]`, or `[0]` without one.
+
+    `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
+    """
+
+    codes: Bytes
+    shape: Ids
+    bias: Vector
+
+    @classmethod
+    def of(cls, matrix: torch.Tensor, bias: torch.Tensor | None = None, sharers: int = 1) -> "Stored":
+        """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
+        matrix = matrix.detach().float()
+        kind = next((each for each in KINDS[1:] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
+        outputs, inputs = matrix.shape
+        blocks = -(-outputs // BLOCK)
+        width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
+        padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
+        tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
+        none = np.zeros(0, np.float32)
+        return cls(
+            tiled.view(torch.uint8).flatten().numpy(),
+            np.array([outputs, inputs, width, KINDS.index(kind)]),
+            none if bias is None else bias.detach().float().numpy(),
+        )
+
+
+def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
+    """An intrinsic that writes the products of so many rows with `vectors * LANES` neighbouring outputs of a block.
+
+    Its arguments are addresses and distances in bytes: the weights and from one input to the next, the rows `x` and from one to the
+    next, the number of inputs, and the results `out` and from one row to the next.
+    """
+    wide, size = vector(REAL, LANES), kind.itemsize
+    stored = vector({4: REAL, 2: ir.HalfType() if kind == torch.float16 else ir.IntType(16)}[size], LANES)
+
+    def widened(code: ir.IRBuilder, weights: ir.Value) -> ir.Value:
+        if kind == torch.float16:
+            return code.fpext(weights, wide)
+        if kind == torch.bfloat16:
+            words = vector(WORD, LANES)
+            return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
+        return weights
+
+    def build(context, code, signature, arguments):
+        weights, along, x, across, inputs, out, apart = arguments
+        byte = ir.IntType(8).as_pointer()
+        prefetch = code.module.declare_intrinsic(
+            "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
+        )
+        hints = [ir.Constant(WORD, hint) for hint in (0, 3, 1)]  # read, keep in all caches, data
+        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
+        code.branch(loop)
+        code.position_at_end(loop)
+        k = code.phi(constant(0).type)
+        sums = [[code.phi(wide) for _ in range(vectors)] for _ in range(rows)]
+        base = place(code, weights, (k, along))
+        for line in range(0, vectors * LANES * size, 64):
+            code.call(prefetch, [code.inttoptr(place(code, base, constant(AHEAD + line)), byte), *hints])
+        those = [
+            widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
+            for number in range(vectors)
+        ]
+        added = []
+        for row, totals in enumerate(sums):
+            one = spread(code, loaded(code, place(code, x, (across, row), (k, 4)), REAL), LANES)
+            products = [code.fmul(one, each, flags=("contract",)) for each in those]
+            added.append([code.fadd(*each, flags=("contract",)) for each in zip(totals, products, strict=True)])
+        following = code.add(k, constant(1))
+        k.add_incoming(constant(0), before)
+        k.add_incoming(following, loop)
+        for totals, then in zip(sums, added, strict=True):
+            for total, value in zip(totals, then, strict=True):
+                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
+                total.add_incoming(value, loop)
+        code.cbranch(code.icmp_signed("<", following, inputs), loop, after)
+        code.position_at_end(after)
+        for row, then in enumerate(added):
+            for number, value in enumerate(then):
+                at = place(code, out, (apart, row), constant(4 * LANES * number))
+                code.store(value, code.inttoptr(at, wide.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def tile(typing, weights, along, x, across, inputs, out, apart):
+        return types.void(*[types.intp] * 7), build
+
+    return tile
+
+
+def multiplying(kind: torch.dtype, width: int) -> Callable:
+    """A loop that writes the products of all rows with one block of this type and width."""
+    vectors = min(width // LANES, 4 if WIDE else 2)
+    one, two, three, four, five, six = (tiling(rows, vectors, kind) for rows in range(1, MOST_ROWS + 1))
+    size, step = kind.itemsize, vectors * LANES
+
+    @exactly_compiled
+    def multiply(weights, x, across, count, inputs, out, apart):
+        for column in range(0, width, step):
+            those, target, source, left = weights + column * size, out + 4 * column, x, count
+            while left > 0:
+                if left == 7 or left == 8 or left == 4:
+                    four(those, width * size, source, across, inputs, target, apart)
+                    taken = 4
+                elif left >= 6:
+                    six(those, width * size, source, across, inputs, target, apart)
+                    taken = 6
+                elif left == 5:
+                    five(those, width * size, source, across, inputs, target, apart)
+                    taken = 5
+                elif left == 3:
+                    three(those, width * size, source, across, inputs, target, apart)
+                    taken = 3
+                elif left == 2:
+                    two(those, width * size, source, across, inputs, target, apart)
+                    taken = 2
+                else:
+                    one(those, width * size, source, across, inputs, target, apart)
+                    taken = 1
+                left -= taken
+                source += taken * across
+                target += taken * apart
+
+    return multiply
+
+
+single_64, half_64, brain_64 = (multiplying(kind, BLOCK) for kind in KINDS)
+single_32, half_32, brain_32 = (multiplying(kind, HALF_BLOCK) for kind in KINDS)
+
+
+@exactly_compiled
+def block_product(x, matrix, block, out, out_width, spare):
+    """Write the products of `x [N, in]` with one block of a `Stored` matrix, plus its bias, into `out`, whose rows have `out_width`.
+
+    `out` is the address of the block's first result. Fewer than a whole block are written at the matrix's end, by way of
+    `spare [N, BLOCK]`.
+    """
+    count, inputs = x.shape
+    outputs, width, kind = matrix.shape[0], matrix.shape[2], matrix.shape[3]
+    size = 4 if kind == 0 else 2
+    weights = matrix.codes.ctypes.data + block * width * inputs * size
+    here = min(width, outputs - block * width)
+    target, apart = (out, 4 * out_width) if here == width else (spare.ctypes.data, 4 * BLOCK)
+    source, across = x.ctypes.data, 4 * inputs
+    if width == BLOCK:
+        if kind == 0:
+            single_64(weights, source, across, count, inputs, target, apart)
+        elif kind == 1:
+            half_64(weights, source, across, count, inputs, target, apart)
+        else:
+            brain_64(weights, source, across, count, inputs, target, apart)
+    elif kind == 0:
+        single_32(weights, source, across, count, inputs, target, apart)
+    elif kind == 1:
+        half_32(weights, source, across, count, inputs, target, apart)
+    else:
+        brain_32(weights, source, across, count, inputs, target, apart)
+    biased = len(matrix.bias) > 0
+    if here == width and not biased:
+        return
+    for row in range(count):
+        source_row = carray(pointer(target + row * apart), (here,), np.float32)
+        target_row = carray(pointer(out + row * 4 * out_width), (here,), np.float32)
+        if biased:
+            for k in range(here):
+                target_row[k] = source_row[k] + matrix.bias[block * width + k]
+        else:
+            for k in range(here):
+                target_row[k] = source_row[k]

@@ -1,0 +1,77 @@
+"""A draft in eight bits: exact where it must be, and it costs no token."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.forward import llama, llama_eight_bit
+from engine.forward.llama import eight_bits_pay
+from engine.forward.llama_eight_bit import is_small
+from engine.forward.runner import Runner
+from engine.race import Race, Settings
+from helpers.families import answers, distance, expected_of, random_model
+from helpers.pairs import tiny_llama, tiny_pair
+
+
+def raced(pair, system: str, **settings) -> dict:
+    race = Race(pair, Settings("Story: Once upon a time", ("vanilla", system), max_new_tokens=32, seed=3, **settings))
+    for _ in race.run():
+        pass
+    return race.result()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_in_eight_bits_costs_no_token(embedded, temperature):
+    for pair in (tiny_pair(), embedded):
+        pair = replace(pair, draft=Runner(pair.draft.model, eight_bit=True))
+        assert pair.draft.lean.eight_bit and not pair.target.lean.eight_bit
+        assert raced(pair, "tree", temperature=temperature)["identical"] is True
+
+
+def test_eight_bits_say_the_same_on_every_load_and_nearly_what_the_draft_says(embedded):
+    first, second = (answers(Runner(embedded.draft.model, eight_bit=True)) for _ in range(2))
+    exact = answers(Runner(embedded.draft.model))
+    assert torch.equal(first, second)
+    assert 0 < distance(first, exact) < 0.2 * exact.std().item()
+
+
+@pytest.fixture
+def no_draft_is_small(monkeypatch):
+    monkeypatch.setattr(llama_eight_bit, "LARGEST", 0)
+
+
+def test_many_rows_of_a_larger_draft_in_eight_bits_are_exact(no_draft_is_small):
+    ids = list(range(17))
+    exact, rounded = (Runner(tiny_llama(1), eight_bit=each).open(40) for each in (False, True))
+    (whole, _), (found, _) = exact.forward(ids, ids), rounded.forward(ids, ids)
+    assert torch.allclose(found, whole, atol=1e-4, rtol=0)
+    (few, _), (found, _) = exact.forward(ids[:16], ids[:16]), rounded.forward(ids[:16], ids[:16])
+    assert not torch.allclose(found, few, atol=1e-2, rtol=0)
+
+
+def test_biases_and_bfloat16_go_with_eight_bits():
+    truth = expected_of("llama, biases, tied")
+    for dtype in (torch.float32, torch.bfloat16):
+        model = random_model("llama, biases, tied", dtype)
+        assert distance(answers(Runner(model, eight_bit=True)), truth) < 0.2 * truth.std().item()
+
+
+def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
+    assert not is_small(random_model("llama"))
+    llama_eight_bit.LARGEST = 10**6
+    assert is_small(random_model("llama")) and is_small(random_model("qwen2"))
+    assert not is_small(random_model("llama", torch.bfloat16)) and not is_small(random_model("llama, biases, tied"))
+
+
+def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
+    assert eight_bits_pay(embedded.draft.model) and embedded.draft.lean.eight_bit
+    assert not embedded.target.lean.eight_bit
+    assert not eight_bits_pay(tiny_llama(0))
+    assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
+
+    def unable(*_):
+        raise RuntimeError("no eight-bit products")
+
+    monkeypatch.setattr(llama, "Int8", unable)
+    assert not eight_bits_pay(embedded.draft.model)
