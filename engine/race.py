@@ -134,7 +134,8 @@ class Lane:
 
     def step(self) -> Step:
         """One target forward, on this lane's clock. Its record is made off the clock."""
-        step = self.record(next(self.decoding))
+        with self.pair.target.undisturbed():
+            step = self.record(next(self.decoding))
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)

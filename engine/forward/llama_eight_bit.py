@@ -1,7 +1,8 @@
 """`engine.forward.llama` compiled in eight bits; held equal by tests/fast/test_equal_to_reference.py[forward.llama_eight_bit].
 
 A whole forward is one compiled call, with the norms' weights folded into the matrices. It is for drafts only, like every product in
-eight bits. A larger draft gains from two threads, which `engine.forward.llama` gives it.
+eight bits: rounding costs acceptance, never losslessness. A larger draft gains from all threads, which
+`engine.forward.llama_compiled` gives it, exactly.
 """
 
 from typing import NamedTuple
@@ -11,15 +12,17 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of, head_norm_of, rotations
+from engine.forward.llama import head_dim_of, head_norm_of, rotations, serves
 from engine.kernels.attention import scale_heads, turn
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, put, unit_rows
 from engine.kernels.layer import LayerWeights, layer
 from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
 
 LARGEST = 2**23  # parameters of a model that is small
+# The least elements in a draft's largest matrix, half the embedded draft's. Smaller drafts gain less than rounding costs in guesses.
+LEAST = 2**18
 
 
 class Ends(NamedTuple):
@@ -89,6 +92,14 @@ def is_small(model: PreTrainedModel) -> bool:
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
     even = model.config.intermediate_size % 2 == 0
     return model.dtype == torch.float32 and even and not biased and model.num_parameters() <= LARGEST
+
+
+def eight_bits_pay(draft: PreTrainedModel) -> bool:
+    """Whether to compute a draft in eight bits, decided by its size.
+
+    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed.
+    """
+    return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
 
 
 def root_of(number: float) -> np.ndarray:

@@ -3,6 +3,8 @@
 All lanes share a `Runner`; `open` gives each a session of its own.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
@@ -16,6 +18,7 @@ from engine.forward.llama import LeanLlama, head_dim_of, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.session import Session
+from engine.forward.torch_threads import one_torch_thread
 
 
 class Runner:
@@ -24,7 +27,7 @@ class Runner:
     def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
         """`lean` forces the choice of forward; None takes the lean one where it serves the model.
 
-        `eight_bit` rounds the lean forward's matrices, for drafts only: a target must stay exact.
+        `eight_bit` rounds a small model's matrices, for drafts only: a target must stay exact.
         """
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
@@ -33,14 +36,18 @@ class Runner:
         self.device, self.dtype = model.device, model.dtype
         self.lean: LeanLlama | CompiledLlama | EightBitLlama | None = None
         if serves(model) if lean is None else lean:
-            if eight_bit:
-                self.lean = EightBitLlama(model) if is_small(model) else LeanLlama(model, eight_bit=True)
+            if eight_bit and is_small(model):
+                self.lean = EightBitLlama(model)
             else:
                 self.lean = CompiledLlama(model) if compiles(model) else LeanLlama(model)
         else:
             lighten(model)
         self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are
         self.lender = Lender()
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
+        return one_torch_thread() if isinstance(self.lean, CompiledLlama) else nullcontext()
 
     def open(self, capacity: int, features: bool = False) -> "Session":
         return Session(self, capacity, features, graphed=self.device.type == "cuda")

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.llama import eight_bits_pay
+from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
 from engine.models.pairs import PAIRS, Checkpoint, LoadedPair, Pair

@@ -33,7 +33,7 @@ _measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool, dict[int, float]], dic
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     """What a round with this drafter costs, measured on the first call for this pair and drafter."""
-    with _lock:
+    with _lock, pair.target.undisturbed():
         verified, known = _measured.setdefault(pair, ({}, {}))
         if drafter not in known:
             features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features

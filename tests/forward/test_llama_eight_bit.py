@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.forward import llama, llama_eight_bit
-from engine.forward.llama import eight_bits_pay
-from engine.forward.llama_eight_bit import is_small
+from engine.forward import llama_eight_bit
+from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.llama_eight_bit import eight_bits_pay, is_small
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
-from helpers.families import answers, distance, expected_of, random_model
+from helpers.families import answers, distance, random_model
 from helpers.pairs import tiny_llama, tiny_pair
 
 
@@ -41,20 +41,11 @@ def no_draft_is_small(monkeypatch):
     monkeypatch.setattr(llama_eight_bit, "LARGEST", 0)
 
 
-def test_many_rows_of_a_larger_draft_in_eight_bits_are_exact(no_draft_is_small):
-    ids = list(range(17))
-    exact, rounded = (Runner(tiny_llama(1), eight_bit=each).open(40) for each in (False, True))
-    (whole, _), (found, _) = exact.forward(ids, ids), rounded.forward(ids, ids)
-    assert torch.allclose(found, whole, atol=1e-4, rtol=0)
-    (few, _), (found, _) = exact.forward(ids[:16], ids[:16]), rounded.forward(ids[:16], ids[:16])
-    assert not torch.allclose(found, few, atol=1e-2, rtol=0)
-
-
-def test_biases_and_bfloat16_go_with_eight_bits():
-    truth = expected_of("llama, biases, tied")
-    for dtype in (torch.float32, torch.bfloat16):
-        model = random_model("llama, biases, tied", dtype)
-        assert distance(answers(Runner(model, eight_bit=True)), truth) < 0.2 * truth.std().item()
+def test_a_larger_draft_and_one_with_biases_stay_exact(no_draft_is_small):
+    for name in ("llama", "llama, biases, tied"):
+        runner = Runner(random_model(name), eight_bit=True)
+        assert isinstance(runner.lean, CompiledLlama)
+        assert torch.equal(answers(runner), answers(Runner(random_model(name))))
 
 
 def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
@@ -70,8 +61,5 @@ def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monk
     assert not eight_bits_pay(tiny_llama(0))
     assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
 
-    def unable(*_):
-        raise RuntimeError("no eight-bit products")
-
-    monkeypatch.setattr(llama, "Int8", unable)
+    monkeypatch.setattr(llama_eight_bit, "able", lambda: False)
     assert not eight_bits_pay(embedded.draft.model)
