@@ -16,6 +16,9 @@ COMMANDS = {
     "bench": Command("engine.measure.bench", "race systems over held-out prompts; with --peers beside generate()"),
     "overhead": Command("engine.measure.overhead", "tell where a round's time goes: forwards, policy, rule, commit"),
     "growth": Command("engine.measure.growth", "tell how cost grows with length, tree, context, model and races"),
+    "floor": Command(
+        "engine.measure.floor", "tell how near forwards come to the machine's bandwidth, by model and tree"
+    ),
     "study": Command("engine.measure.study", "count what systems reach at equal budgets: tau, nodes, draft forwards"),
     "drift": Command("engine.measure.drift", "run one drafter over a changing subject, frozen against adapting"),
     "attention": Command(

@@ -78,6 +78,9 @@ class CompiledLlama:
             head_least=root_of(size * config.rms_norm_eps),
         )
         self.weights = NamedArrays(ends, *layers)
+        self.stored_bytes = sum(
+            each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, Stored)
+        )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
         if self.threads not in TEAMS:
             TEAMS[self.threads] = Team(self.threads, helping)

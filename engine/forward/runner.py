@@ -24,10 +24,17 @@ from engine.forward.torch_threads import one_torch_thread
 class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
-    def __init__(self, model: PreTrainedModel, lean: bool | None = None, eight_bit: bool = False):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        lean: bool | None = None,
+        eight_bit: bool = False,
+        threads: int | None = None,
+    ):
         """`lean` forces the choice of forward; None takes the lean one where it serves the model.
 
         `eight_bit` rounds a small model's matrices, for drafts only: a target must stay exact.
+        `threads` are those of a compiled forward; None takes all cores that the process may use.
         """
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
@@ -39,7 +46,7 @@ class Runner:
             if eight_bit and is_small(model):
                 self.lean = EightBitLlama(model)
             else:
-                self.lean = CompiledLlama(model) if compiles(model) else LeanLlama(model)
+                self.lean = CompiledLlama(model, threads) if compiles(model) else LeanLlama(model)
         else:
             lighten(model)
         self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are

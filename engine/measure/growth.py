@@ -5,7 +5,6 @@ Within a part everything that is compared runs interleaved in one process; figur
   tokens   seconds a token up to 128 ... 900 written tokens, prefill included, of the baseline and of systems
   tree     ms of a verification by its number of nodes, behind a context of 128 tokens
   context  ms a round and a token behind a prompt of 64 ... 900 tokens, prefill excluded
-  size     ms of a forward over 1, 8 and 16 tokens of random Llama models of three sizes
 Lengths and contexts go as far as the pair's window. Except in memory, stop tokens are ignored, so that every text gets its full length.
 Each part prints a table for people when it is done. The last line is one JSON object. Ctrl-C ends the run with the parts that are done.
 """
@@ -21,7 +20,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.forward.runner import Runner
 from engine.measure.footprint import resident_mib
 from engine.measure.options import add_pair, first_prompts, held_out, refusals
 from engine.models.loading import load
@@ -31,15 +29,11 @@ from engine.rounds.timing import binary, interleaved
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
-from engine.train.pretrain import llama
 from engine.tree import LARGEST_TREE
 
 LENGTHS = (128, 256, 512, 900)
 CONTEXTS = (64, 128, 256, 512, 900)
 NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-FORWARDS = (1, 8, 16)  # tokens of a timed forward
-SIZES = {"10M": (320, 7, 5, 896), "29M": (512, 8, 8, 1536), "63M": (768, 8, 12, 2240)}  # hidden, layers, heads, MLP
-VOCAB = 4096
 BEHIND = 128  # tokens of context before a timed forward
 SPAN = 32  # tokens written at each context
 RACE_TOKENS = 16
@@ -140,7 +134,8 @@ def by_tree(run: Run) -> list[dict]:
     target = Target(run.pair.target, BEHIND + LARGEST_TREE)
     target.prefill(list(range(BEHIND)))
     tasks = {nodes: verification(target, nodes) for nodes in NODES}
-    ms = interleaved(run.pair.target.device, tasks, run.repeats)
+    with run.pair.target.undisturbed():
+        ms = interleaved(run.pair.target.device, tasks, run.repeats)
     return [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]
 
 
@@ -180,27 +175,6 @@ def by_context(run: Run) -> list[dict]:
     ]
 
 
-def by_size(run: Run) -> list[dict]:
-    """Rows by model: parameters, ms of a forward over 1, 8 and 16 tokens, and the ratios to the forward over one."""
-    tasks, parameters = {}, {}
-    for name, shape in SIZES.items():
-        model = llama(*shape, VOCAB).to(run.pair.target.device, run.pair.target.dtype)
-        parameters[name] = sum(each.numel() for each in model.parameters())
-        target = Target(Runner(model), BEHIND + LARGEST_TREE)
-        target.prefill(list(range(BEHIND)))
-        tasks |= {(name, nodes): verification(target, nodes) for nodes in FORWARDS}
-    ms = interleaved(run.pair.target.device, tasks, run.repeats)
-    return [
-        {
-            "model": name,
-            "parameters": parameters[name],
-            "ms": {nodes: ms[name, nodes] for nodes in FORWARDS},
-            "vs_one": {nodes: ms[name, nodes] / ms[name, 1] for nodes in FORWARDS},
-        }
-        for name in SIZES
-    ]
-
-
 def by_races(run: Run) -> list[dict]:
     """One row: resident MiB after each short race, and by how much the last ten exceed the second ten."""
     if run.races < FEWEST_RACES:
@@ -231,7 +205,6 @@ PARTS: dict[str, Callable[[Run], list[dict]]] = {
     "tokens": by_tokens,
     "tree": by_tree,
     "context": by_context,
-    "size": by_size,
 }
 
 
@@ -251,15 +224,6 @@ def table(part: str, rows: list[dict]) -> str:
         lines = [
             f"{row['context']:>8}  {row['system']:<18}{row['round_ms']:>12.2f}{row['round_growth']:>7.2f}x"
             f"{row['token_ms']:>12.2f}{row['token_growth']:>7.2f}x{row['tau']:>7.2f}"
-            for row in rows
-        ]
-    elif part == "size":
-        head = f"{'model':>8}{'parameters':>13}" + "".join(f"{f't({n}) ms':>11}" for n in FORWARDS)
-        head += "".join(f"{f't({n})/t(1)':>13}" for n in FORWARDS[1:])
-        lines = [
-            f"{row['model']:>8}{row['parameters'] / 1e6:>12.1f}M"
-            + "".join(f"{row['ms'][n]:>11.2f}" for n in FORWARDS)
-            + "".join(f"{row['vs_one'][n]:>13.2f}" for n in FORWARDS[1:])
             for row in rows
         ]
     else:
@@ -283,7 +247,7 @@ def main(arguments: list[str]) -> None:
         "--domain", choices=held_out(), default="stories", help="of the parts tokens, context and memory"
     )
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts of the parts tokens and context")
-    parser.add_argument("--repeats", type=int, default=25, help="timings of the parts tree and size; the median counts")
+    parser.add_argument("--repeats", type=int, default=25, help="timings of the part tree; the median counts")
     parser.add_argument("--races", type=int, default=100, help="of the part memory")
     add_pair(parser)
     options = parser.parse_args(arguments)

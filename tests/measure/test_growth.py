@@ -22,7 +22,6 @@ def printed(capsys, monkeypatch, pair, *arguments: str) -> list[str]:
 
 @pytest.mark.slow
 def test_growth_measures_every_part(capsys, monkeypatch):
-    monkeypatch.setattr(growth, "SIZES", {"small": (64, 1, 1, 64), "large": (128, 2, 2, 128)})
     monkeypatch.setattr(growth, "LENGTHS", (8, 16, 900))
     pair = replace(tiny_pair(), stop_ids=frozenset(range(0, 256, 2)))  # ignored, or hardly any length would be reached
     lines = printed(
@@ -39,12 +38,6 @@ def test_growth_measures_every_part(capsys, monkeypatch):
     assert [(row["context"], row["system"]) for row in parts["context"]] == [(n, s) for n in (64, 128) for s in names]
     assert all(row["tau"] == 1 for row in parts["context"] if row["system"] == "vanilla")
     assert all(row["round_growth"] == row["token_growth"] == 1 for row in parts["context"] if row["context"] == 64)
-    assert [row["model"] for row in parts["size"]] == ["small", "large"]
-    assert parts["size"][0]["parameters"] < parts["size"][1]["parameters"] and set(parts["size"][0]["ms"]) == {
-        "1",
-        "8",
-        "16",
-    }
     [memory] = parts["memory"]
     assert memory["races"] == len(memory["mib"]) == 30 and memory["growth"] == memory["last_ten"] - memory["second_ten"]
 
@@ -53,9 +46,9 @@ def test_growth_keeps_what_is_done_when_interrupted(capsys, monkeypatch):
     def interrupt(run):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(growth.PARTS, "size", interrupt)
+    monkeypatch.setitem(growth.PARTS, "context", interrupt)
     with pytest.raises(SystemExit) as ended:
-        printed(capsys, monkeypatch, tiny_pair(), "--parts", "size", "tree", "--repeats", "1")
+        printed(capsys, monkeypatch, tiny_pair(), "--parts", "context", "tree", "--repeats", "1")
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert ended.value.code == 130 and figures["interrupted"] is True and list(figures["parts"]) == ["tree"]
 
