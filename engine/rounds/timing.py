@@ -33,7 +33,7 @@ _measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool, dict[int, float]], dic
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     """What a round with this drafter costs, measured on the first call for this pair and drafter."""
-    with _lock, pair.target.undisturbed():
+    with _lock:
         verified, known = _measured.setdefault(pair, ({}, {}))
         if drafter not in known:
             features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
@@ -57,7 +57,8 @@ def verify_ms(
     target.prefill(list(range(context_of(pair))))
     trees = {rows: binary(rows) for rows in ROWS}
     tasks = {rows: lambda tree=tree: (target if len(tree) > 1 else plain).verify(tree) for rows, tree in trees.items()}
-    return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
+    with pair.target.undisturbed():
+        return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
 
 
 @torch.inference_mode()
@@ -73,17 +74,18 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
     room, root, begun = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], time.perf_counter()
-    for repeat in range(repeats + 1):
-        for levels, spent in times.items():
-            watch.start()
-            tree = grow(room, drafter, root, target.length, sampling, levels)
-            spent.append(1000 * watch.lap("draft"))
-            path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
-            _, features = target.verify(tree)
-            target.commit(path)
-            drafter.commit(tree, path, root, features)
-        if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
-            break
+    with pair.target.undisturbed():
+        for repeat in range(repeats + 1):
+            for levels, spent in times.items():
+                watch.start()
+                tree = grow(room, drafter, root, target.length, sampling, levels)
+                spent.append(1000 * watch.lap("draft"))
+                path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
+                _, features = target.verify(tree)
+                target.commit(path)
+                drafter.commit(tree, path, root, features)
+            if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
+                break
     first, deep = (statistics.median(spent[1:]) for spent in times.values())
     return first, max(0.0, deep - first) / LEVELS
 
