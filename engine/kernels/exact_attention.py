@@ -13,10 +13,10 @@ from numba.extending import intrinsic
 from engine.kernels.compiling import compiled, exactly_compiled
 from engine.kernels.elementwise import LOWEST
 from engine.kernels.elementwise import exp as quick_exp
-from engine.kernels.intrinsics import REAL, constant, larger, loaded, place, spread, vector
+from engine.kernels.intrinsics import REAL, WIDE, constant, larger, loaded, place, spread, vector
 
 LANES = 8
-TOGETHER = 2  # queries that meet a key at a time
+TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
 exp = exactly_compiled(quick_exp.py_func)
 
 
@@ -130,8 +130,12 @@ def mixing(queries: int, vectors: int) -> Callable:
     return mix
 
 
-two_by_four, two_by_one, one_by_four, one_by_one = (dotting(*shape) for shape in ((2, 4), (2, 1), (1, 4), (1, 1)))
-two_by_32, two_by_8, one_by_32, one_by_8 = (mixing(*shape) for shape in ((2, 4), (2, 1), (1, 4), (1, 1)))
+# Queries by keys, and queries by columns of values: as many as the registers hold.
+four_by_four, four_by_one = dotting(4, 4), dotting(4, 1)
+two_by_four, two_by_one = dotting(2, 4), dotting(2, 1)
+one_by_eight, one_by_one = dotting(1, 8), dotting(1, 1)
+four_of_32, four_of_8, two_of_32, two_of_8 = mixing(4, 4), mixing(4, 1), mixing(2, 4), mixing(2, 1)
+one_of_64, one_of_8 = mixing(1, 8), mixing(1, 1)
 
 
 @exactly_compiled
@@ -153,7 +157,7 @@ def most_of(row):
 
 @exactly_compiled
 def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
-    """Write the attention of one or two queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
+    """Write the attention of one, two or four queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
 
     Query i sees those of the last M rows of `keys` and `values` `[rows, head_dim]` that `visible[i]`, bool `[M]`, marks, and all rows
     before them; behind row `ends[i]` it sees none. `scores [q, rows]` and `totals [q]` are room for the work. `head_dim` is a
@@ -161,20 +165,27 @@ def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
     """
     count, size = asking.shape
     rows = len(keys)
-    end = ends[0] if count == 1 else max(ends[0], ends[1])
+    end = ends[0]
+    for query in range(1, count):
+        end = max(end, ends[query])
     chunks, before = size // LANES, rows - visible.shape[1]
     source, key, value = asking.ctypes.data, keys.ctypes.data, values.ctypes.data
     along, target, apart = 4 * size, scores.ctypes.data, 4 * scores.shape[1]
-    whole = end - end % 4
-    for row in range(0, whole, 4):
-        if count == 2:
+    whole = end - end % (8 if count == 1 else 4)
+    if count == 4:
+        for row in range(0, whole, 4):
+            four_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+        for row in range(whole, end):
+            four_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+    elif count == 2:
+        for row in range(0, whole, 4):
             two_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
-        else:
-            one_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
-    for row in range(whole, end):
-        if count == 2:
+        for row in range(whole, end):
             two_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
-        else:
+    else:
+        for row in range(0, whole, 8):
+            one_by_eight(source, along, key + row * along, along, chunks, target + 4 * row, apart)
+        for row in range(whole, end):
             one_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
     for query in range(count):
         some = scores[query, :end]
@@ -186,20 +197,25 @@ def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
             score = some[row]
             weight = exp(score - most)
             some[row] = weight if score > LOWEST else np.float32(0)
-    column = 0
+    column, sums = 0, totals.ctypes.data
     while column < size:
-        at, out = value + 4 * column, mixed.ctypes.data + 4 * column
-        if size - column >= 32:
-            if count == 2:
-                two_by_32(target, apart, at, along, end, out, along, totals.ctypes.data)
-            else:
-                one_by_32(target, apart, at, along, end, out, along, totals.ctypes.data)
+        at, out, left = value + 4 * column, mixed.ctypes.data + 4 * column, size - column
+        if count == 1 and left >= 64:
+            one_of_64(target, apart, at, along, end, out, along, sums)
+            column += 64
+        elif count == 4 and left >= 32:
+            four_of_32(target, apart, at, along, end, out, along, sums)
+            column += 32
+        elif count == 2 and left >= 32:
+            two_of_32(target, apart, at, along, end, out, along, sums)
             column += 32
         else:
-            if count == 2:
-                two_by_8(target, apart, at, along, end, out, along, totals.ctypes.data)
+            if count == 4:
+                four_of_8(target, apart, at, along, end, out, along, sums)
+            elif count == 2:
+                two_of_8(target, apart, at, along, end, out, along, sums)
             else:
-                one_by_8(target, apart, at, along, end, out, along, totals.ctypes.data)
+                one_of_8(target, apart, at, along, end, out, along, sums)
             column += 8
     for query in range(count):
         for k in range(size):

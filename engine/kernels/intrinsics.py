@@ -6,10 +6,11 @@ Nothing here names an instruction of any one processor; the compiler chooses the
 import platform
 from collections.abc import Callable
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
+WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
 BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 

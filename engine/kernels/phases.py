@@ -10,13 +10,13 @@ from numba import carray
 
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.elementwise import put
-from engine.kernels.exact_attention import attend_exactly, dot, exp
+from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot, exp
 from engine.kernels.intrinsics import pointer
 from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Mask, Matrix, Number, Vector, arrays_of, unpacked
 from engine.kernels.sharing import ROWS, TABLE, close_call, leave, next_call, next_task, open_call, seen, turn_of
 from engine.kernels.stored import BLOCK, Stored, block_product
 
-QUERIES = 4  # of a task of attention
+QUERIES = 4  # of a task of attention, at least `TOGETHER`
 
 
 class Ends(NamedTuple):
@@ -74,13 +74,15 @@ class Room(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A thread's own working space: products of a block, and what `attend_exactly` needs for two queries."""
+    """A thread's own working space: products of a block, and what `attend_exactly` needs for `TOGETHER` queries."""
 
     gates: np.ndarray
     ups: np.ndarray
     spare: np.ndarray
     asking: np.ndarray
     mixed: np.ndarray
+    visible: np.ndarray
+    ends: np.ndarray
     scores: np.ndarray
     totals: np.ndarray
 
@@ -125,31 +127,25 @@ def enter_row(room, row, layer, scales, ends):
 
 @exactly_compiled
 def attend_some(room, layer, head, first, last, work):
-    """Attention of the queries from `first` to `last` of those that share a head's keys, two at a time."""
+    """Attention of the queries from `first` to `last` of those that share a head's keys, a few at a time."""
     size, rows = room.kv.shape[4], room.limits[0] + len(room.ids)
     groups = room.attended.shape[1] // size // room.kv.shape[2]
     keys, values = room.kv[layer, 0, head, :rows], room.kv[layer, 1, head, :rows]
-    asking, mixed, totals, scores = work.asking, work.mixed, work.totals, work.scores
-    query = first
-    while query < last:
-        count = min(2, last - query)
-        a, b = query // groups, (query + count - 1) // groups
-        seen_by, ends = room.visible[a : b + 1], room.ends[a : b + 1]
-        if count == 2 and a == b:  # two heads of one row
-            for each in range(2):
-                part = head * groups + (query + each) % groups
-                put(room.qkv[a, part * size : (part + 1) * size], asking[0])
-                attend_exactly(asking[:1], keys, values, seen_by, ends, scores, mixed[:1], totals)
-                put(mixed[0], room.attended[a, part * size : (part + 1) * size])
-        else:
-            for each in range(count):
-                part = head * groups + (query + each) % groups
-                put(room.qkv[(query + each) // groups, part * size : (part + 1) * size], asking[each])
-            attend_exactly(asking[:count], keys, values, seen_by, ends, scores, mixed[:count], totals)
-            for each in range(count):
-                part = head * groups + (query + each) % groups
-                put(mixed[each], room.attended[(query + each) // groups, part * size : (part + 1) * size])
-        query += count
+    while first < last:
+        count = min(last - first, TOGETHER)
+        if count == 3:
+            count = 2
+        for each in range(count):
+            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            put(room.qkv[row, part * size : (part + 1) * size], work.asking[each])
+            put(room.visible[row], work.visible[each])
+            work.ends[each] = room.ends[row]
+        asked = work.asking[:count], keys, values, work.visible[:count], work.ends[:count]
+        attend_exactly(*asked, work.scores, work.mixed[:count], work.totals)
+        for each in range(count):
+            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            put(work.mixed[each], room.attended[row, part * size : (part + 1) * size])
+        first += count
 
 
 @exactly_compiled
@@ -247,15 +243,16 @@ def work_on(table, part):
     count, wanted, parts = len(room.ids), room.limits[1], room.limits[2]
     turn, layers, size = turn_of(room.claims, part, parts), len(room.kv), room.kv.shape[4]
     pieces = np.empty((3, count, BLOCK), np.float32)
-    rows = np.empty((4, size), np.float32)
     work = Work(
         pieces[0],
         pieces[1],
         pieces[2],
-        rows[:2],
-        rows[2:],
-        np.empty((2, room.limits[0] + count), np.float32),
-        np.empty(2, np.float32),
+        np.empty((TOGETHER, size), np.float32),
+        np.empty((TOGETHER, size), np.float32),
+        np.empty((TOGETHER, room.visible.shape[1]), np.bool_),
+        np.empty(TOGETHER, np.int64),
+        np.empty((TOGETHER, room.limits[0] + count), np.float32),
+        np.empty(TOGETHER, np.float32),
     )
     begin(turn, room, ends, unpacked(Layer, table, ENDS).norm)
     for number in range(layers):

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.intrinsics import REAL, WORD, constant, loaded, place, pointer, spread, vector
+from engine.kernels.intrinsics import REAL, WIDE, WORD, constant, loaded, place, pointer, spread, vector
 from engine.kernels.named_arrays import Bytes, Ids, Vector
 
-WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
 LANES = 16 if WIDE else 8
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 MOST_ROWS = 6  # rows whose sums fit in the registers
