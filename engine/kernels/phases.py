@@ -254,15 +254,16 @@ def work_on(table, part):
         np.empty((TOGETHER, room.limits[0] + count), np.float32),
         np.empty(TOGETHER, np.float32),
     )
+    every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
     begin(turn, room, ends, unpacked(Layer, table, ENDS).norm)
     for number in range(layers):
         layer = unpacked(Layer, table, ENDS + LAYER * number)
-        first, norm = np.int64(0), ends.norm
+        first, norm = every, ends.norm
         if number == layers - 1:
             first = wanted
         else:
             norm = unpacked(Layer, table, ENDS + LAYER * (number + 1)).norm
-        multiply(turn, room.normed, layer.qkv, room.qkv, work.spare)
+        multiply(turn, room.normed[every:], layer.qkv, room.qkv[every:], work.spare)
         enter(turn, room, number, layer, ends)
         attend(turn, room, number, first, work)
         multiply(turn, room.attended[first:], layer.out, room.more[first:], work.spare)
@@ -270,7 +271,7 @@ def work_on(table, part):
         gate(turn, room, layer, first, work)
         multiply(turn, room.gated[first:], layer.down, room.more[first:], work.spare)
         add(turn, room, first, np.int64(number + 1), norm, ends.least)
-    multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits, work.spare)
+    multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work.spare)
 
 
 @exactly_compiled
