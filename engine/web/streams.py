@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from engine.screens.device import DEVICE
 from engine.web.form import Fields
 from engine.web.parts import by_name, call, wire
 
@@ -25,9 +26,12 @@ def refusal(sentence: str) -> gr.Error:
 
 
 def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """The events. A mistake that the visitor can correct becomes a sentence."""
+    """The events, in a turn of their own on the device. A mistake that the visitor can correct becomes a sentence."""
     try:
-        yield from events()
+        with DEVICE.race():
+            for event in events():
+                DEVICE.doing = "The rest is made ready behind the race"
+                yield event
     except ValueError as error:
         raise refusal(str(error)) from None
     except RuntimeError as error:

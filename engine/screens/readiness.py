@@ -1,0 +1,77 @@
+"""Readiness: which systems are made ready, in what order, and how far that is. Knows systems and the device's turns; knows no page.
+
+A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
+"""
+
+from collections.abc import Callable, Iterator
+
+from numba.core import event
+
+from engine.models.pairs import LoadedPair
+from engine.race import Race, Settings
+from engine.rounds.timing import costs_of
+from engine.screens.cards import FIRSTS, LANES
+from engine.screens.device import Device
+from engine.systems import SYSTEMS, System
+
+TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
+HEATS = (0.0, 0.8)  # temperatures that take different loops
+AT_ONCE = tuple(dict.fromkeys(LANES))  # what the page opens with
+
+
+class Compilations(event.Listener):
+    """Counts loops as they are compiled. Loops that come from the folder of compiled code do not count."""
+
+    count = 0
+
+    def on_start(self, event: event.Event) -> None:
+        self.count += bool(event.data and "dispatcher" in event.data)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+COMPILATIONS = Compilations()
+event.register("numba:compile", COMPILATIONS)
+
+
+class Readiness:
+    """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
+
+    def __init__(self, pair: LoadedPair, device: Device):
+        self.pair, self.device = pair, device
+        self.waiting = list(dict.fromkeys((*AT_ONCE, *FIRSTS, *SYSTEMS)))
+        self.count = len(self.waiting)
+
+    def make(self, *names: str) -> None:
+        """Makes these systems ready; without names, all that are not. Every step is a turn on the device.
+
+        A system whose parts the pair lacks is passed over: a race with it is refused with the reason.
+        """
+        for name in names or tuple(self.waiting):
+            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
+            for step in steps(self.pair, SYSTEMS[name]):
+                with self.device.step(words):
+                    try:
+                        step()
+                    except ValueError:
+                        break
+            self.waiting.remove(name)
+
+    @property
+    def words(self) -> str:
+        """What is being done, in words; "" when all is ready."""
+        return compiling(self.device.words) if self.waiting else ""
+
+
+def compiling(words: str) -> str:
+    """The words, with the number of loops that this process has compiled so far."""
+    return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
+
+
+def steps(pair: LoadedPair, system: System) -> Iterator[Callable[[], object]]:
+    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
+    yield lambda: costs_of(pair, system.drafter)
+    for temperature in HEATS:
+        settings = Settings(TEXT, (system.name,), max_new_tokens=TOKENS, temperature=temperature)
+        yield lambda settings=settings: list(Race(pair, settings).run())
