@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.views import opening
@@ -21,12 +22,13 @@ def main() -> None:
         return launch(build(pair()), host, port)
     front = Front(opening.html())
     try:
-        front.serve(host, port)
+        port = front.serve(host, port)
     except OSError as error:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
-    go_live(front)
-    front.wait()
+    with suppress(KeyboardInterrupt):
+        go_live(front)
+        front.wait()
 
 
 def go_live(front: Front) -> None:

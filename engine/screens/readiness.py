@@ -3,16 +3,19 @@
 A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 from numba.core import event
 
+from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.rounds.timing import costs_of
 from engine.screens.cards import FIRSTS, LANES
 from engine.screens.device import Device
 from engine.systems import SYSTEMS, System
+from engine.tree import LARGEST_TREE
 
 TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
 HEATS = (0.0, 0.8)  # temperatures that take different loops
@@ -46,7 +49,7 @@ class Readiness:
     def make(self, *names: str) -> None:
         """Makes these systems ready; without names, all that are not. Every step is a turn on the device.
 
-        A system whose parts the pair lacks is passed over: a race with it is refused with the reason.
+        A system that cannot be made ready is passed over: a race with it says why.
         """
         for name in names or tuple(self.waiting):
             words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
@@ -54,7 +57,7 @@ class Readiness:
                 with self.device.step(words):
                     try:
                         step()
-                    except ValueError:
+                    except (ValueError, RuntimeError):  # the pair lacks a part, or the device lacks memory
                         break
             self.waiting.remove(name)
 
@@ -69,9 +72,16 @@ def compiling(words: str) -> str:
     return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
 
 
-def steps(pair: LoadedPair, system: System) -> Iterator[Callable[[], object]]:
+def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
     """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
-    yield lambda: costs_of(pair, system.drafter)
-    for temperature in HEATS:
-        settings = Settings(TEXT, (system.name,), max_new_tokens=TOKENS, temperature=temperature)
-        yield lambda settings=settings: list(Race(pair, settings).run())
+
+    def race(temperature: float) -> None:
+        for _ in Race(pair, Settings(TEXT, (system.name,), max_new_tokens=TOKENS, temperature=temperature)).run():
+            pass
+
+    drafter = system.drafter
+    return [
+        lambda: DRAFTERS[drafter](pair, LARGEST_TREE),
+        lambda: costs_of(pair, drafter),
+        *(partial(race, each) for each in HEATS),
+    ]

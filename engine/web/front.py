@@ -54,11 +54,8 @@ class Front:
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
 
     def wait(self) -> None:
-        """Returns when the process is interrupted."""
-        try:
-            self.thread.join()
-        except KeyboardInterrupt:
-            pass
+        """Answers until the process ends."""
+        self.thread.join()
 
     # ---- its answers
 
@@ -80,6 +77,10 @@ class Front:
 
 
 async def answer(scope: dict, send: Callable, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
-    headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

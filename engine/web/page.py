@@ -20,6 +20,7 @@ from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
 
 WAITING = 16  # races that may stand in the queue
+LOOK = 0.05  # seconds between two looks at the queue, so that an idle page takes hardly any of a core
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def launch(page: gr.Blocks, host: str, port: int) -> None:
 def dress(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
-    page.queue(max_size=WAITING)
+    queue = page.queue(max_size=WAITING)._queue  # it looks a thousand times a second for a race to start
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK
     return {
         "theme": theme(),
         "css": "\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),

@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
@@ -17,6 +17,7 @@ ON_PAGE: dict[str, Any] = {
     "api_visibility": "private",
     **ONE_AT_A_TIME,
 }
+Order = TypeVar("Order")  # what a visitor asked for, checked
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -25,11 +26,15 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
-def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """The events, in a turn of their own on the device. A mistake that the visitor can correct becomes a sentence."""
+def told(asked: Callable[[], Order], events: Callable[[Order], Iterator[str]]) -> Iterator[str]:
+    """The events of what is asked, in a turn of their own on the device.
+
+    A mistake that the visitor can correct becomes a sentence, at once where `asked` raises it.
+    """
     try:
+        order = asked()
         with DEVICE.race():
-            for event in events():
+            for event in events(order):
                 DEVICE.doing = "The rest is made ready behind the race"
                 yield event
     except ValueError as error:
