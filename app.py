@@ -40,9 +40,11 @@ def go_live(front: Front) -> None:
     readiness = Readiness(pair(), DEVICE)
     front.words = lambda: readiness.words
     readiness.make(*AT_ONCE)
+    front.words = lambda: "Building the live page"
     from engine.web.page import build, mounted
 
     front.hand_over(mounted(build(readiness.pair)))
+    front.words = lambda: readiness.words
     readiness.make()
 
 
