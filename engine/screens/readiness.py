@@ -3,6 +3,7 @@
 A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
 """
 
+import traceback
 from collections.abc import Callable
 from functools import partial
 
@@ -57,7 +58,10 @@ class Readiness:
                 with self.device.step(words):
                     try:
                         step()
-                    except (ValueError, RuntimeError):  # the pair lacks a part, or the device lacks memory
+                    except ValueError:  # the pair lacks a part
+                        break
+                    except Exception:  # the page and all other systems go on
+                        traceback.print_exc()
                         break
             self.waiting.remove(name)
 

@@ -1,10 +1,10 @@
 """Readiness: races and steps take turns, a race goes first, and a race on a half-ready pair makes what it needs. Held by events."""
 
-import json
 import threading
 from contextlib import suppress
 
 import pytest
+import torch
 
 from engine.nets import load_nets
 from engine.race import Race, Settings
@@ -140,17 +140,20 @@ def test_the_opening_race_is_made_ready_first_and_every_system_once(noted):
     assert sorted(names) == sorted(SYSTEMS) and names[2] == "auto" and ready.words == ""
 
 
-def test_a_system_that_the_pair_lacks_is_passed_over(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "printed"), [(ValueError, ""), (ZeroDivisionError, "ZeroDivisionError: no such drafter")]
+)
+def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monkeypatch, capsys):
     def steps(pair, system):
         def fail():
-            raise ValueError("no such drafter")
+            raise error("no such drafter")
 
         return [fail, lambda: pytest.fail("went on")]
 
     monkeypatch.setattr(readiness, "steps", steps)
     ready = Readiness(tiny_pair(), Device())
     ready.make()
-    assert ready.words == ""
+    assert ready.words == "" and printed in capsys.readouterr().err
 
 
 def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
@@ -213,9 +216,6 @@ def test_two_threads_get_the_same_net_and_it_is_made_once(stored, monkeypatch):
 
 
 def test_a_race_that_loads_a_net_lets_it_learn_later(stored):
-    import torch
-
     with torch.inference_mode():
         net = stored.net("eagle")
     assert not any(each.is_inference() for each in net.parameters())
-    assert json.dumps(sorted(stored.learned)) == '["eagle", "medusa"]'
