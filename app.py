@@ -45,7 +45,7 @@ def go_live(front: Front) -> None:
 
     front.hand_over(mounted(build(readiness.pair)))
     front.words = lambda: readiness.words
-    readiness.make()
+    readiness.make_rest()
 
 
 def pair() -> "LoadedPair":

@@ -48,22 +48,29 @@ class Readiness:
         self.count = len(self.waiting)
 
     def make(self, *names: str) -> None:
-        """Makes these systems ready; without names, all that are not. Every step is a turn on the device.
-
-        A system that cannot be made ready is passed over: a race with it says why.
-        """
-        for name in names or tuple(self.waiting):
+        """Makes these systems ready. Every step is a turn on the device. A system of which a step fails is passed over."""
+        for name in names:
             words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
-            for step in steps(self.pair, SYSTEMS[name]):
-                with self.device.step(words):
-                    try:
-                        step()
-                    except ValueError:  # the pair lacks a part
-                        break
-                    except Exception:  # the page and all other systems go on
-                        traceback.print_exc()
-                        break
+            all(self.done(words, step) for step in steps(self.pair, SYSTEMS[name]))
             self.waiting.remove(name)
+
+    def make_rest(self) -> None:
+        """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
+        for name in self.pair.learned:
+            self.done(f"Loading the drafter {name}", partial(self.pair.net, name))
+        self.make(*self.waiting)
+
+    def done(self, words: str, step: Callable[[], object]) -> bool:
+        """Whether the step, which gets a turn on the device, has done its work. A race that needs it meets the same error."""
+        with self.device.step(words):
+            try:
+                step()
+            except ValueError:  # the pair lacks a part
+                return False
+            except Exception:  # the page and all other systems go on
+                traceback.print_exc()
+                return False
+        return True
 
     @property
     def words(self) -> str:

@@ -135,7 +135,7 @@ def test_the_opening_race_is_made_ready_first_and_every_system_once(noted):
     ready.make(*AT_ONCE)
     assert [name for name, _ in noted] == ["vanilla", "vanilla", "tree", "tree"]
     assert ready.words.startswith("Making ready 2 of ")
-    ready.make()
+    ready.make_rest()
     names = [name for name, kind in noted if kind == "race"]
     assert sorted(names) == sorted(SYSTEMS) and names[2] == "auto" and ready.words == ""
 
@@ -152,7 +152,7 @@ def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monke
 
     monkeypatch.setattr(readiness, "steps", steps)
     ready = Readiness(tiny_pair(), Device())
-    ready.make()
+    ready.make_rest()
     assert ready.words == "" and printed in capsys.readouterr().err
 
 
@@ -184,6 +184,16 @@ def stored(tmp_path):
 def test_a_pair_says_what_nets_it_has_before_one_is_loaded(stored):
     assert set(stored.learned) == set(CONFIGS) and len(stored.learned) == 2
     assert "eagle" in stored.learned and "parallel" not in stored.learned and stored.learned.loaded == {}
+
+
+def test_nets_are_loaded_one_by_one_before_the_systems(stored, noted):
+    seen = []
+    ready = Readiness(stored, Device())
+    done = ready.done
+    ready.done = lambda words, step: seen.append((words, list(stored.learned.loaded))) or done(words, step)
+    ready.make_rest()
+    assert seen[:2] == [("Loading the drafter eagle", []), ("Loading the drafter medusa", ["eagle"])]
+    assert list(stored.learned.loaded) == ["eagle", "medusa"] and seen[2][0].startswith("Making ready 1 of ")
 
 
 def test_a_race_on_a_half_ready_pair_loads_its_own_net_alone(stored):
