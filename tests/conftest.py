@@ -1,5 +1,6 @@
 """Markers by what a test uses; the embedded pair; the page, served once for all tests and open in a real Chromium; and its API."""
 
+import json
 import os
 import socket
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 
@@ -62,6 +64,7 @@ def small_capacities(monkeypatch):
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
+    """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -70,13 +73,12 @@ def server() -> Iterator[str]:
     try:
         for _ in range(1500):  # five minutes: a first start compiles
             assert process.poll() is None, "app.py ended before it served"
-            try:
-                urllib.request.urlopen(url, timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.2)
+            with suppress(OSError), urllib.request.urlopen(f"{url}readiness", timeout=1) as answer:
+                if json.load(answer)["ready"]:
+                    break
+            time.sleep(0.2)
         else:
-            pytest.fail("app.py did not answer within five minutes.")
+            pytest.fail("app.py was not ready within five minutes.")
         yield url
     finally:
         process.terminate()

@@ -265,3 +265,10 @@ interface LabServer {
 }
 
 type Look = (name: string) => Answer<System>;
+
+/** How far the engine is: what it does in words, whether the live page is there, and whether nothing is left to make ready. */
+interface Readiness {
+  words: string;
+  live: boolean;
+  ready: boolean;
+}

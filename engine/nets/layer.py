@@ -36,6 +36,17 @@ class NetConfig:
     rope_theta: float = 10000.0
     own_vocab: int = 0
 
+    @classmethod
+    def fitting(cls, folder: Path, embedding: torch.Tensor) -> "NetConfig":
+        """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
+        config = cls(**json.loads((folder / "config.json").read_text()))
+        if (config.vocab, config.hidden) != tuple(embedding.shape):
+            raise ValueError(
+                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
+                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
+            )
+        return config
+
 
 class Linear(nn.Linear):
     """A matrix without bias."""
@@ -183,17 +194,11 @@ class Net(nn.Module):
     @classmethod
     def load(cls, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
-        config = NetConfig(**json.loads((folder / "config.json").read_text()))
-        if (config.vocab, config.hidden) != tuple(embedding.shape):
-            raise ValueError(
-                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
-                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
-            )
-        net = cls(config, embedding, head)
+        net = cls(NetConfig.fitting(folder, embedding), embedding, head)
         try:
             net.load_state_dict({name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
         except RuntimeError as error:
             raise ValueError(
-                f"{folder} holds no {config.kind} drafter: {str(error).splitlines()[-1].strip()}"
+                f"{folder} holds no {net.config.kind} drafter: {str(error).splitlines()[-1].strip()}"
             ) from error
         return net.to(embedding.device).eval().requires_grad_(False).pack()

@@ -1,6 +1,7 @@
 """The page's own files, in the order of `assets/page/manifest.json`. Knows their names and order, never their content.
 
-The manifest names every style and script once, with those that take it: the live "page", the standalone "replay", or both.
+The manifest names every style and script once, with those that take it: the live "page", the standalone "replay", the
+"opening" page.
 """
 
 import json

@@ -24,16 +24,26 @@ POLICY = (  # no network, ever
 
 def html(record: Record) -> str:
     """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
+    prompt = side_by_side(record)[0].trace.prompt
+    return filled(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
+
+
+def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
+    """A page that plays the race by itself, with the styles and scripts of `taker` and the markup `status` under its head.
+
+    Raises `ValueError` when the race has not exactly two lanes.
+    """
     first = side_by_side(record)[0].trace
     parts = {
-        "{{title}}": escape(f"TreeRace: {' '.join(first.prompt.split())[:60]}"),
-        "{{policy}}": POLICY,
+        "{{title}}": escape(title),
+        "{{policy}}": policy,
         "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "{{styles}}": "\n".join((*faces(), page_files.styles("replay"))),
+        "{{styles}}": "\n".join((*faces(), page_files.styles(taker))),
+        "{{status}}": status,
         "{{race}}": page_files.markup("race"),
         "{{event}}": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
         "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "{{scripts}}": page_files.scripts("replay").replace("</script", "<\\/script"),
+        "{{scripts}}": page_files.scripts(taker).replace("</script", "<\\/script"),
     }
     page, *slots = page_files.markup("replay").split("{{")
     for slot in slots:

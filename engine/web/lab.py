@@ -28,7 +28,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     def stream(**plan: Any) -> Iterator[str]:
-        yield from told(lambda: numbered(Sweep(pair, Plan(**plan)).run()))
+        yield from told(lambda: Plan(**plan), lambda asked: numbered(Sweep(pair, asked).run()))
 
     def sweep_on_page(order, **_):
         yield from stream(**json.loads(order))
@@ -69,7 +69,9 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
 
 def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     def prompts_on_page(order, **dialled):
-        yield from told(lambda: numbered(own_prompts.results(pair, **json.loads(order), **dialled)))
+        yield from told(
+            lambda: json.loads(order), lambda asked: numbered(own_prompts.results(pair, **asked, **dialled))
+        )
 
     def prompts(
         text: str,
@@ -84,8 +86,10 @@ def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        read = own_prompts.read
-        yield from told(lambda: numbered(own_prompts.results(pair, read(name, text), str(system), **dialled)))
+        yield from told(
+            lambda: own_prompts.read(name, text),
+            lambda asked: numbered(own_prompts.results(pair, asked, str(system), **dialled)),
+        )
 
     begin = trigger("prompts-start")
     fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")

@@ -1,9 +1,12 @@
 """The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
+from fastapi import FastAPI
 
 from engine.models.pairs import LoadedPair
 from engine.screens.answers import opened, recorded, replay_page
@@ -17,6 +20,7 @@ from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
 
 WAITING = 16  # races that may stand in the queue
+LOOK = 0.05  # seconds between two looks at the queue, so that an idle page takes hardly any of a core
 
 
 @dataclass(frozen=True)
@@ -68,18 +72,29 @@ def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
     return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
 
 
+def mounted(page: gr.Blocks) -> FastAPI:
+    """The page as an application that a server of ours can take."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    root = os.environ.get("GRADIO_ROOT_PATH")
+    return gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
+
+
 def launch(page: gr.Blocks, host: str, port: int) -> None:
-    """Serves the page until the process ends."""
+    """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
+    page.launch(server_name=host, server_port=port, quiet=True, **dress(page))
+
+
+def dress(page: gr.Blocks) -> dict[str, Any]:
+    """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
-    page.queue(max_size=WAITING).launch(
-        server_name=host,
-        server_port=port,
-        theme=theme(),
-        css="\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),
-        head=f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-        mcp_server=False,
-        quiet=True,
-    )
+    queue = page.queue(max_size=WAITING)._queue  # it looks a thousand times a second for a race to start
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK
+    return {
+        "theme": theme(),
+        "css": "\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),
+        "head": f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
+        "footer_links": [],
+        "run_history": False,
+        "ssr_mode": False,
+        "mcp_server": False,
+    }

@@ -17,7 +17,7 @@ from engine.web.streams import api, runs, told
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     def stream(systems: list[str], prompt: str, **settings: Any) -> Iterator[str]:
-        yield from told(lambda: events(Race(pair, Settings(prompt, field(systems), **settings))))
+        yield from told(lambda: Settings(prompt, field(systems), **settings), lambda asked: events(Race(pair, asked)))
 
     def prix_on_page(systems, **settings):
         yield from stream(systems.split(), **settings)

@@ -30,7 +30,7 @@ class RaceForm(Form):
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     def stream(systems: tuple[str, str], prompt: str, **settings: Any) -> Iterator[str]:
-        yield from told(lambda: events(Race(pair, Settings(prompt, systems, **settings))))
+        yield from told(lambda: Settings(prompt, systems, **settings), lambda asked: events(Race(pair, asked)))
 
     def race_on_page(left, right, left_mix, right_mix, broken, **settings):
         systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)

@@ -2,10 +2,11 @@
 
 import html
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
+from engine.screens.device import DEVICE
 from engine.web.form import Fields
 from engine.web.parts import by_name, call, wire
 
@@ -16,6 +17,7 @@ ON_PAGE: dict[str, Any] = {
     "api_visibility": "private",
     **ONE_AT_A_TIME,
 }
+Order = TypeVar("Order")  # what a visitor asked for, checked
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -24,10 +26,17 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
-def told(events: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """The events. A mistake that the visitor can correct becomes a sentence."""
+def told(asked: Callable[[], Order], events: Callable[[Order], Iterator[str]]) -> Iterator[str]:
+    """The events of what is asked, in a turn of their own on the device.
+
+    A mistake that the visitor can correct becomes a sentence, at once where `asked` raises it.
+    """
     try:
-        yield from events()
+        order = asked()
+        with DEVICE.race():
+            for event in events(order):
+                DEVICE.doing = "The rest is made ready behind the race"
+                yield event
     except ValueError as error:
         raise refusal(str(error)) from None
     except RuntimeError as error:

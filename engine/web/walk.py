@@ -20,7 +20,7 @@ CONTROLS = ("prompt", "left", "right", "depth", "width", "nodes", "temperature",
 def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     def distances(prompt, broken, **settings):
         systems = (broken.partition("!")[0], broken)
-        yield from told(lambda: numbered(measure(pair, Settings(prompt, systems, **settings))))
+        yield from told(lambda: Settings(prompt, systems, **settings), lambda asked: numbered(measure(pair, asked)))
 
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}

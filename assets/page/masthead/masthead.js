@@ -9,6 +9,7 @@ TreeRace.masthead = (() => {
   const { showKeys } = TreeRace.keys;
   const { popover } = TreeRace.popover;
   const { mountPresentation } = TreeRace.presentation;
+  const { followReadiness } = TreeRace.readiness;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
   const { screenMenu } = TreeRace.screens;
 
@@ -29,6 +30,19 @@ TreeRace.masthead = (() => {
     popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
     at("keys").addEventListener("click", showKeys);
     mountSaveAndOpen(root, races, server);
+    followReadiness(({ words }) => showReadiness(at, words));
+  }
+
+  /**
+   * What is made ready, in place of the pair's name; a race that waits for it says so too.
+   * @param {(name: string) => any} at
+   * @param {string} words "" when nothing is left
+   */
+  function showReadiness(at, words) {
+    at("pair").hidden = words !== "";
+    at("readying").hidden = words === "";
+    at("readying").textContent = at("readying").title = words;
+    window.dispatchEvent(new CustomEvent("readiness", { detail: { words } }));
   }
 
   return { mountHeader };

@@ -120,6 +120,11 @@ TreeRace.raceView = (() => {
       this.tell();
     }
 
+    /** @param {string} words what a race that waits is waiting for, "" for nothing in particular */
+    waiting(words) {
+      if (words && this.root.dataset.state === "waiting") this.strip.say(`${words} …`);
+    }
+
     failed() {
       this.told = true;
       this.changed();
@@ -305,6 +310,7 @@ TreeRace.raceView = (() => {
 
     listen() {
       onWire("treerace", (message) => this.feed(message));
+      onWire("readiness", ({ words }) => this.waiting(words));
       this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));

@@ -9,6 +9,8 @@ const vm = require("node:vm");
 const { MANIFEST, PAGE, source } = require("./load.js");
 
 const SCRIPTS = Object.entries(MANIFEST.scripts);
+const TAKERS = ["page", "replay", "opening"];
+const BEGIN = ["replay/replay.js", "opening/opening.js"]; // they mount what the others offer
 const LONGEST = 350; // lines
 const nameOf = (file) => path.basename(file, ".js").replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
 
@@ -23,9 +25,9 @@ test("the manifest names every file of the page, and no other", () => {
   assert.deepEqual(Object.values(MANIFEST.markup).sort(), files(".html"));
 });
 
-test("every file is taken by the page or the replay", () => {
+test("every file is taken by the page, the replay or the opening page", () => {
   for (const [file, takers] of [...SCRIPTS, ...Object.entries(MANIFEST.styles)]) {
-    assert.ok(takers.length && takers.every((taker) => ["page", "replay"].includes(taker)), file);
+    assert.ok(takers.length && takers.every((taker) => TAKERS.includes(taker)), file);
   }
 });
 
@@ -52,8 +54,8 @@ test("what a script needs when it is loaded stands before it and is taken by all
 });
 
 test("the scripts of a page leave one global, and are strict when they stand in one script element", () => {
-  for (const taker of ["page", "replay"]) {
-    const taken = SCRIPTS.filter(([file, takers]) => takers.includes(taker) && file !== "replay/replay.js");
+  for (const taker of TAKERS) {
+    const taken = SCRIPTS.filter(([file, takers]) => takers.includes(taker) && !BEGIN.includes(file));
     const listens = { addEventListener() {}, matchMedia: () => ({ matches: false }) };
     const document = { ...listens, createElement: () => ({ getContext: () => ({}) }) };
     const browser = vm.createContext({ document, window: listens, EventTarget, location: { origin: "" } });

@@ -1,0 +1,98 @@
+"""Readiness: which systems are made ready, in what order, and how far that is. Knows systems and the device's turns; knows no page.
+
+A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
+"""
+
+import traceback
+from collections.abc import Callable
+from functools import partial
+
+from numba.core import event
+
+from engine.drafters import DRAFTERS
+from engine.models.pairs import LoadedPair
+from engine.race import Race, Settings
+from engine.rounds.timing import costs_of
+from engine.screens.cards import FIRSTS, LANES
+from engine.screens.device import Device
+from engine.systems import SYSTEMS, System
+from engine.tree import LARGEST_TREE
+
+TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
+HEATS = (0.0, 0.8)  # temperatures that take different loops
+AT_ONCE = tuple(dict.fromkeys(LANES))  # what the page opens with
+
+
+class Compilations(event.Listener):
+    """Counts loops as they are compiled. Loops that come from the folder of compiled code do not count."""
+
+    count = 0
+
+    def on_start(self, event: event.Event) -> None:
+        self.count += bool(event.data and "dispatcher" in event.data)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+COMPILATIONS = Compilations()
+event.register("numba:compile", COMPILATIONS)
+
+
+class Readiness:
+    """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
+
+    def __init__(self, pair: LoadedPair, device: Device):
+        self.pair, self.device = pair, device
+        self.waiting = list(dict.fromkeys((*AT_ONCE, *FIRSTS, *SYSTEMS)))
+        self.count = len(self.waiting)
+
+    def make(self, *names: str) -> None:
+        """Makes these systems ready. Every step is a turn on the device. A system of which a step fails is passed over."""
+        for name in names:
+            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
+            all(self.done(words, step) for step in steps(self.pair, SYSTEMS[name]))
+            self.waiting.remove(name)
+
+    def make_rest(self) -> None:
+        """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
+        for name in self.pair.learned:
+            self.done(f"Loading the drafter {name}", partial(self.pair.net, name))
+        self.make(*self.waiting)
+
+    def done(self, words: str, step: Callable[[], object]) -> bool:
+        """Whether the step, which gets a turn on the device, has done its work. A race that needs it meets the same error."""
+        with self.device.step(words):
+            try:
+                step()
+            except ValueError:  # the pair lacks a part
+                return False
+            except Exception:  # the page and all other systems go on
+                traceback.print_exc()
+                return False
+        return True
+
+    @property
+    def words(self) -> str:
+        """What is being done, in words; "" when all is ready."""
+        return compiling(self.device.words) if self.waiting else ""
+
+
+def compiling(words: str) -> str:
+    """The words, with the number of loops that this process has compiled so far."""
+    return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
+
+
+def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
+    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
+
+    def race(temperature: float) -> None:
+        for _ in Race(pair, Settings(TEXT, (system.name,), max_new_tokens=TOKENS, temperature=temperature)).run():
+            pass
+
+    drafter = system.drafter
+    return [
+        lambda: DRAFTERS[drafter](pair, LARGEST_TREE),
+        lambda: costs_of(pair, drafter),
+        *(partial(race, each) for each in HEATS),
+    ]

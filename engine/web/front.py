@@ -1,0 +1,86 @@
+"""The front: answers from the first moment with a page of its own, and hands all requests to the live app once that is there.
+
+Knows HTTP as ASGI has it. It imports neither Gradio nor PyTorch, so that it answers before they are loaded.
+"""
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+READINESS = "/readiness"  # where pages ask how far the engine is
+LATER = "TreeRace is still loading its models. Ask again in a few seconds."
+
+
+class Front:
+    """The process's only server. `words` says what is being made ready, "" when nothing is left."""
+
+    def __init__(self, page: str):
+        """`page` is the HTML that `/` has until there is a live app."""
+        self.page = page.encode()
+        self.packed = gzip.compress(self.page, 1)
+        self.words: Callable[[], str] = lambda: "Loading PyTorch"
+        self.live: Any = None
+
+    # ---- the server
+
+    def serve(self, host: str, port: int) -> int:
+        """Answers from now on, on a thread of its own. Returns the port, which the system chooses for 0.
+
+        Raises `OSError` when the port is taken.
+        """
+        listening = socket.create_server((host, port))
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(listening)), name="front", daemon=True)
+        self.thread.start()
+        return listening.getsockname()[1]
+
+    async def run(self, listening: socket.socket) -> None:
+        self.loop = asyncio.get_running_loop()
+        await uvicorn.Server(uvicorn.Config(self, log_level="warning", lifespan="off")).serve([listening])
+
+    def hand_over(self, app: Any) -> None:
+        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
+
+        async def begin() -> None:
+            self.lifespan = app.router.lifespan_context(app)
+            await self.lifespan.__aenter__()
+            self.live = app
+
+        asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
+
+    def wait(self) -> None:
+        """Answers until the process ends."""
+        self.thread.join()
+
+    # ---- its answers
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["type"] == "http" and scope["path"] == READINESS:
+            words = self.words()
+            status = {"words": words, "live": self.live is not None, "ready": self.live is not None and not words}
+            await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
+        elif self.live is not None:
+            await self.live(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close"})
+        elif scope["path"] != "/":
+            await answer(scope, send, 503, LATER.encode(), "text/plain; charset=utf-8", (b"retry-after", b"2"))
+        elif b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b""):
+            await answer(scope, send, 200, self.packed, "text/html; charset=utf-8", (b"content-encoding", b"gzip"))
+        else:
+            await answer(scope, send, 200, self.page, "text/html; charset=utf-8")
+
+
+async def answer(scope: dict, send: Callable, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -1,0 +1,36 @@
+// Readiness: asked again until all is ready, also while the server starts anew, and not where nobody answers the question.
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const { load } = require("./load.js");
+
+const { followReadiness } = load("shared/readiness.js").readiness;
+const answer = (status) => ({ ok: true, json: async () => status });
+const half = { words: "Making ready 2 of 18: draft tree", live: true, ready: false };
+const whole = { words: "", live: true, ready: true };
+
+async function heard(...answers) {
+  const told = [];
+  globalThis.setTimeout = (then) => queueMicrotask(then); // nothing here waits for a clock
+  globalThis.fetch = async () => {
+    const next = answers.shift();
+    if (next instanceof Error) throw next;
+    return next;
+  };
+  await followReadiness((status) => told.push(status));
+  assert.equal(answers.length, 0);
+  return told;
+}
+
+test("every answer is told until all is ready", async () => {
+  assert.deepEqual(await heard(answer(half), answer(half), answer(whole)), [half, half, whole]);
+});
+
+test("a server that does not answer is asked again", async () => {
+  assert.deepEqual(await heard(new TypeError("no connection"), answer(whole)), [whole]);
+});
+
+test("a server that knows no such question has nothing to make ready", async () => {
+  assert.deepEqual(await heard({ ok: false }), [whole]);
+});
