@@ -52,6 +52,13 @@ class Runner:
         self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are
         self.lender = Lender()
 
+    @property
+    def way(self) -> str:
+        """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules) or "transformers"."""
+        if isinstance(self.lean, CompiledLlama | EightBitLlama):
+            return "compiled"
+        return "tensors" if self.lean else "transformers"
+
     def undisturbed(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.lean, CompiledLlama) else nullcontext()

@@ -39,6 +39,12 @@ SCREENS = (  # the first one is open at the start
     Screen("lab", "Lab", start="Start", fill=lab.fill),
 )
 
+WAYS = {  # what the page says of the forward that runs
+    "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
+    "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
+    "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
+}
+
 
 def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
@@ -59,7 +65,8 @@ def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 
 def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
     about = {
-        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}",
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}",
+        "way": WAYS[pair.target.way],
         "prompts": PROMPTS,
         "screens": {screen.name: screen.title for screen in screens},
         "races": races(),

@@ -15,13 +15,14 @@ TreeRace.masthead = (() => {
 
   /**
    * @param {HTMLElement} root
-   * @param {{ pair: string, prompts: Gallery, screens: Record<string, string>, races: RaceEntry[] }} about
+   * @param {{ pair: string, way: string, prompts: Gallery, screens: Record<string, string>, races: RaceEntry[] }} about
    * @param {RaceServer} server
    */
-  function mountHeader(root, { pair, prompts, screens, races }, server) {
+  function mountHeader(root, { pair, way, prompts, screens, races }, server) {
     const at = finder(root);
     screenMenu(at("screens"), screens);
     at("pair").textContent = pair;
+    at("pair").title = way;
     for (const [domain, each] of Object.entries(prompts)) {
       at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
     }
