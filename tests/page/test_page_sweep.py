@@ -148,7 +148,7 @@ def test_a_grid_that_makes_no_sense_gets_a_sentence(page, depth, words):
 
 def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     open_lab(page)
-    set_grid(page, "1 2 3 4 5 6 7 8", "1 2 3 4", tokens=24)
+    set_grid(page, "1 2 3 4 5 6 7 8", "1 2 3 4", tokens=200)
     page.click("#lab-go")
     page.wait_for_function("TreeRace.sweep.measured?.cells.length > 0")
     page.click("#lab-halt")

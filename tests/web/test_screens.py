@@ -12,7 +12,9 @@ from engine.web.page import SCREENS, Screen, build
 from engine.web.theme import rules
 from helpers.paths import ROOT
 
-PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32")  # what the page says before anything runs
+PAIR = SimpleNamespace(
+    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled")
+)  # what the page says before anything runs
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 
