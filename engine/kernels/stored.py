@@ -20,7 +20,7 @@ from engine.kernels.named_arrays import Bytes, Ids, Vector
 LANES = 16 if WIDE else 8
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 MOST_ROWS = 6  # rows whose sums fit in the registers
-AHEAD = 4096  # bytes by which weights are asked for before they are needed
+AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
 KINDS = (torch.float32, torch.float16, torch.bfloat16)  # by their number in `Stored.shape`
 
 
