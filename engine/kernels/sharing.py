@@ -188,7 +188,9 @@ class Team:
         self.threads, self.helping = threads, helping
         self.state, self.busy = np.zeros(5 * LINE, np.int64), threading.Lock()
         self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
-        self.looks, start = 10_000, time.perf_counter()
+        self.looks = 10_000
+        helping(self.state, 1, 0, 1)  # compiles, or loads compiled code
+        start = time.perf_counter()
         helping(self.state, 1, 0, self.looks)
         self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
         for part in range(1, threads):
@@ -199,12 +201,13 @@ class Team:
         while True:
             last = self.helping(self.state, part, last, self.looks)
             self.asleep[part] = True
-            self.bells[part].acquire()
+            if not self.state[TABLE] or self.state[CALL] == last:  # else a call began while Python let this thread wait
+                self.bells[part].acquire()
+            self.asleep[part] = False
 
     def wake(self) -> None:
         for part, asleep in enumerate(self.asleep):
             if asleep:
-                self.asleep[part] = False
                 self.bells[part].release()
 
 
