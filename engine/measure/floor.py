@@ -2,7 +2,10 @@
 
 One token reads every stored weight once. So its least time is the time in which a plain loop reads as many bytes, on as many threads.
 `share` is that least time over the time of a forward with one node. Models are random Llamas; their weights are stored in 32 or 16
-bits. All numbers of nodes of a model take turns, and medians count. The last line is one JSON object.
+bits. All numbers of nodes of a model take turns, and medians count.
+
+A second table tells what a token of a prompt costs, here and in the forward with which `generate()` begins, both on all cores.
+The last line is one JSON object.
 """
 
 import argparse
@@ -16,6 +19,7 @@ from functools import partial
 import numpy as np
 import torch
 from tqdm import tqdm
+from transformers import PreTrainedModel
 
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
@@ -102,8 +106,33 @@ def rows(
                     }
 
 
+def prompts(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
+    """A row for each model, stored in 16 bits, and context: ms a token of a prompt, ours and transformers'."""
+    for name in sizes:
+        model = llama(*SIZES[name], VOCAB).half().float().eval()
+        runner = Runner(model)
+        for context in contexts:
+            ids = [token % VOCAB for token in range(context)]
+            tasks = {
+                "ms": partial(prefill, runner, ids),
+                "transformers_ms": partial(first_forward, model, ids),
+            }
+            times = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
+            yield {"model": name, "context": context, **{each: ms / context for each, ms in times.items()}}
+
+
+def prefill(runner: Runner, ids: list[int]) -> None:
+    Target(runner, len(ids)).prefill(ids)
+
+
+@torch.inference_mode()
+def first_forward(model: PreTrainedModel, ids: list[int]) -> object:
+    """The forward with which `generate()` begins."""
+    return model(input_ids=torch.tensor([ids]), use_cache=True, logits_to_keep=1)
+
+
 def line(row: dict) -> str:
-    """A row for people."""
+    """A row of the first table for people."""
     first = f"{row['model']:>6}{row['stored']:>6}{row['mib']:>8.1f}{row['threads']:>9}{row['context']:>9}"
     times = "".join(f"{row['ms'][nodes]:>8.2f}" for nodes in NODES)
     return f"{first}{times}{row['reading_ms']:>9.2f}{100 * row['share']:>7.0f}%"
@@ -130,10 +159,15 @@ def main(arguments: list[str]) -> None:
         parser.error(f"--contexts must be between 1 and {max(CONTEXTS)}, got {options.contexts}.")
     if min(threads) < 1:
         parser.error(f"--threads must be at least 1, got {min(threads)}.")
-    found = []
+    found: list[dict] = []
+    read: list[dict] = []
     print(HEAD, flush=True)
     with refusals(parser):
         for row in rows(options.sizes, options.stored, options.contexts, threads, options.repeats):
             found.append(row)
             tqdm.write(line(row))
-    print(json.dumps({"machine": hardware_name(torch.device("cpu")), "rows": found}))
+        print(f"\n{'model':>6}{'prompt':>9}{'ms a token':>12}{'transformers':>14}", flush=True)
+        for row in prompts(options.sizes, options.contexts, options.repeats):
+            read.append(row)
+            tqdm.write(f"{row['model']:>6}{row['context']:>9}{row['ms']:>12.3f}{row['transformers_ms']:>14.3f}")
+    print(json.dumps({"machine": hardware_name(torch.device("cpu")), "rows": found, "prompts": read}))

@@ -32,7 +32,9 @@ def test_the_command_prints_a_table_and_json(capsys, monkeypatch):
     monkeypatch.setattr(floor, "SIZES", {"11M": (64, 1, 1, 64)})
     floor.main(["--sizes", "11M", "--stored", "fp16", "--contexts", "4", "--threads", "1", "--repeats", "1"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == floor.HEAD and len(json.loads(lines[-1])["rows"]) == 1
+    figures = json.loads(lines[-1])
+    assert lines[0] == floor.HEAD and len(figures["rows"]) == len(figures["prompts"]) == 1
+    assert figures["prompts"][0]["ms"] > 0 and figures["prompts"][0]["transformers_ms"] > 0
 
 
 @pytest.mark.parametrize(
