@@ -13,7 +13,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -113,7 +113,7 @@ def prompts(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dic
         runner = Runner(model)
         for context in contexts:
             ids = [token % VOCAB for token in range(context)]
-            tasks = {
+            tasks: dict[str, Callable[[], object]] = {
                 "ms": partial(prefill, runner, ids),
                 "transformers_ms": partial(first_forward, model, ids),
             }
