@@ -21,19 +21,19 @@ from engine.views.stream import to_json
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
-# Trees that fit a machine on which every row of a forward costs arithmetic.
-SHAPES: dict[str, dict[str, Any]] = {
-    "tree": {"depth": 4, "width": 3, "nodes": 6},
-    "eagle": {"depth": 4, "width": 2, "nodes": 5},
-}
+SMALL = {
+    "depth": 4,
+    "width": 2,
+    "nodes": 5,
+}  # a tree that fits a machine on which every row of a forward costs arithmetic
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree"), **SHAPES["tree"]}),
-    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160, **SHAPES["eagle"]}),
+    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160, **SMALL}),
     "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
     "4-story-sampled-eagle": (
         "stories",
         "Two friends and a box",
-        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7, **SHAPES["eagle"]},
+        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7, **SMALL},
     ),
 }
 
