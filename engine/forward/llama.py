@@ -6,6 +6,7 @@ On two cores a small model spends much of a forward in module overhead and in ba
 
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import (
@@ -60,6 +61,11 @@ def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor
     return (
         torch.stack([norm.weight for norm, count in counts for _ in range(count)]).detach() * head_dim_of(config) ** 0.5
     )
+
+
+def root_of(number: float) -> np.ndarray:
+    """The root, as compiled loops take a number."""
+    return np.asarray(np.sqrt(np.float32(number)))
 
 
 class Weight:

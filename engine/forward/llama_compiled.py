@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of, head_norm_of, rotations
+from engine.forward.llama import head_dim_of, head_norm_of, root_of, rotations
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import NamedArrays
@@ -20,10 +20,6 @@ from engine.kernels.stored import Stored
 FEWEST = 16  # rows that working space is made for
 SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
 NO_FEATURES, NO_CACHE = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0, 0, 0), np.float32)
-
-
-def root_of(number: float) -> np.ndarray:
-    return np.asarray(np.sqrt(np.float32(number)))
 
 
 def compiles(model: PreTrainedModel) -> bool:

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of, head_norm_of, rotations, serves
+from engine.forward.llama import head_dim_of, head_norm_of, root_of, rotations, serves
 from engine.kernels.attention import scale_heads, turn
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit, product
@@ -100,10 +100,6 @@ def eight_bits_pay(draft: PreTrainedModel) -> bool:
     A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed.
     """
     return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
-
-
-def root_of(number: float) -> np.ndarray:
-    return np.asarray(np.sqrt(np.float32(number)))
 
 
 class EightBitLlama:

@@ -13,7 +13,19 @@ from numba.extending import intrinsic
 from engine.kernels.compiling import compiled, exactly_compiled
 from engine.kernels.elementwise import LOWEST
 from engine.kernels.elementwise import exp as quick_exp
-from engine.kernels.intrinsics import REAL, WIDE, constant, larger, loaded, place, spread, vector
+from engine.kernels.intrinsics import (
+    REAL,
+    WIDE,
+    added_up,
+    constant,
+    larger,
+    loaded,
+    multiplied_and_added,
+    place,
+    put_down,
+    spread,
+    vector,
+)
 
 LANES = 8
 TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
@@ -38,31 +50,17 @@ def dotting(queries: int, keys: int) -> Callable:
 
     def build(context, code, signature, arguments):
         asking, between, key, along, chunks, out, apart = arguments
-        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
-        code.branch(loop)
-        code.position_at_end(loop)
-        chunk = code.phi(constant(0).type)
-        sums = [[code.phi(wide) for _ in range(keys)] for _ in range(queries)]
-        shift = code.mul(chunk, constant(4 * LANES))
-        ones = [loaded(code, place(code, asking, shift, (between, row)), wide) for row in range(queries)]
-        those = [loaded(code, place(code, key, shift, (along, row)), wide) for row in range(keys)]
-        added = [
-            [
-                code.fadd(total, code.fmul(one, each, flags=("contract",)), flags=("contract",))
-                for total, each in zip(totals, those, strict=True)
-            ]
-            for one, totals in zip(ones, sums, strict=True)
-        ]
-        following = code.add(chunk, constant(1))
-        chunk.add_incoming(constant(0), before)
-        chunk.add_incoming(following, loop)
-        for totals, then in zip(sums, added, strict=True):
-            for total, value in zip(totals, then, strict=True):
-                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
-                total.add_incoming(value, loop)
-        code.cbranch(code.icmp_signed("<", following, chunks), loop, after)
-        code.position_at_end(after)
-        for row, then in enumerate(added):
+
+        def body(chunk, totals):
+            shift = code.mul(chunk, constant(4 * LANES))
+            ones = [loaded(code, place(code, asking, shift, (between, row)), wide) for row in range(queries)]
+            those = [loaded(code, place(code, key, shift, (along, row)), wide) for row in range(keys)]
+            pairs = [(one, each) for one in ones for each in those]
+            return [multiplied_and_added(code, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+
+        added = added_up(code, wide, queries * keys, chunks, body)
+        for row in range(queries):
+            then = added[row * keys : (row + 1) * keys]
             while len(then) > 1:
                 then = [halved(code, *then[at : at + 2]) for at in range(0, len(then), 2)]
             total = then[0]
@@ -70,8 +68,7 @@ def dotting(queries: int, keys: int) -> Callable:
                 total = halved(code, total, ir.Constant(total.type, ir.Undefined))
                 lanes = list(range(total.type.count // 2))
                 total = code.shuffle_vector(total, total, ir.Constant(vector(ir.IntType(32), len(lanes)), lanes))
-            at = code.inttoptr(place(code, out, (apart, row)), total.type.as_pointer())
-            code.store(total, at, align=1)
+            put_down(code, total, place(code, out, (apart, row)))
         return context.get_dummy_value()
 
     @intrinsic
@@ -87,40 +84,27 @@ def mixing(queries: int, vectors: int) -> Callable:
     Its arguments are addresses and distances in bytes: the weights and from one query's to the next one's, the values and from one
     to the next, how many there are, the results and from one to the next, and the sums of weights `[queries]`.
     """
-    wide = vector(REAL, LANES)
+    wide, each_has = vector(REAL, LANES), vectors + 1  # a query has its columns and the sum of its weights
 
     def build(context, code, signature, arguments):
         weights, between, values, along, terms, out, apart, totals = arguments
-        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
-        code.branch(loop)
-        code.position_at_end(loop)
-        term = code.phi(constant(0).type)
-        sums = [[code.phi(wide) for _ in range(vectors + 1)] for _ in range(queries)]
-        base = place(code, values, (term, along))
-        those = [loaded(code, place(code, base, constant(4 * LANES * number)), wide) for number in range(vectors)]
-        added = []
-        for row, mixed in enumerate(sums):
-            one = spread(code, loaded(code, place(code, weights, (between, row), (term, 4)), REAL), LANES)
-            then = [
-                code.fadd(total, code.fmul(one, each, flags=("contract",)), flags=("contract",))
-                for total, each in zip(mixed[:-1], those, strict=True)
-            ]
-            added.append([*then, code.fadd(mixed[-1], one)])
-        following = code.add(term, constant(1))
-        term.add_incoming(constant(0), before)
-        term.add_incoming(following, loop)
-        for mixed, then in zip(sums, added, strict=True):
-            for total, value in zip(mixed, then, strict=True):
-                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
-                total.add_incoming(value, loop)
-        code.cbranch(code.icmp_signed("<", following, terms), loop, after)
-        code.position_at_end(after)
-        for row, then in enumerate(added):
-            for number, value in enumerate(then[:-1]):
-                at = place(code, out, (apart, row), constant(4 * LANES * number))
-                code.store(value, code.inttoptr(at, wide.as_pointer()), align=1)
-            total = code.extract_element(then[-1], constant(0))
-            code.store(total, code.inttoptr(place(code, totals, constant(4 * row)), REAL.as_pointer()), align=1)
+
+        def body(term, totals_so_far):
+            base, added = place(code, values, (term, along)), []
+            those = [loaded(code, place(code, base, constant(4 * LANES * number)), wide) for number in range(vectors)]
+            for row in range(queries):
+                one = spread(code, loaded(code, place(code, weights, (between, row), (term, 4)), REAL), LANES)
+                *mixed, total = totals_so_far[row * each_has : (row + 1) * each_has]
+                added += [multiplied_and_added(code, mix, one, each) for mix, each in zip(mixed, those, strict=True)]
+                added.append(code.fadd(total, one))
+            return added
+
+        added = added_up(code, wide, queries * each_has, terms, body)
+        for row in range(queries):
+            *mixed, total = added[row * each_has : (row + 1) * each_has]
+            for number, value in enumerate(mixed):
+                put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * number)))
+            put_down(code, code.extract_element(total, constant(0)), place(code, totals, constant(4 * row)))
         return context.get_dummy_value()
 
     @intrinsic

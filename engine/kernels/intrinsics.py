@@ -43,10 +43,8 @@ def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
     return code.shuffle_vector(code.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
 
 
-def summed(
-    code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable, out: ir.Value, size: int
-) -> None:
-    """Code for a loop that adds up `sums` vectors of `size` bytes and stores them one behind the other from address `out` on.
+def added_up(code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable) -> list[ir.Value]:
+    """Code for a loop that adds up `sums` vectors, and their totals behind it.
 
     The totals start at zero. `body(index, totals)` gives the next ones; it runs `count` times, but at least once.
     """
@@ -62,8 +60,25 @@ def summed(
         value.add_incoming(then, loop)
     code.cbranch(code.icmp_signed("<", following, count), loop, after)
     code.position_at_end(after)
-    for number, value in enumerate(added):
-        code.store(value, code.inttoptr(place(code, out, constant(number * size)), kind.as_pointer()), align=1)
+    return added
+
+
+def put_down(code: ir.IRBuilder, value: ir.Value, address: ir.Value) -> None:
+    """Code that stores the value at the address."""
+    code.store(value, code.inttoptr(address, value.type.as_pointer()), align=1)
+
+
+def summed(
+    code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable, out: ir.Value, size: int
+) -> None:
+    """Code for `added_up`, which stores the totals, of `size` bytes, one behind the other from address `out` on."""
+    for number, value in enumerate(added_up(code, kind, sums, count, body)):
+        put_down(code, value, place(code, out, constant(number * size)))
+
+
+def multiplied_and_added(code: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """`total + a * b` in float32, rounded once where the processor can."""
+    return code.fadd(total, code.fmul(a, b, flags=("contract",)), flags=("contract",))
 
 
 def summing(rows: int) -> Callable:
@@ -109,7 +124,7 @@ def blending(rows: int, lanes: int = 8) -> Callable:
     The weights are float32 from the address `numbers` on. They lie `across` bytes apart from row to row and `along` bytes from term
     to term.
     """
-    wide, flags = vector(REAL, lanes), ("contract",)
+    wide = vector(REAL, lanes)
 
     def build(context, code, signature, arguments):
         numbers, across, along, vectors, terms, sums = arguments
@@ -118,7 +133,7 @@ def blending(rows: int, lanes: int = 8) -> Callable:
             those = loaded(code, place(code, vectors, (term, 4 * lanes)), wide)
             each = [loaded(code, place(code, numbers, (across, row), (term, along)), REAL) for row in range(rows)]
             return [
-                code.fadd(total, code.fmul(spread(code, one, lanes), those, flags=flags), flags=flags)
+                multiplied_and_added(code, total, spread(code, one, lanes), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 

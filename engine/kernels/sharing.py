@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
 from engine.kernels.compiling import exactly_compiled
@@ -79,15 +80,19 @@ def give_way(typing):
     def build(context, code, signature, arguments):
         if os.name == "posix":
             kind = ir.FunctionType(ir.IntType(32), ())
-            code.call(_declared(code.module, "sched_yield", kind), ())
+            code.call(get_or_insert_function(code.module, kind, "sched_yield"), ())
         return context.get_dummy_value()
 
     return types.void(), build
 
 
-def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
-    found = module.globals.get(name)
-    return ir.Function(module, kind, name) if found is None else found
+@exactly_compiled
+def wait(look):
+    """Wait a moment before the next look at a counter; `look` counts them."""
+    if look % SPINS == SPINS - 1:
+        give_way()
+    else:
+        breathe()
 
 
 @exactly_compiled
@@ -119,11 +124,8 @@ def next_task(turn, tasks):
     if turn[4]:
         added(done, turn[4])
     while seen(done) < tasks:
+        wait(looks)
         looks += 1
-        if looks % SPINS == 0:
-            give_way()
-        else:
-            breathe()
     turn[0] += 8 * LINE * (parts + 1)
     turn[3] = turn[4] = 0
     return np.int64(-1)
@@ -143,10 +145,7 @@ def next_call(state, last, looks):
             if seen(base + 8 * TABLE) != 0:
                 return seen(base + 8 * CALL)
             leave(state)
-        if look % SPINS == SPINS - 1:
-            give_way()
-        else:
-            breathe()
+        wait(look)
     return last
 
 
@@ -171,11 +170,8 @@ def close_call(state):
     told(base + 8 * TABLE, 0)
     looks = 0
     while seen(base + 8 * INSIDE) > 0:
+        wait(looks)
         looks += 1
-        if looks % SPINS == 0:
-            give_way()
-        else:
-            breathe()
 
 
 class Team:

@@ -14,7 +14,20 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.intrinsics import REAL, WIDE, WORD, constant, loaded, place, pointer, spread, vector
+from engine.kernels.intrinsics import (
+    REAL,
+    WIDE,
+    WORD,
+    added_up,
+    constant,
+    loaded,
+    multiplied_and_added,
+    place,
+    pointer,
+    put_down,
+    spread,
+    vector,
+)
 from engine.kernels.named_arrays import Bytes, Ids, Vector
 
 LANES = 16 if WIDE else 8
@@ -76,36 +89,24 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
             "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
         )
         hints = [ir.Constant(WORD, hint) for hint in (0, 3, 1)]  # read, keep in all caches, data
-        before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
-        code.branch(loop)
-        code.position_at_end(loop)
-        k = code.phi(constant(0).type)
-        sums = [[code.phi(wide) for _ in range(vectors)] for _ in range(rows)]
-        base = place(code, weights, (k, along))
-        for line in range(0, vectors * LANES * size, 64):
-            code.call(prefetch, [code.inttoptr(place(code, base, constant(AHEAD + line)), byte), *hints])
-        those = [
-            widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
-            for number in range(vectors)
-        ]
-        added = []
-        for row, totals in enumerate(sums):
-            one = spread(code, loaded(code, place(code, x, (across, row), (k, 4)), REAL), LANES)
-            products = [code.fmul(one, each, flags=("contract",)) for each in those]
-            added.append([code.fadd(*each, flags=("contract",)) for each in zip(totals, products, strict=True)])
-        following = code.add(k, constant(1))
-        k.add_incoming(constant(0), before)
-        k.add_incoming(following, loop)
-        for totals, then in zip(sums, added, strict=True):
-            for total, value in zip(totals, then, strict=True):
-                total.add_incoming(ir.Constant(wide, [0.0] * LANES), before)
-                total.add_incoming(value, loop)
-        code.cbranch(code.icmp_signed("<", following, inputs), loop, after)
-        code.position_at_end(after)
-        for row, then in enumerate(added):
-            for number, value in enumerate(then):
-                at = place(code, out, (apart, row), constant(4 * LANES * number))
-                code.store(value, code.inttoptr(at, wide.as_pointer()), align=1)
+
+        def body(k, totals):
+            base = place(code, weights, (k, along))
+            for line in range(0, vectors * LANES * size, 64):
+                code.call(prefetch, [code.inttoptr(place(code, base, constant(AHEAD + line)), byte), *hints])
+            those = [
+                widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
+                for number in range(vectors)
+            ]
+            ones = [
+                spread(code, loaded(code, place(code, x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)
+            ]
+            pairs = [(one, each) for one in ones for each in those]
+            return [multiplied_and_added(code, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+
+        for number, value in enumerate(added_up(code, wide, rows * vectors, inputs, body)):
+            row, column = divmod(number, vectors)
+            put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * column)))
         return context.get_dummy_value()
 
     @intrinsic
