@@ -207,14 +207,14 @@ class Race:
             for lane in self.lanes:
                 lane.close()
 
-    def watched(self, seconds: float) -> Iterator[None]:
-        """Runs to the end and yields about every `seconds`, so that the caller can show progress. Closing it frees every lane."""
+    def watched(self, seconds: float) -> Iterator[bool]:
+        """Runs to the end. Yields after every step whether `seconds` have passed since it last said so. Closing it frees every lane."""
         told = time.monotonic()
         with closing(self.run()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
             for _ in steps:
-                if time.monotonic() - told >= seconds:
-                    told = time.monotonic()
-                    yield
+                due = time.monotonic() - told >= seconds
+                told = time.monotonic() if due else told
+                yield due
 
     def record(self) -> Record:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""

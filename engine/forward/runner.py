@@ -66,6 +66,17 @@ class Runner:
     def open(self, capacity: int, features: bool = False) -> "Session":
         return Session(self, capacity, features, graphed=self.device.type == "cuda")
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one row takes in a cache of `new_cache`."""
+        return (
+            2
+            * self.config.num_hidden_layers
+            * self.config.num_key_value_heads
+            * head_dim_of(self.config)
+            * self.dtype.itemsize
+        )
+
     def new_cache(self, capacity: int) -> KVCache:
         heads = self.config.num_key_value_heads
         width = head_dim_of(self.config)

@@ -81,12 +81,13 @@ def refused(sentence: str) -> ValueError:
 
 def results(
     pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
-) -> Iterator[dict]:
+) -> Iterator[dict | None]:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
-    Yields plain values. The first carries "start" with what will run. While a race runs, "at" is the prompt's index and "tokens" what
-    was written so far. Each prompt ends with a "row" and the "summary" of all rows so far; "end" comes last. A prompt that cannot be
-    raced is a row whose "refused" says why. Raises `ValueError` for settings under which no prompt can be raced.
+    Yields plain values, and None for a step without news. The first carries "start" with what will run. While a race runs, "at" is the
+    prompt's index and "tokens" what was written so far. Each prompt ends with a "row" and the "summary" of all rows so far; "end" comes
+    last. A prompt that cannot be raced is a row whose "refused" says why. Raises `ValueError` for settings under which no prompt can be
+    raced.
     """
     prompts = checked_prompts(prompts)
     chosen = Settings(PROBE, (BASELINE, system), **settings)
@@ -101,8 +102,8 @@ def results(
         except ValueError as error:
             rows.append({**row, "refused": str(error)})
         else:
-            for _ in race.watched(batch_seconds):
-                yield {"at": index, "tokens": len(race.lanes[1].trace.tokens)}
+            for due in race.watched(batch_seconds):
+                yield {"at": index, "tokens": len(race.lanes[1].trace.tokens)} if due else None
             rows.append({**row, **figures(race)})
         yield {"row": rows[-1], "summary": summary(rows)}
     yield {"end": True}

@@ -4,7 +4,7 @@ A system is ready when a race with it has nothing left to load, to compile or to
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from numba.core import event
@@ -48,28 +48,38 @@ class Readiness:
         self.count = len(self.waiting)
 
     def make(self, *names: str) -> None:
-        """Makes these systems ready. Every step is a turn on the device. A system of which a step fails is passed over."""
+        """Makes these systems ready. A system of which a step fails is passed over."""
+        self.device.carry_out(self.making(names))
+
+    def making(self, names: Iterable[str]) -> Iterator[None]:
         for name in names:
             words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
-            all(self.done(words, step) for step in steps(self.pair, SYSTEMS[name]))
+            for step in steps(self.pair, SYSTEMS[name]):
+                if not self.done(words, step):
+                    break
+                yield
             self.waiting.remove(name)
 
     def make_rest(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
+        self.device.carry_out(self.making_rest())
+
+    def making_rest(self) -> Iterator[None]:
         for name in self.pair.learned:
             self.done(f"Loading the drafter {name}", partial(self.pair.net, name))
-        self.make(*self.waiting)
+            yield
+        yield from self.making(tuple(self.waiting))
 
     def done(self, words: str, step: Callable[[], object]) -> bool:
-        """Whether the step, which gets a turn on the device, has done its work. A race that needs it meets the same error."""
-        with self.device.step(words):
-            try:
-                step()
-            except ValueError:  # the pair lacks a part
-                return False
-            except Exception:  # the page and all other systems go on
-                traceback.print_exc()
-                return False
+        """Whether the step has done its work. A race that needs it meets the same error."""
+        self.device.doing = words
+        try:
+            step()
+        except ValueError:  # the pair lacks a part
+            return False
+        except Exception:  # the page and all other systems go on
+            traceback.print_exc()
+            return False
         return True
 
     @property

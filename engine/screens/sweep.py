@@ -134,8 +134,8 @@ class Sweep:
         self.tally = Tally()
         self.warmed: set[str] = set()
 
-    def run(self) -> Iterator[dict]:
-        """Runs the sweep and yields plain messages. Closing the iterator frees every lane.
+    def run(self) -> Iterator[dict | None]:
+        """Runs the sweep and yields plain messages, and None for a step without news. Closing the iterator frees every lane.
 
         The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
         "end" and all "cells". All but the first say how many cells are "done", also in part, and the seconds "left".
@@ -150,7 +150,9 @@ class Sweep:
 
         for index, setting in enumerate(cells):
             for news in self.measure(setting):
-                if isinstance(news, float):
+                if news is None:
+                    yield None
+                elif isinstance(news, float):
                     yield progress(index + news)
                 else:
                     self.cells.append(news)
@@ -176,8 +178,8 @@ class Sweep:
             "costs": costs_of(pair, self.system.drafter).to_dict(),
         }
 
-    def measure(self, setting: dict) -> Iterator[float | dict]:
-        """One cell: yields the share of it that is done, now and then, and at last its figures or why it is refused."""
+    def measure(self, setting: dict) -> Iterator[float | dict | None]:
+        """One cell: yields None or, now and then, the share of it that is done, and at last its figures or why it is refused."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
@@ -187,8 +189,8 @@ class Sweep:
             for prompt in self.plan.prompts:
                 race = self.race(self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"]), shaped)
                 traces.append([lane.trace for lane in race.lanes])
-                for _ in race.watched(TICK_SECONDS):
-                    yield sum(len(trace.tokens) for both in traces for trace in both) / whole
+                for due in race.watched(TICK_SECONDS):
+                    yield sum(len(trace.tokens) for both in traces for trace in both) / whole if due else None
                 same.append(race.result()["identical"])
         except ValueError as error:  # a shape that this system cannot grow
             yield place | {"refused": str(error)}

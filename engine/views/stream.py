@@ -8,12 +8,16 @@ from contextlib import closing
 from typing import Any
 
 
-def numbered(messages: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """The messages as JSON strings, numbered from 1. Closing the iterator closes `messages`."""
-    run = uuid.uuid4().hex
+def numbered(messages: Iterator[dict[str, Any] | None]) -> Iterator[str | None]:
+    """The messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`."""
+    run, seq = uuid.uuid4().hex, 0
     with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
-        for seq, message in enumerate(messages, 1):
-            yield to_json({"run": run, "seq": seq, **message})
+        for message in messages:
+            if message is None:
+                yield None
+            else:
+                seq += 1
+                yield to_json({"run": run, "seq": seq, **message})
 
 
 def to_json(value: Any) -> str:

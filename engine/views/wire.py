@@ -25,10 +25,12 @@ FIRST_SECONDS = 0.5  # ... or after so long
 
 def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
     """Runs `race` and yields its events. Closing the iterator closes the race."""
-    return numbered(messages(race, batch_seconds))
+    with closing(numbered(messages(race, batch_seconds))) as all_steps:  # type: ignore[type-var]  # a generator
+        yield from (event for event in all_steps if event is not None)
 
 
-def messages(race: Any, batch_seconds: float) -> Iterator[dict[str, Any]]:
+def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[dict[str, Any] | None]:
+    """`events` before they are numbered, and None for a step of the race that gives none."""
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
@@ -49,8 +51,11 @@ def messages(race: Any, batch_seconds: float) -> Iterator[dict[str, Any]]:
             if sent is None:
                 if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
                     yield pack(**start(record))
+                    continue
             elif now - sent >= batch_seconds:
                 yield pack()
+                continue
+            yield None
     if sent is None:
         yield pack(**start(record))
     yield pack(end=True, **record.result())
@@ -67,7 +72,7 @@ def replay(record: Record) -> str:
     steps.sort(key=lambda each: each[:2])
     body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
     [event] = numbered(message for message in [start(record) | body])
-    return event
+    return str(event)
 
 
 def start(record: Record) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the shown view."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import gradio as gr
@@ -11,8 +11,7 @@ from engine.screens import own_prompts
 from engine.screens.answers import production, read_prompts
 from engine.screens.cards import cards
 from engine.screens.gallery import PROMPTS
-from engine.screens.sweep import Plan, Sweep
-from engine.views.stream import numbered
+from engine.screens.sweep import Plan
 from engine.web.form import Form
 from engine.web.parts import call, hidden, part, trigger
 from engine.web.streams import QUIET, api, runs, told
@@ -27,13 +26,11 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 
 def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    def stream(**plan: Any) -> Iterator[str]:
-        yield from told(lambda: Plan(**plan), lambda asked: numbered(Sweep(pair, asked).run()))
+    async def sweep_on_page(order, **_):
+        async for news in told(pair, "sweep", lambda: ordered(order), watched=True):
+            yield news
 
-    def sweep_on_page(order, **_):
-        yield from stream(**json.loads(order))
-
-    def sweep(
+    async def sweep(
         prompts: list[str],
         system: str = Plan.system,
         grid: str = Plan.grid,
@@ -44,22 +41,24 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         temperature: list[float] = Plan.temperature,  # type: ignore[assignment]
         max_new_tokens: int = Plan.max_new_tokens,
         seed: int = Plan.seed,
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
 
         Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary".
         """
-        yield from stream(
-            prompts=prompts,
-            system=str(system),
-            grid=str(grid),
-            depth=depth,
-            width=width,
-            nodes=nodes,
-            temperature=temperature,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-        )
+        plan = {
+            "prompts": prompts,
+            "system": str(system),
+            "grid": str(grid),
+            "depth": depth,
+            "width": width,
+            "nodes": nodes,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+        async for news in told(pair, "sweep", lambda: plan):
+            yield news
 
     begin = trigger("sweep-start")
     order = {"order": hidden()}  # the page's script fills it from its own menus and the form
@@ -68,30 +67,39 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
 
 
 def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    def prompts_on_page(order, **dialled):
-        yield from told(
-            lambda: json.loads(order), lambda asked: numbered(own_prompts.results(pair, **asked, **dialled))
-        )
+    async def prompts_on_page(order, **dialled):
+        async for news in told(pair, "prompts", lambda: ordered(order) | dialled, watched=True):
+            yield news
 
-    def prompts(
+    async def prompts(
         text: str,
         name: str = "prompts.txt",
         system: str = "tree",
         temperature: float = 0.0,
         max_new_tokens: int = 200,
         seed: int = 0,
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
 
         Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        yield from told(
-            lambda: own_prompts.read(name, text),
-            lambda asked: numbered(own_prompts.results(pair, asked, str(system), **dialled)),
-        )
+        asked = {"text": text, "name": name, "system": str(system), **dialled}
+        async for news in told(pair, "prompt_file", lambda: asked):
+            yield news
 
     begin = trigger("prompts-start")
     fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
     runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
     api(prompts)
+
+
+def ordered(order: object) -> dict[str, Any]:
+    """What the page's script ordered, an object in JSON. Raises `ValueError` for anything else."""
+    try:
+        asked = json.loads(order) if isinstance(order, str) else None
+    except RecursionError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise ValueError("The order is no JSON object. Use the page's own Start, or the API.")
+    return asked

@@ -10,7 +10,9 @@ from fastapi import FastAPI
 
 from engine.models.pairs import LoadedPair
 from engine.screens.answers import opened, recorded, replay_page
+from engine.screens.device import DEVICE
 from engine.screens.gallery import PROMPTS, races
+from engine.screens.orders import budget
 from engine.views import page_files
 from engine.views.standalone import PLOTLY
 from engine.web import lab, prix, race
@@ -19,7 +21,7 @@ from engine.web.parts import call, part
 from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
 
-WAITING = 16  # races that may stand in the queue
+CALLS = 400  # that Gradio handles at once; most of them wait for the device
 LOOK = 0.05  # seconds between two looks at the queue, so that an idle page takes hardly any of a core
 
 
@@ -48,6 +50,7 @@ WAYS = {  # what the page says of the forward that runs
 
 def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
+    DEVICE.line.budget = budget(pair)
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(pair, screens)
         with gr.Row(elem_id="entry"):
@@ -94,7 +97,8 @@ def launch(page: gr.Blocks, host: str, port: int) -> None:
 def dress(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
-    queue = page.queue(max_size=WAITING)._queue  # it looks a thousand times a second for a race to start
+    queue = page.queue(max_size=CALLS, api_open=False)._queue  # it looks a thousand times a second for a race to start
+    queue.max_thread_count = CALLS
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK
     return {
         "theme": theme(),

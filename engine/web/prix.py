@@ -1,32 +1,30 @@
 """The grand prix: up to eight systems on one prompt, and its API."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import AsyncIterator
 
 import gradio as gr
 
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, FIELD, Race, Settings, field
+from engine.race import BASELINE, FIELD
 from engine.screens.cards import FIELDS, PROMISES, cards, label
 from engine.systems import SYSTEMS
-from engine.views.wire import events
 from engine.web.form import Form
 from engine.web.parts import hidden, part
 from engine.web.streams import api, runs, told
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    def stream(systems: list[str], prompt: str, **settings: Any) -> Iterator[str]:
-        yield from told(lambda: Settings(prompt, field(systems), **settings), lambda asked: events(Race(pair, asked)))
+    async def prix_on_page(systems, **settings):
+        async for news in told(pair, "prix", lambda: {"systems": str(systems).split(), **settings}, watched=True):
+            yield news
 
-    def prix_on_page(systems, **settings):
-        yield from stream(systems.split(), **settings)
-
-    def prix(
+    async def prix(
         prompt: str, systems: list[str], temperature: float = 0.0, max_new_tokens: int = 200, seed: int = 0
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures."""
-        yield from stream(systems, prompt, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+        settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        async for news in told(pair, "prix", lambda: {"prompt": prompt, "systems": systems, **settings}):
+            yield news
 
     about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}
     least, most = FIELD

@@ -1,16 +1,14 @@
 """The race: two lanes side by side, and its API. The guided walk, and links that set the controls, belong to its screen."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import gradio as gr
 
 from engine.models.pairs import LoadedPair
-from engine.race import SHAPE, Race, Settings
+from engine.race import BASELINE, SHAPE
 from engine.screens.answers import look
 from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, shape
-from engine.views.wire import events
 from engine.web import link, walk
 from engine.web.form import Form
 from engine.web.parts import by_name, hidden, part
@@ -29,18 +27,21 @@ class RaceForm(Form):
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    def stream(systems: tuple[str, str], prompt: str, **settings: Any) -> Iterator[str]:
-        yield from told(lambda: Settings(prompt, systems, **settings), lambda asked: events(Race(pair, asked)))
+    async def race_on_page(left, right, left_mix, right_mix, broken, **settings):
+        def values() -> dict:
+            systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+            if broken:
+                systems = (broken.partition("!")[0], broken)
+            if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
+                settings.update(
+                    dict.fromkeys(SHAPE)
+                )  # nobody moved these dials: each lane keeps the shape of its own system
+            return {"systems": systems, **settings}
 
-    def race_on_page(left, right, left_mix, right_mix, broken, **settings):
-        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
-        if broken:
-            systems = (broken.partition("!")[0], broken)
-        if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
-            settings |= dict.fromkeys(SHAPE)  # nobody moved these dials, so each lane keeps the shape of its own system
-        yield from stream(systems, **settings)
+        async for news in told(pair, "race", values, watched=True):
+            yield news
 
-    def race(
+    async def race(
         prompt: str,
         system: str = "tree",
         depth: int = 4,
@@ -48,17 +49,19 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
         temperature: float = 0.0,
         max_new_tokens: int = 200,
         seed: int = 0,
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result."""
-        yield from stream(
-            ("vanilla", str(system)),
-            prompt,
-            depth=depth,
-            width=width,
-            temperature=temperature,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-        )
+        asked = {
+            "prompt": prompt,
+            "systems": (BASELINE, str(system)),
+            "depth": depth,
+            "width": width,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+        async for news in told(pair, "race", lambda: asked):
+            yield news
 
     form = race_form(form)
     runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")

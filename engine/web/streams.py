@@ -1,23 +1,23 @@
-"""Runs that stream into a wire of the page, one at a time, and refusals as sentences. Knows Gradio's queue; knows no race."""
+"""Runs that stream into a wire of the page, and refusals as sentences. Knows Gradio's events and who asks; knows no race."""
 
 import html
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
-from engine.screens.device import DEVICE
+from engine.models.pairs import LoadedPair
+from engine.screens.device import DEVICE, Call
+from engine.screens.orders import order
 from engine.web.form import Fields
 from engine.web.parts import by_name, call, wire
 
-ONE_AT_A_TIME = {"concurrency_id": "race", "concurrency_limit": 1}  # a second race would disturb the clocks
-ON_PAGE: dict[str, Any] = {
-    "show_progress": "hidden",
-    "trigger_mode": "once",
-    "api_visibility": "private",
-    **ONE_AT_A_TIME,
-}
-Order = TypeVar("Order")  # what a visitor asked for, checked
+Stream = Callable[..., AsyncIterator[str]]
+ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
+ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -26,43 +26,57 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
-def told(asked: Callable[[], Order], events: Callable[[Order], Iterator[str]]) -> Iterator[str]:
-    """The events of what is asked, in a turn of their own on the device.
+async def told(
+    pair: LoadedPair, kind: str, values: Callable[[], dict[str, Any]], watched: bool = False
+) -> AsyncIterator[str]:
+    """The news of an order (`engine.screens.orders`), which takes its turns on the device. A `watched` one belongs to an open page.
 
-    A mistake that the visitor can correct becomes a sentence, at once where `asked` raises it.
+    Whatever goes wrong becomes a sentence, also in `values`.
     """
     try:
-        order = asked()
-        with DEVICE.race():
-            for event in events(order):
-                DEVICE.doing = "The rest is made ready behind the race"
-                yield event
-    except ValueError as error:
-        raise refusal(str(error)) from None
-    except RuntimeError as error:
-        if "out of memory" not in str(error).lower():
-            raise
-        raise refusal(
-            "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
-        ) from None
+        asked = order(pair, kind, values())
+        work = Call(asked.steps, visitor(watched), asked.rank, asked.bytes)
+        async with aclosing(DEVICE.stream(work, watched)) as stream:
+            async for news in stream:
+                yield news
+    except Exception as error:
+        raise refusal(sentence_of(error)) from None
+
+
+def visitor(watched: bool) -> str:
+    """Who asks: an open page by its session. All calls of the API from one address are one visitor's."""
+    request = LocalContext.request.get()
+    if request is None:
+        return ""
+    return str(request.session_hash) if watched else str(getattr(request.client, "host", ""))
+
+
+def sentence_of(error: Exception) -> str:
+    """What the visitor is told of an error. Those that are no refusals are printed."""
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, MemoryError) or any(
+        words in str(error).lower() for words in ("out of memory", "allocate memory")
+    ):
+        return "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
+    traceback.print_exception(error)
+    return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
 
 
 def streaming(
-    begin: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, js: str | None = None
+    begin: gr.Button, stream: Stream, fields: Fields, channel: str, js: str | None = None
 ) -> gr.events.Dependency:
     """`begin` streams into the wire named `channel`. `stream` gets the fields by name, after `js` has changed them."""
     return begin.click(stream, inputs_kwargs=fields, outputs=wire(channel), js=js, **ON_PAGE)
 
 
-def runs(
-    begin: gr.Button, halt: gr.Button, stream: Callable[..., Iterator[str]], fields: Fields, channel: str, view: str
-) -> None:
+def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, view: str) -> None:
     """`begin` streams into the wire named `channel`, and `halt` cancels that. `TreeRace.<view>` hears of begin, failure and halt."""
     running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields))
     running.failure(None, js=call(f"{view}.failed"), **QUIET)
     halt.click(None, js=call(f"{view}.stop"), cancels=[running], **QUIET)
 
 
-def api(function: Callable[..., Iterator[str]]) -> None:
+def api(function: Stream) -> None:
     """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring."""
-    gr.api(function, api_name=function.__name__, **ONE_AT_A_TIME)
+    gr.api(function, api_name=function.__name__, **ASKED)

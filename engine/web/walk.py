@@ -4,12 +4,9 @@ import gradio as gr
 
 from engine.breaks import BREAKS
 from engine.models.pairs import LoadedPair
-from engine.race import Settings
-from engine.screens.break_distance import measure
 from engine.screens.cards import card
 from engine.screens.gallery import PROMPTS
 from engine.systems import find
-from engine.views.stream import numbered
 from engine.web.form import Form
 from engine.web.parts import by_name, call, part, trigger
 from engine.web.streams import QUIET, streaming, told
@@ -18,9 +15,9 @@ CONTROLS = ("prompt", "left", "right", "depth", "width", "nodes", "temperature",
 
 
 def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    def distances(prompt, broken, **settings):
-        systems = (broken.partition("!")[0], broken)
-        yield from told(lambda: Settings(prompt, systems, **settings), lambda asked: numbered(measure(pair, asked)))
+    async def distances(**asked):
+        async for news in told(pair, "distance", lambda: asked, watched=True):
+            yield news
 
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}

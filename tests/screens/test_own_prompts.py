@@ -48,7 +48,8 @@ def test_a_bad_file_gets_a_sentence_that_says_what_is_allowed(name, text, words)
 
 
 def run(prompts, system="tree", pair=None, **settings):
-    return list(results(pair or tiny_pair(same=True), prompts, system, batch_seconds=0.0, **settings))
+    every = results(pair or tiny_pair(same=True), prompts, system, batch_seconds=0.0, **settings)
+    return [message for message in every if message is not None]
 
 
 def rows(messages):

@@ -1,7 +1,6 @@
-"""Readiness: races and steps take turns, a race goes first, and a race on a half-ready pair makes what it needs. Held by events."""
+"""Readiness: what is made ready, in what order, and a race on a half-ready pair makes what it needs. Held by events."""
 
 import threading
-from contextlib import suppress
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from engine.screens import readiness
 from engine.screens.device import Device
 from engine.screens.readiness import AT_ONCE, HEATS, Readiness
 from engine.systems import SYSTEMS
-from engine.web import streams
 from helpers.learned import CONFIGS, pair_with
 from helpers.pairs import tiny_pair
 
@@ -23,96 +21,6 @@ def beside(do) -> threading.Thread:
     thread = threading.Thread(target=do, daemon=True)
     thread.start()
     return thread
-
-
-def waits(device: Device) -> None:
-    """Returns when a race waits for the device."""
-    with device.changed:
-        assert device.changed.wait_for(lambda: device.races_waiting == 1, LONG)
-
-
-@pytest.fixture
-def device(monkeypatch):
-    """A device that tells when a race begins to wait."""
-    device = Device()
-    wait_for = device.changed.wait_for
-
-    def telling(asked, timeout=None):
-        device.changed.notify_all()
-        return wait_for(asked, timeout)
-
-    monkeypatch.setattr(device.changed, "wait_for", telling)
-    return device
-
-
-# ---- turns
-
-
-def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next(device):
-    order, inside, go_on = [], threading.Event(), threading.Event()
-
-    def steps():
-        with device.step("one"):
-            inside.set()
-            assert go_on.wait(LONG)
-            order.append("one")
-        with device.step("two"):
-            order.append("two")
-
-    def race():
-        with device.race():
-            order.append("race")
-
-    stepping = beside(steps)
-    assert inside.wait(LONG) and device.words == "one"
-    racing = beside(race)
-    waits(device)
-    assert device.words == "one; the race comes next"
-    go_on.set()
-    racing.join(LONG)
-    stepping.join(LONG)
-    assert order == ["one", "race", "two"]
-
-
-def test_a_step_waits_for_the_race_that_runs(device):
-    order, racing, go_on = [], threading.Event(), threading.Event()
-
-    def race():
-        with device.race():
-            racing.set()
-            assert go_on.wait(LONG)
-            order.append("race")
-
-    thread = beside(race)
-    assert racing.wait(LONG)
-
-    def step():
-        with device.step("a step"):
-            order.append("step")
-
-    stepping = beside(step)
-    go_on.set()
-    thread.join(LONG)
-    stepping.join(LONG)
-    assert order == ["race", "step"]
-
-
-def test_a_turn_ends_with_an_error_and_with_a_closed_stream(monkeypatch):
-    device = Device()
-    monkeypatch.setattr(streams, "DEVICE", device)
-    with suppress(KeyError), device.step("fails"):
-        raise KeyError
-    stream = streams.told(lambda: "asked", lambda asked: iter([asked, "more"]))
-    assert next(stream) == "asked" and device.taken
-    beside(stream.close).join(LONG)  # Gradio iterates and closes on threads of its own
-    assert not device.taken
-
-
-def test_what_is_asked_wrongly_is_refused_while_a_step_runs(monkeypatch):
-    device = Device()
-    monkeypatch.setattr(streams, "DEVICE", device)
-    with device.step("a long step"), pytest.raises(Exception, match="The prompt is empty"):
-        next(streams.told(lambda: Settings(""), lambda asked: iter(())))
 
 
 # ---- what is made ready

@@ -1,0 +1,119 @@
+"""Orders: what a visitor may ask of the device, by kind, checked before it waits in line. Knows races and limits; knows no page.
+
+An order is asked for with plain values, so that it may be carried out in another process.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import Any
+
+import psutil
+import torch
+
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Race, Settings, field
+from engine.screens import own_prompts
+from engine.screens.break_distance import measure
+from engine.screens.sweep import Plan, Sweep
+from engine.screens.turns import LONG, RACE
+from engine.tree import LARGEST_TREE
+from engine.views.stream import numbered
+from engine.views.wire import messages
+
+MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
+SHARE = 0.5  # of the memory that is free at the start, for the caches of all runs
+
+
+@dataclass(frozen=True)
+class Order:
+    """Checked: the steps that carry it out, its rank, and the most tokens and bytes of caches that it takes."""
+
+    steps: Callable[[], Iterator[str | None]]
+    rank: int
+    tokens: int
+    bytes: int
+
+
+def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
+    """The order of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
+    make = KINDS[kind]
+    try:
+        signature(make).bind(pair, **values)
+    except TypeError as error:
+        raise ValueError(f"The order of this {kind} does not fit: {str(error)[:80]}.") from None
+    made = make(pair, **values)
+    if made.tokens > MOST_TOKENS:
+        raise ValueError(
+            f"This asks for up to {made.tokens:,} tokens, counting every lane; at most {MOST_TOKENS:,} are written in one call. "
+            "Ask for fewer new tokens, prompts or cells."
+        )
+    return made
+
+
+def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
+    asked = Settings(prompt, tuple(systems), **settings)
+    return Order(
+        lambda: numbered(messages(Race(pair, asked))),
+        RACE,
+        len(asked.systems) * asked.max_new_tokens,
+        cache_bytes(pair, [asked.prompt], asked.max_new_tokens, len(asked.systems)),
+    )
+
+
+def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
+    return race(pair, prompt, list(field(systems)), **settings)
+
+
+def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
+    if unknown := set(more) - {each.name for each in fields(Plan)}:
+        raise ValueError(f"A sweep has no {min(unknown)[:40]!r}. Leave it out.")
+    asked = Plan(prompts, **more)  # type: ignore[arg-type]  # it checks them
+    return Order(
+        lambda: numbered(Sweep(pair, asked).run()),
+        LONG,
+        2 * len(asked.cells) * len(asked.prompts) * asked.max_new_tokens,
+        cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2),
+    )
+
+
+def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
+    asked = own_prompts.checked_prompts(prompts)
+    probe = Settings(own_prompts.PROBE, (BASELINE, system), **settings)
+    return Order(
+        lambda: numbered(own_prompts.results(pair, asked, system, **settings)),
+        LONG,
+        2 * len(asked) * probe.max_new_tokens,
+        cache_bytes(pair, asked, probe.max_new_tokens, 2),
+    )
+
+
+def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings: Any) -> Order:
+    return prompts(pair, own_prompts.read(name, text), system, **settings)
+
+
+def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
+    asked = Settings(prompt, (str(broken).partition("!")[0], broken), **settings)
+    room = cache_bytes(
+        pair, [asked.prompt], asked.max_new_tokens, 3
+    )  # the right system's, the broken target's and a plain one's
+    return Order(lambda: numbered(measure(pair, asked)), LONG, 3 * asked.max_new_tokens, room)
+
+
+KINDS: dict[str, Callable[..., Order]] = {
+    each.__name__: each for each in (race, prix, sweep, prompts, prompt_file, distance)
+}
+
+
+def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:
+    """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
+    tokens = min(pair.context, max(len(prompt.encode("utf-8", "replace")) for prompt in prompts) + new_tokens)
+    row = pair.target.row_bytes + (pair.draft.row_bytes if pair.draft else pair.target.row_bytes)
+    return lanes * (tokens + LARGEST_TREE) * row
+
+
+def budget(pair: LoadedPair) -> float:
+    """Bytes that the caches of all runs may take together, on the device that the pair is on."""
+    if pair.target.device.type == "cuda":
+        return SHARE * torch.cuda.mem_get_info(pair.target.device)[0]
+    return SHARE * psutil.virtual_memory().available
