@@ -51,7 +51,8 @@ class Device:
         A `watched` stream begins with the call's name, by which its page says that it is there (`heard`). Raises what the work raises,
         and `ValueError` when it is not let in, takes too long or has lost its page.
         """
-        loop, bell = asyncio.get_running_loop(), asyncio.Event()
+        loop, bell, said, due = asyncio.get_running_loop(), asyncio.Event(), "", time.monotonic() + EVERY
+        quiet = True  # whether nothing was said since it was last looked
 
         def ring() -> None:
             with suppress(RuntimeError):  # the server is ending
@@ -65,14 +66,18 @@ class Device:
             while True:
                 bell.clear()
                 if news := self.taken(call):
+                    quiet = False
                     yield news
                 elif call.over:
                     return
                 else:
-                    try:
+                    with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(bell.wait(), EVERY)
-                    except asyncio.TimeoutError:
-                        yield json.dumps({"job": call.name, "place": self.place(call)})
+                if time.monotonic() >= due:
+                    place, due = self.place(call), time.monotonic() + EVERY
+                    if place != said or quiet:  # the server notices that a visitor has left when it says something
+                        yield json.dumps({"job": call.name, "place": place})
+                    said, quiet = place, True
         finally:
             self.leave(call)
 

@@ -10,10 +10,12 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import uvicorn
 
 READINESS = "/readiness"  # where pages ask how far the engine is
+ALIVE = "/alive"  # where pages say that they are still there while a run of theirs goes on
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 
 
@@ -25,6 +27,7 @@ class Front:
         self.page = page.encode()
         self.packed = gzip.compress(self.page, 1)
         self.words: Callable[[], str] = lambda: "Loading PyTorch"
+        self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
         self.live: Any = None
 
     # ---- the server
@@ -64,6 +67,10 @@ class Front:
             words = self.words()
             status = {"words": words, "live": self.live is not None, "ready": self.live is not None and not words}
             await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
+        elif scope["type"] == "http" and scope["path"] == ALIVE:
+            asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
+            here = self.heard(asked.get("job", ""), asked.get("hidden") == "true")
+            await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
         elif self.live is not None:
             await self.live(scope, receive, send)
         elif scope["type"] != "http":

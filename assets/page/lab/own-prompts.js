@@ -11,6 +11,7 @@ TreeRace.ownPrompts = (() => {
   const { answered, onWire } = TreeRace.wire;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
+  const WAITING = "Waiting for the models …";
   const COLUMNS = ["", "Prompt", "Speed", "tau", "Tokens", "Draft", "Verify", "Text"];
   const TOKENS = COLUMNS.indexOf("Tokens");
   const FIGURES = [
@@ -154,8 +155,13 @@ TreeRace.ownPrompts = (() => {
     pending() {
       this.reset();
       this.root.dataset.state = "running";
-      this.say("Waiting for the models …");
+      this.say(WAITING);
       return { order: JSON.stringify({ prompts: this.prompts, system: this.at("system").value }) };
+    }
+
+    /** @param {string} words where the run stands among others */
+    stands(words) {
+      if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
     }
 
     failed() {
@@ -296,6 +302,7 @@ TreeRace.ownPrompts = (() => {
 
     listen() {
       onWire("treeprompts", (message) => this.feed(message));
+      onWire("place", ({ channel, words }) => channel === "treeprompts" && this.stands(words));
       const [file, drop] = [this.at("file"), this.at("drop")];
       this.at("choose").addEventListener("click", () => file.click());
       file.addEventListener("change", () => {

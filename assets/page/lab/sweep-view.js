@@ -29,6 +29,7 @@ TreeRace.sweepView = (() => {
   };
   const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
+  const WAITING = "Waiting for the models …";
 
   /**
    * "1, 2 3" as numbers; what is no number stays as it is, for the server to refuse in words.
@@ -138,8 +139,13 @@ TreeRace.sweepView = (() => {
      */
     pending(form) {
       this.root.dataset.state = "waiting";
-      this.say("Waiting for the models …");
+      this.say(WAITING);
       return { order: this.order(form) };
+    }
+
+    /** @param {string} words where the sweep stands among other runs */
+    stands(words) {
+      if (this.root.dataset.state === "waiting") this.say(words || WAITING);
     }
 
     failed() {
@@ -289,6 +295,7 @@ TreeRace.sweepView = (() => {
 
     listen() {
       onWire("treelab", (message) => this.feed(message));
+      onWire("place", ({ channel, words }) => channel === "treelab" && this.stands(words));
       for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=grid]"))) {
         choice.addEventListener("change", () => this.choose(/** @type {Grid} */ (choice.value)));
       }

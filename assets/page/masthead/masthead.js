@@ -35,7 +35,7 @@ TreeRace.masthead = (() => {
   }
 
   /**
-   * What is made ready, in place of the pair's name; a race that waits for it says so too.
+   * What is made ready, in place of the pair's name.
    * @param {(name: string) => any} at
    * @param {string} words "" when nothing is left
    */
@@ -43,7 +43,6 @@ TreeRace.masthead = (() => {
     at("pair").hidden = words !== "";
     at("readying").hidden = words === "";
     at("readying").textContent = at("readying").title = words;
-    window.dispatchEvent(new CustomEvent("readiness", { detail: { words } }));
   }
 
   return { mountHeader };

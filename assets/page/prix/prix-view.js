@@ -14,6 +14,7 @@ TreeRace.prixView = (() => {
   const { onWire } = TreeRace.wire;
 
   const INVITATION = "Choose a field and press Race.";
+  const WARMING = "Warming up every system …";
   const CALM_MS = 500; // between two pictures where the visitor wants little motion
 
   class PrixView {
@@ -29,6 +30,7 @@ TreeRace.prixView = (() => {
     tracks = [];
     total = 1; // tokens of the whole way
     drawnAt = -Infinity;
+    isPending = false; // a race is asked for, and has not begun
 
     /**
      * @param {HTMLElement} root
@@ -47,6 +49,7 @@ TreeRace.prixView = (() => {
       });
       this.speeds.say();
       onWire("prix", (message) => this.feed(message));
+      onWire("place", ({ channel, words }) => channel === "prix" && this.stands(words));
       this.at("again").addEventListener("click", () => this.again());
     }
 
@@ -90,17 +93,28 @@ TreeRace.prixView = (() => {
 
     // What Race sends: the names of those that race next.
     pending() {
-      this.say("Warming up every system …");
+      this.isPending = true;
+      this.say(WARMING);
       this.field.open(false);
       return { systems: this.field.names.join(" ") };
     }
 
+    /** @param {string} words where a race stands among others, "" when the device is all its own */
+    stands(words) {
+      if (this.end && !this.isPending) return;
+      this.say(words || (this.isPending ? WARMING : ""));
+    }
+
     failed() {
+      const begun = !this.isPending && this.root.dataset.state === "racing" && !this.end;
+      this.isPending = false;
+      if (begun) this.halt();
       if (this.end) this.verdict();
-      else this.say("Nothing was raced.");
+      else this.say(begun ? "The race ended early." : "Nothing was raced.", begun ? "different" : "");
     }
 
     stop() {
+      this.isPending = false;
       if (this.end) {
         if (this.player.playing) this.player.skip();
         return;
@@ -134,6 +148,7 @@ TreeRace.prixView = (() => {
     /** @param {RaceMessage} message */
     begin(message) {
       this.line(message.systems);
+      this.isPending = false;
       this.run = message.run;
       this.systems = message.systems;
       this.total = message.systems[0].trace.max_new_tokens;

@@ -120,16 +120,25 @@ TreeRace.raceView = (() => {
       this.tell();
     }
 
-    /** @param {string} words what a race that waits is waiting for, "" for nothing in particular */
-    waiting(words) {
-      if (words && this.root.dataset.state === "waiting") this.strip.say(`${words} …`);
+    /** @param {string} words where a race stands among others, "" when the device is all its own */
+    stands(words) {
+      const { state } = this.root.dataset;
+      if (state === "waiting") this.strip.say(words || "Waiting for the models …");
+      else if (state === "racing" && !this.result) this.strip.say(words);
     }
 
+    // The run has ended with an error, of which Gradio tells in a message.
     failed() {
+      const begun = this.root.dataset.state === "racing" && this.run && !this.result;
+      if (begun) this.halt();
       this.told = true;
       this.changed();
       if (this.result) this.strip.verdict(this.result, this.systems);
-      else this.strip.say("Nothing was raced.");
+      else
+        this.strip.say(
+          begun ? "The race ended early. What was written so far stays." : "Nothing was raced.",
+          begun ? "different" : "",
+        );
     }
 
     stop() {
@@ -310,7 +319,7 @@ TreeRace.raceView = (() => {
 
     listen() {
       onWire("treerace", (message) => this.feed(message));
-      onWire("readiness", ({ words }) => this.waiting(words));
+      onWire("place", ({ channel, words }) => channel === "treerace" && this.stands(words));
       this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));

@@ -23,6 +23,7 @@ TreeRace.wire = (() => {
     let seq = 0;
     const receive = () => {
       const message = JSON.parse(props.value || "null");
+      if (message?.job) return stand(name, message);
       if (!message || (message.run === run && message.seq <= seq)) return;
       if (message.run !== run) [run, seq] = [message.run, 0];
       const lost = message.seq - seq - 1; // messages of this run that never arrived
@@ -31,6 +32,16 @@ TreeRace.wire = (() => {
     };
     watch("value", receive);
     receive(); // watch does not report the value that is there at the start
+  }
+
+  /**
+   * Where a run stands among others becomes an event of the window, "place".
+   * @param {string} channel
+   * @param {{ job: string, place: string }} message
+   */
+  function stand(channel, { job, place }) {
+    TreeRace.presence.keep(job);
+    window.dispatchEvent(new CustomEvent("place", { detail: { channel, words: place } }));
   }
 
   /**
