@@ -19,6 +19,7 @@ COMMANDS = {
     "floor": Command(
         "engine.measure.floor", "tell how near forwards come to the machine's bandwidth, by model and tree"
     ),
+    "load": Command("engine.measure.load", "let fifty visitors race at once, and tell what each of them got"),
     "study": Command("engine.measure.study", "count what systems reach at equal budgets: tau, nodes, draft forwards"),
     "drift": Command("engine.measure.drift", "run one drafter over a changing subject, frozen against adapting"),
     "attention": Command(

@@ -20,13 +20,14 @@ LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 
 
 class Front:
-    """The process's only server. `words` says what is being made ready, "" when nothing is left."""
+    """The process's only server. `words` says what is being made ready, "" when nothing is left; `runs` how many runs are here."""
 
     def __init__(self, page: str):
         """`page` is the HTML that `/` has until there is a live app."""
         self.page = page.encode()
         self.packed = gzip.compress(self.page, 1)
         self.words: Callable[[], str] = lambda: "Loading PyTorch"
+        self.runs: Callable[[], int] = lambda: 0
         self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
         self.live: Any = None
 
@@ -65,7 +66,8 @@ class Front:
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "http" and scope["path"] == READINESS:
             words = self.words()
-            status = {"words": words, "live": self.live is not None, "ready": self.live is not None and not words}
+            live = self.live is not None
+            status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs()}
             await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
         elif scope["type"] == "http" and scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))

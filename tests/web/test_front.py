@@ -74,7 +74,7 @@ def test_the_page_is_served_before_the_first_heavy_import():
         status, page, _ = ask(url)
         assert status == 200 and "data-opening" in page and 'id="event"' in page
         status, answer, _ = ask(f"{url}/readiness")
-        assert json.loads(answer) == {"words": "Loading PyTorch", "live": False, "ready": False}
+        assert json.loads(answer) == {"words": "Loading PyTorch", "live": False, "ready": False, "runs": 0}
         assert process.poll() is None
     finally:
         process.kill()
@@ -93,6 +93,7 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
         "words": "Making ready 1 of 2: a tree",
         "live": True,
         "ready": False,
+        "runs": 0,
     }
     front.words = lambda: ""
     assert json.loads(ask(f"{front.url}readiness")[1])["ready"] is True

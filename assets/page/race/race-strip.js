@@ -24,6 +24,12 @@ TreeRace.raceStrip = (() => {
       this.at("verdict").dataset.kind = kind;
     }
 
+    /** @param {boolean} begun whether there is a part of the race to look at */
+    failed(begun) {
+      if (begun) this.say("The race ended early. What was written so far stays.", "different");
+      else this.say("Nothing was raced.");
+    }
+
     /**
      * @param {[number, number]} tokens of the left and the right lane
      * @param {RacedSystem[]} systems

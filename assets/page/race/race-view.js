@@ -16,6 +16,7 @@ TreeRace.raceView = (() => {
   const { onWire } = TreeRace.wire;
 
   const INVITATION = "Pick a prompt and press Race.";
+  const WAITING = "Waiting for the models …";
   /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
   const MIX = {
     title: "your own mix",
@@ -116,15 +117,14 @@ TreeRace.raceView = (() => {
       for (const lane of this.lanes) lane.card.open(false);
       this.player.pause();
       this.root.dataset.state = "waiting";
-      this.strip.say("Waiting for the models …");
+      this.strip.say(WAITING);
       this.tell();
     }
 
     /** @param {string} words where a race stands among others, "" when the device is all its own */
     stands(words) {
-      const { state } = this.root.dataset;
-      if (state === "waiting") this.strip.say(words || "Waiting for the models …");
-      else if (state === "racing" && !this.result) this.strip.say(words);
+      const isWaiting = this.root.dataset.state === "waiting";
+      if (isWaiting || !this.result) this.strip.say(words || (isWaiting ? WAITING : ""));
     }
 
     // The run has ended with an error, of which Gradio tells in a message.
@@ -134,11 +134,7 @@ TreeRace.raceView = (() => {
       this.told = true;
       this.changed();
       if (this.result) this.strip.verdict(this.result, this.systems);
-      else
-        this.strip.say(
-          begun ? "The race ended early. What was written so far stays." : "Nothing was raced.",
-          begun ? "different" : "",
-        );
+      else this.strip.failed(Boolean(begun));
     }
 
     stop() {
