@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import torch
 
+from engine.record.parsing import shown
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -225,7 +226,7 @@ class Registry(MutableMapping[str, type[P]]):
     def __getitem__(self, name: str) -> type[P]:
         """Raises `KeyError` for an unknown name, with a sentence that lists the known ones."""
         if name not in self.entries:
-            raise KeyError(f"Unknown {self.kind} {name!r}. Available: {', '.join(self.entries)}.")
+            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.entries)}.")
         entry = self.entries[name]
         if isinstance(entry, str):
             file, _, found = entry.partition(".")

@@ -17,6 +17,7 @@ from engine.contracts import Rounds
 from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label
+from engine.record.parsing import holds_half, shown
 from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
 from engine.rounds.timing import costs_of
@@ -59,6 +60,8 @@ class Settings:
             raise ValueError(
                 f"The prompt has {len(self.prompt):,} characters; at most {LONGEST_PROMPT:,} are read. Shorten it."
             )
+        if holds_half(self.prompt):
+            raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
         for system in map(find, self.systems):
             for name in SHAPE:
                 checked(name, getattr(system, name))
@@ -70,23 +73,24 @@ class Settings:
 def checked(name: str, value: object) -> int | float:
     """The setting's value. Raises `ValueError` when it is out of `LIMITS` or no number."""
     (least, most), what = LIMITS[name], name.replace("_", " ").capitalize()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {value!r}.")
+    finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not finite:
+        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {shown(value)}.")
     if not least <= value <= most:
-        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {value:,}.")
+        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {shown(value)}.")
     if name == "temperature":
         return value
     if value != int(value):
-        raise ValueError(f"{what} must be a whole number, got {value}.")
+        raise ValueError(f"{what} must be a whole number, got {shown(value)}.")
     return int(value)
 
 
 def field(systems: object) -> tuple[str, ...]:
     """The systems of a grand prix, the baseline first. Raises `ValueError` for too few, too many, and for one that is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {systems!r}.')
+        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {shown(systems)}.')
     if twice := [name for name, count in Counter(systems).items() if count > 1]:
-        raise ValueError(f"{twice[0]} is in the field twice. Name every system once.")
+        raise ValueError(f"{shown(twice[0])} is in the field twice. Name every system once.")
     names, (least, most) = (BASELINE, *(each for each in systems if each != BASELINE)), FIELD
     if not least <= len(names) <= most:
         raise ValueError(

@@ -11,6 +11,7 @@ from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
 from engine.record.costs import Costs
+from engine.record.parsing import shown
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
 from engine.sampling import Sampling
@@ -131,10 +132,11 @@ def listed(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 72
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
 
 
-def find(name: str) -> System:
+def find(name: object) -> System:
     """The system of that name, or one mixed by hand as "drafter/policy/acceptance", such as "model/kary/token_match".
 
     Either may end in a shape of its own, depth x width x nodes, as in "tree:3x2x8". Either may end in a break, to be wrong on purpose:
@@ -142,19 +144,21 @@ def find(name: str) -> System:
 
     Raises `ValueError` with the reason when there is no such system or when its parts would bias the output together.
     """
+    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+        raise unknown(name)
     if name in SYSTEMS:
         return SYSTEMS[name]
-    if shaped := re.fullmatch(r"(.+):(\d{1,4})x(\d{1,4})x(\d{1,4})", str(name)):
+    if shaped := re.fullmatch(r"(.+):([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})", name):
+        if ":" in shaped[1]:
+            raise ValueError(f"{shown(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
         return replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
-    right, mark, broken = str(name).partition("!")
+    right, mark, broken = name.partition("!")
     if mark:
         return break_of(find(right), broken)
-    parts = str(name).split("/")
+    parts = name.split("/")
     if len(parts) != 3:
-        raise ValueError(
-            f"Unknown system {name!r}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
-        )
+        raise unknown(name)
     drafter, policy, acceptance = parts
     try:
         mix = System(
@@ -175,10 +179,18 @@ def find(name: str) -> System:
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix
 
 
+def unknown(name: object) -> ValueError:
+    return ValueError(
+        f"Unknown system {shown(name)}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
+    )
+
+
 def break_of(right: System, broken: str) -> System:
     """The system `right` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
     if broken not in BREAKS:
-        raise ValueError(f"Unknown break {broken!r}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask.")
+        raise ValueError(
+            f"Unknown break {shown(broken)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
+        )
     chosen = BREAKS[broken]
     wrong = replace(
         right,

@@ -1,17 +1,17 @@
 """What the page asks outside of a run: each function answers with plain values, or with a sentence under "refused".
 
-Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception.
+Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
 """
 
 from collections.abc import Callable
+from functools import cache
 
-from engine.record.race_file import Record, side_by_side
-from engine.screens import own_prompts
-from engine.screens.cards import card
+from engine.record.parsing import shown
+from engine.screens import own_prompts, race_files
+from engine.screens.cards import card, raceable
 from engine.screens.gallery import RACES
+from engine.screens.given import values
 from engine.screens.serving import configurations
-from engine.systems import find
-from engine.views import standalone
 from engine.views.wire import replay
 
 Answer = dict[str, object]
@@ -25,40 +25,38 @@ def answer(make: Callable[[], Answer]) -> Answer:
         return {"refused": str(error)}
 
 
-def look(name: str) -> Answer:
+def look(name: object) -> Answer:
     """The card of the system of that name, or why there is none."""
-    return answer(lambda: card(find(str(name))))
+    return answer(lambda: card(raceable(name)))
 
 
-def read_prompts(file: list) -> Answer:
+def read_prompts(file: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
-    return answer(lambda: {"prompts": own_prompts.read(*file)})
+    return answer(lambda: {"prompts": own_prompts.read(*values(file, "The file", 2, 2))})
 
 
-def production(setting: list) -> Answer:
+def production(setting: object) -> Answer:
     """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
-    return answer(lambda: {"engines": configurations(*setting)})
+    return answer(lambda: {"engines": configurations(*values(setting, "The setting", 1, 5))})
 
 
-def recorded(name: str) -> Answer:
+def recorded(name: object) -> Answer:
     """A recorded race as an event of the page."""
-    if str(name) not in RACES:
-        return {"refused": f"There is no recorded race {str(name)[:60]!r}."}
-    return {"event": replay(RACES[str(name)])}
+    if not isinstance(name, str) or name not in RACES:
+        return {"refused": f"There is no recorded race {shown(name)}."}
+    return {"event": event(name)}
 
 
-def opened(text: str) -> Answer:
+@cache
+def event(name: str) -> str:
+    return replay(RACES[name])
+
+
+def opened(text: object) -> Answer:
     """The race in a file's `text` as an event of the page, or what is wrong with the file."""
-    return of_file(text, lambda record: {"event": side_by_side(record) and replay(record)})
+    return race_files.read("opened", text)
 
 
-def replay_page(text: str) -> Answer:
+def replay_page(text: object) -> Answer:
     """A race file as a page of its own, or what is wrong with the file."""
-    return of_file(text, lambda record: {"html": standalone.html(record)})
-
-
-def of_file(text: str, make: Callable[[Record], Answer]) -> Answer:
-    try:
-        return make(Record.from_json(str(text)))
-    except ValueError as error:
-        return {"refused": f"This race file cannot be read. {error}"}
+    return race_files.read("replay_page", text)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.policies import POLICIES
-from engine.race import SHAPE
+from engine.race import SHAPE, checked
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
@@ -46,13 +47,26 @@ def words(part: type[Part]) -> dict[str, str]:
     return {"title": part.title, "about": part.about, "source": part.source}
 
 
+def raceable(name: object) -> System:
+    """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
+    system = find(name)
+    for dial in SHAPE:
+        checked(dial, getattr(system, dial))
+    return system
+
+
 def shape(name: object) -> dict[str, int] | None:
     """The depth, width and nodes that a system starts with; None if there is no such system."""
     try:
-        system = find(str(name))
+        system = raceable(name)
     except ValueError:
         return None
     return {dial: getattr(system, dial) for dial in SHAPE}
+
+
+def unbroken(name: Any) -> Any:
+    """The system's name without its break. What is no name is refused where systems are found."""
+    return name.partition("!")[0] if isinstance(name, str) else name
 
 
 def label(system: System) -> str:

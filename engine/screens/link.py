@@ -7,22 +7,28 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.race import LIMITS, Settings, checked
+from engine.record.parsing import shown
 from engine.systems import SYSTEMS, find
 
+LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
 HOTTEST = 2.0  # the largest temperature that the page's dial shows
 LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: str) -> tuple[dict[str, Any], list[str]]:
+def read(query: object) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused."""
     given: dict[str, Any] = {}
     refused: list[str] = []
+    if not isinstance(query, str):
+        return {}, [f"The link must be a text, got {shown(query)}."]
+    if len(query) > LONGEST:
+        return {}, [f"The link has {len(query):,} characters; at most {LONGEST:,} are read."]
     try:
-        pairs = parse_qsl(str(query).removeprefix("?"), keep_blank_values=True, max_num_fields=100)
+        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=MOST_PARTS)
     except ValueError:
         return {}, ["The link has too many parts to be one of a race."]
-    for name, value in pairs:
+    for name, value in dict(pairs).items():  # of a part that is there twice, the last one counts
         try:
             if name == "prompt":
                 given[name] = Settings(value).prompt
@@ -40,7 +46,9 @@ def menu_system(name: str) -> str:
     found = find(name)
     if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
         return name
-    raise ValueError(f"The menus have no system {name!r}. Choose it without what follows its name, and set the dials.")
+    raise ValueError(
+        f"The menus have no system {shown(name)}. Choose it without what follows its name, and set the dials."
+    )
 
 
 def dialled(name: str, value: str) -> int | float:

@@ -4,8 +4,7 @@ An order is asked for with plain values, so that it may be carried out in anothe
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from inspect import signature
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -15,6 +14,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, field
 from engine.screens import own_prompts
 from engine.screens.break_distance import measure
+from engine.screens.cards import unbroken
 from engine.screens.sweep import Plan, Sweep
 from engine.screens.turns import LONG, RACE
 from engine.tree import LARGEST_TREE
@@ -37,12 +37,7 @@ class Order:
 
 def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
     """The order of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
-    make = KINDS[kind]
-    try:
-        signature(make).bind(pair, **values)
-    except TypeError as error:
-        raise ValueError(f"The order of this {kind} does not fit: {str(error)[:80]}.") from None
-    made = make(pair, **values)
+    made = KINDS[kind](pair, **values)
     if made.tokens > MOST_TOKENS:
         raise ValueError(
             f"This asks for up to {made.tokens:,} tokens, counting every lane; at most {MOST_TOKENS:,} are written in one call. "
@@ -66,8 +61,6 @@ def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
 
 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
-    if unknown := set(more) - {each.name for each in fields(Plan)}:
-        raise ValueError(f"A sweep has no {min(unknown)[:40]!r}. Leave it out.")
     asked = Plan(prompts, **more)  # type: ignore[arg-type]  # it checks them
     return Order(
         lambda: numbered(Sweep(pair, asked).run()),
@@ -93,7 +86,7 @@ def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings:
 
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
-    asked = Settings(prompt, (str(broken).partition("!")[0], broken), **settings)
+    asked = Settings(prompt, (unbroken(broken), broken), **settings)
     room = cache_bytes(
         pair, [asked.prompt], asked.max_new_tokens, 3
     )  # the right system's, the broken target's and a plain one's

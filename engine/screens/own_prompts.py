@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings
+from engine.record.parsing import shown
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
@@ -20,6 +21,7 @@ ALLOWED = (
 PROBE = "Story: Once upon a time"
 BATCH_SECONDS = 1 / 4  # between two messages on how far the race is
 BEGINNING = 80  # characters of a prompt that its row shows
+LONGEST_NAME = 40  # characters of a file's name that a sentence shows
 MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 
@@ -27,14 +29,15 @@ def read(name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise refused("The file is no text.")
+    by_line, name = name.lower().endswith(LINES), beginning(name, LONGEST_NAME).encode("utf-8", "replace").decode()
     try:
-        size = len(text.encode())
+        size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
     except UnicodeEncodeError:
         raise refused(f"{name} is not UTF-8.") from None
     if size > LARGEST_FILE:
         raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if name.lower().endswith(LINES):
+    if by_line:
         prompts = [from_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     else:
         prompts = [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
@@ -51,7 +54,7 @@ def from_line(line: str, number: int) -> str:
             raise refused(f"Line {number} has no “prompt”.")
         value = value["prompt"]
     if not isinstance(value, str):
-        raise refused(f"The prompt on line {number} must be a string, got {json.dumps(value)[:40]}.")
+        raise refused(f"The prompt on line {number} must be a string, got {shown(value)}.")
     return value
 
 
@@ -140,6 +143,6 @@ def summary(rows: list[dict]) -> dict:
     }
 
 
-def beginning(prompt: str) -> str:
+def beginning(prompt: str, longest: int = BEGINNING) -> str:
     words = " ".join(prompt.split())
-    return words if len(words) <= BEGINNING else words[: BEGINNING - 1] + "…"
+    return words if len(words) <= longest else words[: longest - 1] + "…"

@@ -13,6 +13,7 @@ from statistics import median
 
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, SHAPE, Race, Settings, checked
+from engine.record.parsing import shown
 from engine.record.race_file import worst_of
 from engine.record.trace import ACCEPTED, REJECTED, Trace
 from engine.rounds.timing import costs_of
@@ -44,15 +45,17 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self):
-        if self.grid not in GRIDS:
-            raise ValueError(f"Unknown grid {self.grid!r}. Available: {', '.join(GRIDS)}.")
+        if not isinstance(self.grid, str) or self.grid not in GRIDS:
+            raise ValueError(f"Unknown grid {shown(self.grid)}. Available: {', '.join(GRIDS)}.")
         if not find(self.system).guesses:
             trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
-            raise ValueError(f"{self.system} drafts no tree, so there is nothing to sweep. Choose one of {trees}.")
+            raise ValueError(
+                f"{shown(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
+            )
         alone = re.split("[:!]", self.system)[0]
         if alone != self.system:
             raise ValueError(
-                f"A sweep gives {alone} its shapes and takes it as it should be: name it {alone!r}, not {self.system!r}."
+                f"A sweep gives {alone} its shapes and takes it as it should be: name it {shown(alone)}, not {shown(self.system)}."
             )
         for name in SWEPT:
             object.__setattr__(self, name, self.values(name))

@@ -1,6 +1,6 @@
 """The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the shown view."""
 
-import json
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,10 +11,14 @@ from engine.screens import own_prompts
 from engine.screens.answers import production, read_prompts
 from engine.screens.cards import cards
 from engine.screens.gallery import PROMPTS
+from engine.screens.given import ordered
 from engine.screens.sweep import Plan
 from engine.web.form import Form
 from engine.web.parts import call, hidden, part, trigger
 from engine.web.streams import QUIET, api, runs, told
+
+PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a sweep may hold
+ASKED = {"prompts", "system"}  # what an order of own prompts holds
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
@@ -27,7 +31,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     async def sweep_on_page(order, **_):
-        async for news in told(pair, "sweep", lambda: ordered(order), watched=True):
+        async for news in told(pair, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), watched=True):
             yield news
 
     async def sweep(
@@ -48,8 +52,8 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         """
         plan = {
             "prompts": prompts,
-            "system": str(system),
-            "grid": str(grid),
+            "system": system,
+            "grid": grid,
             "depth": depth,
             "width": width,
             "nodes": nodes,
@@ -68,7 +72,7 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
 
 def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     async def prompts_on_page(order, **dialled):
-        async for news in told(pair, "prompts", lambda: ordered(order) | dialled, watched=True):
+        async for news in told(pair, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, watched=True):
             yield news
 
     async def prompts(
@@ -84,7 +88,7 @@ def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        asked = {"text": text, "name": name, "system": str(system), **dialled}
+        asked = {"text": text, "name": name, "system": system, **dialled}
         async for news in told(pair, "prompt_file", lambda: asked):
             yield news
 
@@ -92,14 +96,3 @@ def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
     runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
     api(prompts)
-
-
-def ordered(order: object) -> dict[str, Any]:
-    """What the page's script ordered, an object in JSON. Raises `ValueError` for anything else."""
-    try:
-        asked = json.loads(order) if isinstance(order, str) else None
-    except RecursionError:
-        asked = None
-    if not isinstance(asked, dict):
-        raise ValueError("The order is no JSON object. Use the page's own Start, or the API.")
-    return asked

@@ -15,7 +15,12 @@ from engine.web.streams import api, runs, told
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     async def prix_on_page(systems, **settings):
-        async for news in told(pair, "prix", lambda: {"systems": str(systems).split(), **settings}, watched=True):
+        async for news in told(
+            pair,
+            "prix",
+            lambda: {"systems": systems.split() if isinstance(systems, str) else systems, **settings},
+            watched=True,
+        ):
             yield news
 
     async def prix(

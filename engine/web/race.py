@@ -8,7 +8,7 @@ import gradio as gr
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, SHAPE
 from engine.screens.answers import look
-from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, shape
+from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, shape, unbroken
 from engine.web import link, walk
 from engine.web.form import Form
 from engine.web.parts import by_name, hidden, part
@@ -31,11 +31,11 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
         def values() -> dict:
             systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
             if broken:
-                systems = (broken.partition("!")[0], broken)
+                systems = (unbroken(broken), broken)
             if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
                 settings.update(
                     dict.fromkeys(SHAPE)
-                )  # nobody moved these dials: each lane keeps the shape of its own system
+                )  # nobody moved these dials, so each lane keeps its own system's shape
             return {"systems": systems, **settings}
 
         async for news in told(pair, "race", values, watched=True):
@@ -53,7 +53,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result."""
         asked = {
             "prompt": prompt,
-            "systems": (BASELINE, str(system)),
+            "systems": (BASELINE, system),
             "depth": depth,
             "width": width,
             "temperature": temperature,

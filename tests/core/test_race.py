@@ -90,7 +90,7 @@ def test_a_closed_race_frees_its_caches():
         ({"nodes": 1000}, "Nodes must be between 2 and 64, got 1,000"),
         ({"temperature": -1}, "Temperature must be between 0.0 and 5.0, got -1"),
         ({"temperature": math.nan}, "Temperature must be a number between 0.0 and 5.0, got nan"),
-        ({"temperature": None}, "Temperature must be a number between 0.0 and 5.0, got None"),
+        ({"temperature": None}, "Temperature must be a number between 0.0 and 5.0, got null"),
         ({"max_new_tokens": 0}, "Max new tokens must be between 1 and 900, got 0"),
         ({"seed": -4}, "Seed must be between 0 and"),
         ({"systems": ("vanilla", "magic")}, "Unknown system 'magic'. Available: vanilla, tree"),

@@ -16,7 +16,7 @@ def test_the_server_answers_a_bad_file_with_a_sentence():
     assert json.loads(answers.opened(good.to_json())["event"])["end"] is True
     assert answers.replay_page(good.to_json())["html"].startswith("<!doctype html>")
     eight = Record([good.lanes[0]] * 3, "")
-    for text, words in (("{", "no JSON"), (None, "no JSON"), (eight.to_json(), "3 lanes")):
+    for text, words in (("{", "no JSON"), (None, "must be a text, got null"), (eight.to_json(), "3 lanes")):
         for answer in (answers.opened(text), answers.replay_page(text)):
             assert list(answer) == ["refused"] and words in answer["refused"]
     assert "no recorded race" in answers.recorded("../../etc/passwd")["refused"]

@@ -28,7 +28,7 @@ def configurations(
 
     Raises `ValueError` as a race would, and for a system that is wrong on purpose.
     """
-    found = find(str(system))
+    found = find(system)
     if found.broken:
         raise ValueError(f"{found.name} is wrong on purpose and not for production. Choose {found.name.split('!')[0]}.")
     asked = dict(zip(SHAPE, (depth, width, nodes), strict=True))

@@ -1,0 +1,47 @@
+"""Race files: one at a time is read in a process of its own, so that no race waits for it. Knows processes; knows no race."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+
+from engine.record.parsing import shown
+from engine.record.race_file import MOST_BYTES
+
+ROOT = Path(__file__).resolve().parents[2]
+READER = [sys.executable, "-m", "engine.views.reading"]
+DEADLINE = 20.0  # seconds; a file of the largest size takes a few, and more while a race runs
+WAITING = 2.0  # seconds that a file waits for the one before it
+_turn = threading.Lock()
+
+
+def read(way: str, text: object) -> dict[str, object]:
+    """What `engine.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
+    if not isinstance(text, str):
+        return refused(f"It must be a text, got {shown(text)}.")
+    if len(text) > MOST_BYTES:
+        return refused(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
+    if not _turn.acquire(timeout=WAITING):
+        return refused("Another visitor's file is being read. Try again in a few seconds.")
+    try:
+        sent = text.encode("utf-8", "surrogatepass")
+        done = subprocess.run(
+            [*READER, way], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
+        )
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return refused(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
+    except (subprocess.CalledProcessError, ValueError):
+        return refused("It takes more time or memory than there is for it. Try a shorter race.")
+    except OSError:
+        return refused(
+            "This server can start no process to read it. Use `python -m engine replay` on your own machine."
+        )
+    finally:
+        _turn.release()
+
+
+def refused(why: str) -> dict[str, object]:
+    return {"refused": f"This race file cannot be read. {why}"}
