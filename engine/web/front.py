@@ -14,6 +14,8 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 
+from engine.web.guard import HEADERS
+
 READINESS = "/readiness"  # where pages ask how far the engine is
 ALIVE = "/alive"  # where pages say that they are still there while a run of theirs goes on
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
@@ -45,7 +47,9 @@ class Front:
 
     async def run(self, listening: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
-        await uvicorn.Server(uvicorn.Config(self, log_level="warning", lifespan="off")).serve([listening])
+        await uvicorn.Server(uvicorn.Config(self, log_level="warning", lifespan="off", server_header=False)).serve(
+            [listening]
+        )
 
     def hand_over(self, app: Any) -> None:
         """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
@@ -90,6 +94,7 @@ async def answer(scope: dict, send: Callable, status: int, body: bytes, kind: st
         (b"content-type", kind.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
+        *HEADERS,
     ]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import AsyncIterator
-from typing import Any
 
 import gradio as gr
 

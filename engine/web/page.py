@@ -1,12 +1,14 @@
 """The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
+from fastapi.middleware import Middleware
 
 from engine.models.pairs import LoadedPair
 from engine.screens.answers import opened, recorded, replay_page
@@ -16,7 +18,9 @@ from engine.screens.orders import budget
 from engine.views import page_files
 from engine.views.standalone import PLOTLY
 from engine.web import lab, prix, race
+from engine.web.bodies import Doors
 from engine.web.form import Form, dials, prompt_box
+from engine.web.guard import Guard
 from engine.web.parts import call, part
 from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
@@ -86,25 +90,48 @@ def mounted(page: gr.Blocks) -> FastAPI:
     """The page as an application that a server of ours can take."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
-    return gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
+    app.add_middleware(Guard, doors=doors(page))
+    return app
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
-    page.launch(server_name=host, server_port=port, quiet=True, **dress(page))
+    guarded = {"middleware": [Middleware(Guard, doors=doors(page))]}
+    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page))
+
+
+def doors(page: gr.Blocks) -> Doors:
+    """What may be asked of the page: the events that have a function, the API, its parts' functions, and Plotly's script."""
+    events = {at: each for at, each in page.fns.items() if each.fn}
+    return Doors(
+        events={at: len(each.inputs) for at, each in events.items() if each.queue},
+        quick={at: len(each.inputs) for at, each in events.items() if not each.queue},
+        named={str(each.api_name): len(each.inputs) for each in events.values() if each.api_visibility == "public"},
+        functions=frozenset(
+            (at, function.__name__)
+            for at, component in page.blocks.items()
+            for function in getattr(component, "server_fns", ())
+        ),
+        files=(str(PLOTLY),),
+    )
 
 
 def dress(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
-    queue = page.queue(max_size=CALLS, api_open=False)._queue  # it looks a thousand times a second for a race to start
+    for each in page.fns.values():
+        each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
+    queue = page.queue(max_size=CALLS, api_open=False)._queue
     queue.max_thread_count = CALLS
-    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
+    queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     return {
         "theme": theme(),
         "css": "\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),
         "head": f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
         "footer_links": [],
+        "enable_monitoring": False,
         "run_history": False,
         "ssr_mode": False,
         "mcp_server": False,

@@ -15,12 +15,8 @@ from engine.web.streams import api, runs, told
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     async def prix_on_page(systems, **settings):
-        async for news in told(
-            pair,
-            "prix",
-            lambda: {"systems": systems.split() if isinstance(systems, str) else systems, **settings},
-            watched=True,
-        ):
+        names = systems.split() if isinstance(systems, str) else systems
+        async for news in told(pair, "prix", lambda: {"systems": names, **settings}, watched=True):
             yield news
 
     async def prix(

@@ -1,0 +1,235 @@
+"""The guard around the page, over HTTP: what nothing needs is closed, bodies are small, answers are sentences, headers protect."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+from engine.views.standalone import PLOTLY
+from engine.web.page import build, doors, mounted
+from helpers.paths import ROOT
+
+PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"))
+API, SESSION = "/gradio_api", "abc123"
+RACE = ["Once", "tree", 4, 4, 0.0, 8, 0]
+SECRET = "a prompt that nobody else may read"
+
+
+@pytest.fixture(scope="module")
+def page():
+    return build(PAIR)
+
+
+@pytest.fixture(scope="module")
+def http(page):
+    with TestClient(mounted(page)) as client:
+        yield client
+
+
+def post(http, path: str, body: object, **headers: str):
+    return http.post(f"{API}/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"} | headers)
+
+
+def asked(http, body: dict, name: str = "race"):
+    return post(http, f"call/{name}", {"data": RACE, **body})
+
+
+def component(page, name: str) -> int:
+    return next(at for at, found in doors(page).functions if found == name)
+
+
+def detail(response) -> str:
+    assert response.headers["content-type"] == "application/json"
+    return response.json()["detail"]
+
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/config",
+        "/theme.css",
+        "/manifest.json",
+        f"{API}/info",
+        f"{API}/startup-events",
+        f"{API}/file={PLOTLY}",
+        "/static/fonts/IBMPlexSans/IBMPlexSans-Regular.woff2",
+    ],
+)
+def test_what_the_page_needs_is_there_with_headers_that_protect(http, path):
+    answer = http.get(path)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src-attr 'none'" in policy and "connect-src 'self'" in policy
+    assert "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://*.hf.space" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["permissions-policy"]
+    assert answer.headers["referrer-policy"] == "strict-origin-when-cross-origin"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"{API}/upload"),
+        ("GET", f"{API}/upload_progress?upload_id=1"),
+        ("GET", "/monitoring"),
+        ("GET", "/monitoring/summary"),
+        ("GET", f"{API}/dev/reload"),
+        ("GET", f"{API}/deep_link?session_hash=abc123"),
+        ("GET", f"{API}/file={ROOT / 'requirements.txt'}"),
+        ("GET", f"{API}/file={ROOT / 'assets' / 'prompts.json'}"),
+        ("GET", f"{API}/file=https://example.com/"),
+        ("GET", f"{API}/file/{PLOTLY}"),
+        ("GET", f"{API}/proxy=https://example.com/"),
+        ("GET", f"{API}/runs"),
+        ("GET", f"{API}/app_id"),
+        ("GET", f"{API}/token"),
+        ("GET", f"{API}/openapi.json"),
+        ("GET", f"{API}/vibe-code"),
+        ("POST", f"{API}/vibe-edit"),
+        ("POST", f"{API}/process_recording"),
+        ("POST", f"{API}/run/race"),
+        ("POST", f"{API}/api/race"),
+        ("POST", f"{API}/call/v2/race"),
+        ("POST", f"{API}/stream/1"),
+        ("POST", "/login"),
+        ("GET", "/logout"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+        ("GET", "/static/../../../../requirements.txt"),
+        ("GET", "/assets/%2e%2e/%2e%2e/__init__.py"),
+        ("DELETE", "/"),
+        ("OPTIONS", f"{API}/queue/join"),
+        ("GET", f"{API}/queue/data?session_hash={'x' * 65}"),
+        ("GET", f"{API}/heartbeat/{'x' * 65}"),
+    ],
+)
+def test_what_nothing_needs_is_closed(http, method, path, capfd):
+    answer = http.request(method, path, content=b"{}", headers={"Content-Type": "application/json"})
+    assert answer.status_code == 404 and detail(answer) == "There is nothing at this address."
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_file_is_not_kept(http):
+    answer = http.post(f"{API}/component_server", files={"upload": b"x" * 100_000}, data={"fn_name": "look"})
+    assert answer.status_code == 415 and detail(answer) == "Only JSON is read here."
+
+
+def test_another_hosts_name_is_not_reflected(http, monkeypatch):
+    forged = {"X-Forwarded-Host": "evil.example", "X-Gradio-Server": "http://evil.example"}
+    for path in ("/", "/config", f"{API}/info"):
+        assert "evil.example" not in http.get(path, headers=forged).text
+    monkeypatch.setenv("SPACE_HOST", "me-treerace.hf.space")
+    assert "http://me-treerace.hf.space" in http.get("/", headers={"X-Forwarded-Host": "me-treerace.hf.space"}).text
+    assert "evil.example" not in http.get("/", headers=forged).text
+
+
+def test_a_stored_state_is_not_asked_for(http):
+    assert "deep_link_state" not in http.get("/config?deep_link=../../x").json()
+
+
+# ---- bodies
+
+
+def test_a_body_that_is_too_large_is_not_read(http, page):
+    for path, megabytes in (("queue/join", 8), ("call/race", 8), ("cancel", 1), ("component_server", 27)):
+        answer = post(http, path, {"data": ["x" * megabytes * 10**6], "session_hash": SESSION})
+        assert answer.status_code == 413 and "too large" in detail(answer)
+    brackets = {"data": [[]] * 100_000, "session_hash": SESSION, "fn_name": "look", "component_id": 1}
+    assert detail(post(http, "component_server", brackets)) == "This holds too many values."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"[" * 10_000,
+        b'{"data": ' * 2_000,
+        b"\xff\xfe",
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'"x"',
+    ],
+)
+def test_what_is_no_json_object_is_a_sentence(http, content):
+    for path in ("queue/join", "call/race", "component_server", "cancel", "run/predict"):
+        answer = http.post(f"{API}/{path}", content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422 and detail(answer) == "This is no JSON that can be read here."
+
+
+@pytest.mark.parametrize("data", [[], RACE[:3], [*RACE, 1], None, "x", {"prompt": SECRET}, [[SECRET]], [SECRET]])
+def test_a_wrong_count_of_values_is_a_sentence_and_quotes_nothing(http, data, capfd):
+    said = detail(asked(http, {"data": data}))
+    assert "It takes a list of 7 values as data" in said and SECRET not in said + "".join(capfd.readouterr())
+
+
+def test_objects_and_nested_lists_never_reach_gradio(http):
+    for hostile in ({"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, [[]], [{"url": "http://127.0.0.1"}]):
+        assert "Values are texts, numbers" in detail(asked(http, {"data": [hostile, *RACE[1:]]}))
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000_000, "", "a b", "<b>", "\ud800", 7, {}, "../x"])
+def test_a_session_has_a_short_name(http, name, page):
+    join = {"data": RACE, "fn_index": min(doors(page).events), "session_hash": name}
+    look = {"data": "tree", "component_id": component(page, "look"), "fn_name": "look", "session_hash": name}
+    for path, body in (("queue/join", join), ("component_server", look), ("cancel", {**join, "event_id": "x"})):
+        assert detail(post(http, path, body)).startswith(("A session's name has", "What was sent is too large"))
+
+
+def test_only_the_functions_of_the_page_are_called(http, page):
+    numbers = [-1, 99_999, 10**400, True, None, "0", 1.5, *(set(range(40)) - doors(page).events.keys())]
+    for at in numbers:
+        answer = post(http, "queue/join", {"data": [], "fn_index": at, "session_hash": SESSION})
+        assert answer.status_code == 404 and detail(answer).startswith("There is no such function")
+    look = component(page, "look")
+    for at, name in (
+        (look, "__init__"),
+        (look, "get_config"),
+        (-1, "look"),
+        (10**400, "look"),
+        ("1", "look"),
+        (look, None),
+    ):
+        body = {"data": "tree", "component_id": at, "fn_name": name, "session_hash": SESSION}
+        answer = post(http, "component_server", body)
+        assert answer.status_code == 404 and detail(answer) == "The page has no such function."
+
+
+def test_quick_events_skip_the_queue_and_no_race_does(http, page):
+    races, quick = doors(page).events, doors(page).quick
+    assert quick and not quick.keys() & races.keys()
+    for at, count in races.items():
+        answer = post(http, "run/predict", {"data": ["x"] * count, "fn_index": at, "session_hash": SESSION})
+        assert answer.status_code == 404
+    [restore] = [at for at in quick if page.fns[at].name == "restore"]
+    answer = post(http, "run/predict", {"data": ["?depth=99"], "fn_index": restore, "session_hash": SESSION})
+    assert "Depth must be between 1 and 12, got 99" in answer.text
+
+
+# ---- what comes back
+
+
+def test_an_answer_of_an_unknown_race_leaves_no_trace_in_the_log(http, capfd):
+    for path in ("queue/data?session_hash=nobody", "call/race/nobody"):
+        http.get(f"{API}/{path}")
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_an_error_inside_is_a_sentence_and_its_text_stays_inside(http, page, monkeypatch, capfd):
+    def broken(*_):
+        raise RuntimeError(SECRET)
+
+    look = component(page, "look")
+    monkeypatch.setattr(page.blocks[look], "look", broken)
+    broken._is_server_fn = True
+    body = {"data": "tree", "component_id": look, "fn_name": "look", "session_hash": SESSION}
+    answer = post(http, "component_server", body)
+    assert answer.status_code == 500 and detail(answer) == "The server could not answer. Try again."
+    printed = "".join(capfd.readouterr())
+    assert "RuntimeError" in printed and SECRET not in printed
