@@ -2,7 +2,9 @@
 
 import argparse
 import os
-from contextlib import suppress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from engine.views import opening
@@ -14,21 +16,36 @@ if TYPE_CHECKING:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the TreeRace page.")
-    parser.add_argument("--port", type=int, default=7860)
+    parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", parser.parse_args().port
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
+        with usable(port), socket.create_server((host, port)):
+            pass
         from engine.web.page import build, launch
 
         return launch(build(pair()), host, port)
     front = Front(opening.html())
-    try:
+    with usable(port):
         port = front.serve(host, port)
-    except OSError as error:
-        raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
         go_live(front)
         front.wait()
+
+
+def port_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"a port is a whole number from 0 to 65535, got {text[:20]!r}")
+    return int(text)
+
+
+@contextmanager
+def usable(port: int) -> Iterator[None]:
+    """A port that is taken or forbidden ends the process with a sentence, before anything is loaded."""
+    try:
+        yield
+    except OSError as error:
+        raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
 def go_live(front: Front) -> None:

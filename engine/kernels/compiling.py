@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numba
 from llvmlite import binding
@@ -48,9 +49,29 @@ def exactly_compiled(function: Callable, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock."""
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
-        return njit(function, cache=True, **options)
+        return kept_if_possible(njit(function, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in
         return njit(function, **options)
+
+
+def kept_if_possible(dispatcher: Any) -> Any:
+    """The same function, which also runs when its code cannot be kept: on a full disk, or in a folder that turned read-only."""
+    save = dispatcher._cache.save_overload
+
+    def save_or_go_on(*compiled: object) -> None:
+        try:
+            save(*compiled)
+        except OSError as error:
+            say_not_kept(error.strerror)
+
+    dispatcher._cache.save_overload = save_or_go_on
+    return dispatcher
+
+
+@cache
+def say_not_kept(reason: str) -> None:
+    """Says it once a reason."""
+    print(f"Compiled kernels cannot be kept ({reason}), so the next start compiles them again.", flush=True)
 
 
 def compiled(function: Callable) -> Callable:

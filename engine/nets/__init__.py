@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
-from engine.nets.layer import Net, NetConfig
+from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
@@ -50,7 +50,10 @@ def load_nets(folder: Path, target: PreTrainedModel) -> Mapping[str, Net]:
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
     found = {}
     for path in sorted(folder.glob("*/config.json")):
-        kind = json.loads(path.read_text(encoding="utf-8")).get("kind")
+        try:
+            kind = json.loads(path.read_text(encoding="utf-8"))["kind"]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} holds no drafter's sizes: {error}. {ANEW}") from error
         if kind not in NETS:
             raise ValueError(f"{path} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
         NetConfig.fitting(path.parent, embedding)

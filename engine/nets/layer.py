@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -17,6 +18,9 @@ from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
+
+
+ANEW = "Fetch its files anew, or train it with `python -m engine train`."
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,10 @@ class NetConfig:
     @classmethod
     def fitting(cls, folder: Path, embedding: torch.Tensor) -> "NetConfig":
         """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
-        config = cls(**json.loads((folder / "config.json").read_text()))
+        try:
+            config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
+        except (OSError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder}/config.json holds no drafter's sizes: {error}. {ANEW}") from error
         if (config.vocab, config.hidden) != tuple(embedding.shape):
             raise ValueError(
                 f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
@@ -197,8 +204,7 @@ class Net(nn.Module):
         net = cls(NetConfig.fitting(folder, embedding), embedding, head)
         try:
             net.load_state_dict({name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
-        except RuntimeError as error:
-            raise ValueError(
-                f"{folder} holds no {net.config.kind} drafter: {str(error).splitlines()[-1].strip()}"
-            ) from error
+        except (RuntimeError, OSError, SafetensorError) as error:
+            last = str(error).splitlines()[-1].strip().rstrip(".")
+            raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error
         return net.to(embedding.device).eval().requires_grad_(False).pack()

@@ -131,6 +131,22 @@ def test_a_net_survives_its_files_and_refuses_another_target(name, tmp_path):
         load_nets(tmp_path, other)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\xff" * 100, b"version https://git-lfs.github.com/spec/v1\n"])
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_files_that_are_missing_or_corrupt_are_a_sentence(file, content, tmp_path):
+    """The last content is what stands there when Git LFS has fetched nothing."""
+    pair = pair_with("eagle")
+    pair.learned["eagle"].save(tmp_path / "eagle")
+    if content is not None:
+        (tmp_path / "eagle" / file).write_bytes(content)
+    elif file == "model.safetensors":
+        (tmp_path / "eagle" / file).unlink()
+    else:
+        (tmp_path / "eagle" / file).write_text('{"kind": "eagle"}')
+    with pytest.raises(ValueError, match=r"eagle.*holds no .*drafter.* Fetch its files anew, or train it"):
+        load_nets(tmp_path, pair.target.model)["eagle"]
+
+
 def test_a_pair_without_the_drafter_says_how_to_train_it():
     pair = tiny_pair()
     pair.learned.clear()

@@ -1,5 +1,6 @@
 """Where compiled code is kept: for the sources it was made of, without a loss to anybody else."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -65,3 +66,38 @@ def test_importing_the_project_deletes_no_other_checkouts_code(tmp_path):
         [sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=120, check=True, capture_output=True, text=True
     )
     assert other.exists() and Path(done.stdout.strip()).parent == tmp_path
+
+
+FULL = """
+import errno, sys
+from numba.core import caching
+from engine.kernels.compiling import compiled
+
+def full(self, path):
+    raise OSError(int(sys.argv[1]), "No space left on device")
+
+caching.IndexDataCacheFile._open_for_write = full
+
+@compiled
+def double(number):
+    return 2 * number
+
+@compiled
+def triple(number):
+    return 3 * number
+
+print(double(21), triple(14))
+"""
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_stops_nothing_and_is_mentioned_once(tmp_path, code):
+    script = tmp_path / "script.py"
+    script.write_text(FULL)
+    done = subprocess.run(
+        [sys.executable, str(script), str(code)],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        timeout=120, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "42 42" and done.stderr == ""
+    assert done.stdout.count("cannot be kept (No space left on device)") == 1

@@ -1,6 +1,7 @@
 """The front: the page is there before the engine, requests go over to the live app without a gap. Held by events, not by seconds."""
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -102,6 +103,26 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
 def test_a_taken_port_is_refused(front):
     with pytest.raises(OSError):
         Front("").serve("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
+
+
+@pytest.mark.parametrize("given", ["99999", "-1", "x", "8" * 400, "taken"])
+def test_a_port_that_cannot_be_used_is_a_sentence_before_anything_loads(given, front):
+    port = front.url.rstrip("/").rsplit(":", 1)[1] if given == "taken" else given
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "app.py", f"--port={port}"],
+        cwd=ROOT, timeout=60, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode and "Traceback" not in done.stderr and len(said[-1]) < 200
+    assert ("cannot be used" if given == "taken" else "a whole number from 0 to 65535") in said[-1]
+    assert not re.search(rf"\| +({'|'.join(HEAVY)})$", done.stderr, re.M)
+
+
+def test_the_front_protects_the_opening_page_too(front):
+    for path in ("", "readiness", "nothing"):
+        headers = ask(f"{front.url}{path}")[2]
+        assert "frame-ancestors 'self' https://huggingface.co" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff" and "server" not in headers
 
 
 def test_the_opening_page_asks_its_own_server_alone():

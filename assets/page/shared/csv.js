@@ -2,9 +2,13 @@
 "use strict";
 
 TreeRace.csv = (() => {
+  // How a text begins that a spreadsheet would run as a formula.
+  const FORMULA = /^[=+\-@\t\r]/;
+
   /** @param {unknown} value */
   function cell(value) {
-    const text = value === null || value === undefined ? "" : String(value);
+    const given = value === null || value === undefined ? "" : String(value);
+    const text = typeof value === "string" && FORMULA.test(given) ? `'${given}` : given;
     return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   }
 

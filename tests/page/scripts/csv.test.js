@@ -31,3 +31,10 @@ test("what is missing is empty, and zero and false are not missing", () => {
 test("no rows, no text", () => {
   assert.equal(asCsv([]), "");
 });
+
+test("no text begins a formula, and a negative number stays one", () => {
+  assert.equal(
+    asCsv([["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", -1.5, "a=1"]]),
+    `'=1+1,'+1,'-1,'@SUM(A1),'\tx,"'\r=1",-1.5,a=1\r\n`,
+  );
+});
