@@ -12,9 +12,7 @@ from fastapi.middleware import Middleware
 
 from engine.models.pairs import LoadedPair
 from engine.screens.answers import opened, recorded, replay_page
-from engine.screens.device import DEVICE
 from engine.screens.gallery import PROMPTS, races
-from engine.screens.orders import budget
 from engine.views import page_files
 from engine.views.standalone import PLOTLY
 from engine.web import lab, prix, race
@@ -54,7 +52,6 @@ WAYS = {  # what the page says of the forward that runs
 
 def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
-    DEVICE.line.budget = budget(pair)
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(pair, screens)
         with gr.Row(elem_id="entry"):

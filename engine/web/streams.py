@@ -45,7 +45,7 @@ async def told(
 
 def visitor(watched: bool) -> str:
     """Who asks: an open page by its session. All calls of the API from one address are one visitor's."""
-    request = LocalContext.request.get()
+    request = LocalContext.request.get(None)
     if request is None:
         return ""
     return str(request.session_hash) if watched else str(getattr(request.client, "host", ""))

@@ -4,6 +4,7 @@ What would need a second place (a table by name, a `KeyError` on the way) fails 
 """
 
 import ast
+import asyncio
 import json
 import re
 from dataclasses import replace
@@ -57,10 +58,11 @@ def api(pair):
     """Runs an endpoint of the page to its end: the events that it streams."""
     endpoints = {function.api_name: function.fn for function in build(pair).fns.values()}
 
-    def run(name: str, *values, **named) -> list[dict]:
-        return [json.loads(event) for event in endpoints[name](*values, **named)]
+    async def streamed(name: str, *values, **named) -> list[dict]:
+        events = [json.loads(event) async for event in endpoints[name](*values, **named)]
+        return [event for event in events if "place" not in event]
 
-    return run
+    return lambda name, *values, **named: asyncio.run(streamed(name, *values, **named))
 
 
 def raced(pair, *systems: str, **settings) -> Race:

@@ -1,5 +1,6 @@
 """Every function behind page and API, private ones too, given what no page sends: a sentence at once, and the next call right."""
 
+import asyncio
 import json
 import math
 import re
@@ -12,9 +13,8 @@ import gradio as gr
 import pytest
 from starlette.testclient import TestClient
 
-from engine.screens import own_prompts
 from engine.systems import find
-from engine.web import lab, prix, race, walk
+from engine.web import streams as streams_of_page
 from engine.web.page import build, mounted
 from helpers.traces import made_race
 
@@ -72,7 +72,8 @@ def is_sentence(words: str, value: object) -> bool:
 
 # ---- what there is to ask
 
-PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"))
+TARGET = SimpleNamespace(way="compiled", row_bytes=1000)
+PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32", context=2048, target=TARGET, draft=None)
 ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0}
@@ -123,8 +124,7 @@ def no_engine(monkeypatch):
     def accepted(*_, **__):
         raise ValueError(ACCEPTED)
 
-    for module, name in ((race, "Race"), (prix, "Race"), (lab, "Sweep"), (own_prompts, "Race"), (walk, "measure")):
-        monkeypatch.setattr(module, name, accepted)
+    monkeypatch.setattr(streams_of_page, "Call", accepted)
 
 
 def plain_text(message: str) -> str:
@@ -134,7 +134,7 @@ def plain_text(message: str) -> str:
 
 def refused(stream, given: dict) -> str:
     with pytest.raises(gr.Error) as error:
-        next(stream(**given))
+        asyncio.run(anext(stream(**given)))
     assert error.value.print_exception is False  # or the log would have the trace, and with it the prompt
     return plain_text(error.value.message)
 
