@@ -4,7 +4,6 @@ Knows the engine's readers by name; knows no page. A caller's mistake never rais
 """
 
 from collections.abc import Callable
-from functools import cache
 
 from engine.record.parsing import shown
 from engine.screens import own_prompts, race_files
@@ -44,12 +43,7 @@ def recorded(name: object) -> Answer:
     """A recorded race as an event of the page."""
     if not isinstance(name, str) or name not in RACES:
         return {"refused": f"There is no recorded race {shown(name)}."}
-    return {"event": event(name)}
-
-
-@cache
-def event(name: str) -> str:
-    return replay(RACES[name])
+    return {"event": replay(RACES[name])}
 
 
 def opened(text: object) -> Answer:

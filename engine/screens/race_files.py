@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
@@ -14,7 +15,37 @@ ROOT = Path(__file__).resolve().parents[2]
 READER = [sys.executable, "-m", "engine.views.reading"]
 DEADLINE = 20.0  # seconds; a file of the largest size takes a few, and more while a race runs
 WAITING = 2.0  # seconds that a file waits for the one before it
-_turn = threading.Lock()
+LONGEST_REST = 5.0  # seconds
+BUSY = "Another visitor's file is being read. Try again in a few seconds."
+TOO_MUCH = "It takes more time or memory than there is for it. Try a shorter race."
+NO_PROCESS = "This server can start no process to read it. Use `python -m engine replay` on your own machine."
+
+
+class Turns:
+    """One reading at a time. After each comes a rest as long as it took: races keep the machine for most of the time."""
+
+    def __init__(self):
+        self.taken, self.rested = threading.Lock(), 0.0
+
+    def begin(self) -> bool:
+        """Whether it is the caller's turn now, or becomes so within `WAITING` seconds."""
+        if not self.taken.acquire(timeout=WAITING):
+            return False
+        rest = self.rested - time.monotonic()
+        if rest > WAITING:
+            self.taken.release()
+            return False
+        time.sleep(max(0.0, rest))
+        self.begun = time.monotonic()
+        return True
+
+    def end(self) -> None:
+        now = time.monotonic()
+        self.rested = now + min(now - self.begun, LONGEST_REST)
+        self.taken.release()
+
+
+TURNS = Turns()  # of this process
 
 
 def read(way: str, text: object) -> dict[str, object]:
@@ -23,8 +54,8 @@ def read(way: str, text: object) -> dict[str, object]:
         return refused(f"It must be a text, got {shown(text)}.")
     if len(text) > MOST_BYTES:
         return refused(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
-    if not _turn.acquire(timeout=WAITING):
-        return refused("Another visitor's file is being read. Try again in a few seconds.")
+    if not TURNS.begin():
+        return refused(BUSY)
     try:
         sent = text.encode("utf-8", "surrogatepass")
         done = subprocess.run(
@@ -34,13 +65,11 @@ def read(way: str, text: object) -> dict[str, object]:
     except subprocess.TimeoutExpired:
         return refused(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
     except (subprocess.CalledProcessError, ValueError):
-        return refused("It takes more time or memory than there is for it. Try a shorter race.")
+        return refused(TOO_MUCH)
     except OSError:
-        return refused(
-            "This server can start no process to read it. Use `python -m engine replay` on your own machine."
-        )
+        return refused(NO_PROCESS)
     finally:
-        _turn.release()
+        TURNS.end()
 
 
 def refused(why: str) -> dict[str, object]:

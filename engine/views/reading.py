@@ -12,8 +12,8 @@ from engine.record.race_file import Record, side_by_side
 from engine.views import standalone
 from engine.views.wire import replay
 
-BYTES, SECONDS = 2**30, 30  # of memory and of processor time that reading may take
-PATIENT = 5  # how far races go before it on a processor; 19 would be last
+BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
+PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 LARGE = "This race file cannot be read. It takes more memory than there is for it."
 
 

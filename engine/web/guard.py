@@ -35,7 +35,7 @@ READ = (  # what may be read; the page's own files are added to these
     r"/gradio_api/call/\w{1,64}/[\w-]{1,64}",
 )
 QUEUE = "/gradio_api/queue/data"
-SESSION = re.compile(rb"session_hash=[\w-]{1,64}")
+SESSION = re.compile(rb"(.{0,1000}&)?session_hash=[\w-]{1,64}(&.{0,1000})?")  # private Spaces add a signature
 WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")
 PATIENCE = 60.0  # seconds in which a body must have come
 NOTHING = "There is nothing at this address."

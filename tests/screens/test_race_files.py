@@ -17,6 +17,11 @@ from helpers.traces import made_race
 FILE = made_race().to_json()
 
 
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(race_files, "TURNS", race_files.Turns())
+
+
 @pytest.fixture
 def reader(monkeypatch):
     """Reads with this Python code in the place of the reader."""
@@ -55,6 +60,7 @@ def test_a_reader_that_fails_is_a_sentence_and_the_next_file_is_read(reader, mon
     assert words in reader(code)["refused"] and time.monotonic() - begun < 10
     assert "Traceback" not in capfd.readouterr().err
     monkeypatch.undo()
+    race_files.TURNS.rested = 0.0
     assert "event" in race_files.read("opened", FILE)
 
 
@@ -71,7 +77,10 @@ def test_one_file_is_read_at_a_time(monkeypatch):
     time.sleep(0.5)
     assert "Another visitor's file" in race_files.read("opened", FILE)["refused"]
     first.join()
+    assert race_files.read("opened", FILE)["refused"].endswith(race_files.BUSY)  # it rests
+    race_files.TURNS.rested = 0.0
     assert race_files.read("opened", FILE) == {}
+    assert race_files.TURNS.rested > time.monotonic() + 1
 
 
 @pytest.mark.parametrize("text", ["x" * (MOST_BYTES + 1), "é" * (MOST_BYTES // 2 + 1), None, 7, ["x"]])
@@ -90,7 +99,7 @@ def test_the_worst_files_are_read_in_bounded_time_and_memory():
         "9" * half,
         '"' + "\\u0000" * (half // 6),
     ):
-        begun = time.monotonic()
+        race_files.TURNS.rested, begun = 0.0, time.monotonic()
         answer = race_files.read("opened", text)
         assert list(answer) == ["refused"] and len(answer["refused"]) < 300
         assert time.monotonic() - begun < race_files.DEADLINE
