@@ -151,6 +151,8 @@ class Lane:
         logp = logits.log_softmax(-1)
         parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
+        pieces = [self.stream.add(token) for token in done.burst]
+        pieces[-1] += self.stream.rest() if done.end else ""
         return Step(
             index=len(self.trace.steps),
             position=done.position,
@@ -166,7 +168,7 @@ class Lane:
             bonus_text=label(pair.tokenizer, done.verdict.bonus),
             bonus_p=float(logp[last[0], done.verdict.bonus].exp()),
             burst=done.burst,
-            pieces=[self.stream.add(token) for token in done.burst],
+            pieces=pieces,
             end=done.end,
             seconds=done.seconds,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed

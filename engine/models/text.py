@@ -1,21 +1,74 @@
 """Text: what tokens spell, in whole characters across bursts, and a label for a single token. Knows the tokenizer; knows no model."""
 
-from tokenizers.decoders import DecodeStream
+import re
+from itertools import takewhile
+
 from transformers import PreTrainedTokenizerBase
+
+BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")  # how a vocabulary with byte fallback names a byte
+BROKEN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
 
 
 class TextStream:
-    """Turns tokens into text as they come. A character whose bytes are incomplete is held back until they are there."""
+    """Turns tokens into text as they come. The pieces and the `rest` join to what the decoder makes of all tokens at once.
+
+    Nothing that could still change is given out. That is the last character while its bytes are incomplete. With byte fallback it is a
+    whole run of bytes, because one bad byte makes the decoder replace them all.
+
+    Only the last few tokens are decoded again. They begin at the last settled place but one, because some decoders treat a text's first
+    token differently, for example by dropping its space.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: list[int]):
+        """The prompt's own text is not given out, except from where later tokens change it."""
         self.backend = tokenizer.backend_tokenizer
-        self.stream = DecodeStream(ids=prompt, skip_special_tokens=True)
+        decoder, added = self.backend.decoder, self.backend.get_added_tokens_decoder()
+        self.bytes_fall_back = decoder is not None and decoder.decode(["<0x41>"]) == "A"
+        self.unseen = {token for token, what in added.items() if what.special}
+        self.window = [token for token in prompt if token not in self.unseen]
+        self.text = self.decoded()  # of the window, when it was last decoded
+        self.held = 0  # characters at the end of `text` that were not given out
+        self.settled = 0  # tokens of the window up to the last settled place
+        self.seen = len(self.window)  # tokens of the window when it was last decoded
 
     def add(self, token: int) -> str:
-        return self.stream.step(self.backend, token) or ""
+        """The piece of text that this token settles, often its own."""
+        name = None if token in self.unseen else self.backend.id_to_token(token)
+        if name is None:
+            return ""
+        self.window.append(token)
+        return "" if self.bytes_fall_back and BYTE.fullmatch(name) else self.piece(hold=True)
+
+    def rest(self) -> str:
+        """What was held back, as the decoder shows it where the text ends."""
+        return self.piece(hold=False)
+
+    def piece(self, hold: bool) -> str:
+        text = self.decoded()
+        shown = min(len(self.text) - self.held, alike(self.text, text))
+        until = max(shown, len(text) - (hold and text.endswith(BROKEN)))
+        self.held = len(text) - until
+        grown = len(text) > len(self.text) and text.startswith(self.text)
+        self.text, piece = text, text[shown:until]
+        if grown:  # so the last token that was decoded before ended a character
+            del self.window[: self.settled]
+            self.settled = self.seen - self.settled
+            self.text = self.decoded()
+        self.seen = len(self.window)
+        return piece
+
+    def decoded(self) -> str:
+        return self.backend.decode(self.window, skip_special_tokens=True)
+
+
+def alike(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    if other.startswith(one):
+        return len(one)
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def label(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """One token's name in a picture: its text, or its vocabulary entry when it is special or no whole character."""
     text = tokenizer.decode([token])
-    return tokenizer.convert_ids_to_tokens(token) if "\ufffd" in text or not text else text
+    return tokenizer.convert_ids_to_tokens(token) if BROKEN in text or not text else text

@@ -1,19 +1,214 @@
-"""Text of a stream of tokens: no half characters, nothing taken back, and a label for every token."""
+"""Text of a stream of tokens: what the decoder makes of all of them, nothing taken back, and a label for every token."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from engine.models.text import TextStream, label
+from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
+
+FEW = settings(max_examples=80, deadline=None, derandomize=True, database=None)
+TEXTS = [
+    "The fox and the little fox, and the bear.",
+    "  two spaces\nand a line\t",
+    "family 👨‍👩‍👧‍👦 flag 🏳️‍🌈 🦊🦊",
+    "从前有一只小狐狸,它住在森林里。",
+    "שלום עולם, مرحبا بالعالم",
+    "é e\u0301 \ufffd x",
+]
+WORDS = ["the", "▁the", "▁fox", "▁and", "▁", "▁▁", "a", "b", "c", "é", "狐", ".", ","]
+
+
+def byte_level() -> Tokenizer:
+    """As GPT-2, Llama 3 and Qwen: merges of bytes, many of which end inside a character."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        TEXTS * 3, trainers.BpeTrainer(vocab_size=360, initial_alphabet=alphabet, show_progress=False)
+    )
+    return backend
+
+
+def byte_fallback() -> Tokenizer:
+    """As Llama 2 and Mistral: the text's first space is not shown, and characters without a token are spelled in bytes."""
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *WORDS]
+    backend = Tokenizer(
+        models.BPE({name: token for token, name in enumerate(names)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return backend
+
+
+def metaspace() -> Tokenizer:
+    """As T5: every word begins with a mark, which the first word does not show."""
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), *((word, -1.0) for word in WORDS)], unk_id=0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    return backend
+
+
+def word_piece() -> Tokenizer:
+    """As BERT: a word's later parts are marked, and punctuation takes back the space before it."""
+    names = ["[UNK]", "the", "fox", "##es", "##ing", ".", ",", "n't", "'", "s", "狐"]
+    backend = Tokenizer(models.WordPiece({name: token for token, name in enumerate(names)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return backend
+
+
+KINDS = {"byte level": byte_level, "byte fallback": byte_fallback, "metaspace": metaspace, "word piece": word_piece}
+
+
+@cache
+def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
+    """With a token that ends the text, one that begins it, and an added word that is shown."""
+    backend = KINDS[kind]()
+    backend.add_special_tokens(["<s>", "</s>"])
+    backend.add_tokens([AddedToken("<tool>", normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+
+
+def streamed(tokenizer, prompt: list[int], tokens: list[int]) -> list[str]:
+    """A piece for every token, and the rest."""
+    stream = TextStream(tokenizer, prompt)
+    return [*map(stream.add, tokens), stream.rest()]
+
+
+def behind(tokenizer, prompt: list[int], tokens: list[int]) -> str:
+    """What the decoder makes of all tokens at once, from where the prompt's own text ends or changes."""
+    decode = tokenizer.backend_tokenizer.decode
+    whole = decode(prompt + tokens)
+    same = [one == other for one, other in zip(decode(prompt), whole, strict=False)]
+    return whole[[*same, False].index(False) :]
+
+
+def ids(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_text_never_shows_half_a_character_and_never_takes_one_back():
     """Byte tokens: the emoji needs four of them, which come one burst at a time."""
     pair = tiny_pair()
     text = "a🦊é猫!"
-    stream, pieces = TextStream(pair.tokenizer, [1]), []
-    for token in pair.tokenizer(text)["input_ids"]:
-        pieces.append(stream.add(token))
+    *pieces, rest = streamed(pair.tokenizer, [1], pair.tokenizer(text)["input_ids"])
     assert "".join(pieces) == text
     assert pieces[1:5] == ["", "", "", "🦊"]
-    assert all("\ufffd" not in piece for piece in pieces)
+    assert all("\ufffd" not in piece for piece in pieces) and rest == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_tokens_stream_into_the_text_of_all_of_them(kind):
+    """Whatever a model writes, behind whatever prompt. Ids beyond the vocabulary are those of padded logits."""
+    tokenizer = tokenizer_of(kind)
+    tokens = st.lists(st.integers(0, len(tokenizer) + 1), max_size=24)
+
+    @FEW
+    @given(tokens, tokens)
+    def holds(prompt, tokens):
+        assert "".join(streamed(tokenizer, prompt, tokens)) == behind(tokenizer, prompt, tokens)
+
+    holds()
+
+
+@pytest.mark.parametrize("kind", ["byte level", "byte fallback"])
+@pytest.mark.parametrize("seed", range(3))
+def test_raw_bytes_stream_into_the_text_of_all_of_them(kind, seed):
+    """Of few kinds, so that whole, broken and cut characters come often, with tokens in between that are not shown."""
+    tokenizer = tokenizer_of(kind)
+    spelled = dict.fromkeys(token for text in ("🦊", "狐", "é") for token in ids(tokenizer_of("byte fallback"), text))
+    if kind == "byte level":
+        spelled = [token for token in range(len(tokenizer)) if "\ufffd" in tokenizer.decode([token])][seed * 16 :]
+    some = [*list(spelled)[:16], *ids(tokenizer, "a"), tokenizer.eos_token_id]
+    tokens = st.lists(st.sampled_from(some), max_size=12)
+
+    @FEW
+    @given(tokens, tokens)
+    def holds(prompt, tokens):
+        assert "".join(streamed(tokenizer, prompt, tokens)) == behind(tokenizer, prompt, tokens)
+
+    holds()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_cut_anywhere_goes_on_where_the_prompt_ends(kind, text):
+    """Also inside a character. Where the prompt is whole characters, prompt and pieces are the whole text."""
+    tokenizer = tokenizer_of(kind)
+    decode, whole = tokenizer.backend_tokenizer.decode, ids(tokenizer, text)
+    for cut in range(len(whole) + 1):
+        prompt, tokens = whole[:cut], whole[cut:]
+        found = "".join(streamed(tokenizer, prompt, tokens))
+        assert found == behind(tokenizer, prompt, tokens)
+        if "\ufffd" not in decode(prompt):
+            assert decode(prompt) + found == decode(whole)
+
+
+@FEW
+@given(st.text(max_size=30), st.text(max_size=30))
+@example("👨‍👩‍", "👧‍👦🏳️‍🌈")
+@example("שלום", " עולם مرحبا")
+@example("e", "\u0301")
+@example("\ufffd", "\ufffd")
+@example("\x00", "a\x00")
+def test_any_text_is_shown_behind_any_prompt(prompt, text):
+    tokenizer = tokenizer_of("byte level")
+    assert "".join(streamed(tokenizer, ids(tokenizer, prompt), ids(tokenizer, text))) == text
+
+
+def test_a_text_that_ends_inside_a_character_shows_its_last_bytes():
+    tokenizer = tokenizer_of("byte fallback")
+    the, first, second = tokenizer.convert_tokens_to_ids(["▁the", "<0xF0>", "<0x9F>"])
+    assert streamed(tokenizer, [the], [first, second]) == ["", "", "\ufffd\ufffd"]
+    pair = tiny_pair()
+    assert streamed(pair.tokenizer, [1], pair.tokenizer("a🦊")["input_ids"][:3]) == ["a", "", "", "\ufffd"]
+
+
+def test_a_run_of_bytes_is_held_back_until_no_byte_can_break_it():
+    """With byte fallback one bad byte makes the decoder replace the whole run: it must not have been shown before."""
+    tokenizer = tokenizer_of("byte fallback")
+    the, bad = tokenizer.convert_tokens_to_ids(["▁the", "<0xF0>"])
+    fox = ids(tokenizer, "🦊")[1:]
+    assert streamed(tokenizer, [the], [*fox, the]) == [*[""] * 4, "🦊 the", ""]
+    assert streamed(tokenizer, [the], [*fox, bad, the]) == [*[""] * 5, "\ufffd" * 5 + " the", ""]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_costs_no_more_behind_a_long_text(kind):
+    """Broken bytes too, which a decoder shows as it shows unfinished ones."""
+    tokenizer, sizes = tokenizer_of(kind), []
+    broken = [token for token in range(250) if kind == "byte level" and "\ufffd" in tokenizer.decode([token])][:1]
+    stream = TextStream(tokenizer, [])
+    for token in (ids(tokenizer, "the fox and the fox") + broken * 5) * 40:
+        stream.add(token)
+        sizes.append(len(stream.window))
+    assert max(sizes) < 12 and len(sizes) >= 200
+
+
+@pytest.mark.parametrize("kind", ["byte level", "byte fallback"])
+def test_a_race_shows_the_text_of_all_its_tokens(kind):
+    """Random models write random bytes, so most texts end inside a character. Both lanes show the same, one piece for a token."""
+    pair = replace(tiny_pair(), tokenizer=tokenizer_of(kind))
+    prompt, unfinished = "the 🦊", 0
+    for seed in range(6):
+        race = Race(pair, Settings(prompt, ("vanilla", "tree"), temperature=0.8, seed=seed, max_new_tokens=9 + seed))
+        for _, step in race.run():
+            assert len(step.pieces) == len(step.burst)
+        for trace in (lane.trace for lane in race.lanes):
+            assert trace.text == behind(pair.tokenizer, trace.prompt_tokens, trace.tokens)
+        unfinished += trace.text.endswith("\ufffd")
+        assert race.result()["identical"] is True
+    assert unfinished
 
 
 def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
