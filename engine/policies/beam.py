@@ -7,6 +7,7 @@ the node budget. The drafter is asked once per level; one that guesses all depth
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -30,7 +31,7 @@ class Beam(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level, beam in enumerate(self.beams[: max(0, room)], 1):
-            log_q = drafter.log_q(tree, frontier)
+            log_q = guesses(drafter, tree, frontier)
             if log_q is None:
                 break
             candidates = [

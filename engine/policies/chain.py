@@ -1,6 +1,7 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -21,7 +22,7 @@ class Chain(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree = DraftTree.rooted(root)
         for node in range(min(self.depth, room)):
-            log_q = drafter.log_q(tree, [node])
+            log_q = guesses(drafter, tree, [node])
             if log_q is None:
                 break
             if self.ranked:

@@ -4,6 +4,7 @@ import numpy as np
 
 from engine.contracts import Drafter
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
+from engine.policies.asking import guesses
 from engine.policies.ranking import shortlist
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -40,7 +41,7 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        log_q = drafter.log_q(grown(expansion), frontier)
+        log_q = guesses(drafter, grown(expansion), frontier)
         if log_q is None:
             break
         counts["asked"] += drafter.forwards > before

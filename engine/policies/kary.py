@@ -1,6 +1,7 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
 from engine.policies.ranking import favourites, most_probable
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -27,7 +28,7 @@ class Kary(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
-            log_q = drafter.log_q(tree, frontier)
+            log_q = guesses(drafter, tree, frontier)
             if log_q is None:
                 break
             if self.top:

@@ -9,6 +9,7 @@ beyond that three. In the end the nodes with the best joint scores are kept.
 from typing import Any
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
+from engine.policies.asking import bucket, guesses
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -64,9 +65,11 @@ class RankGuided(Policy):
     ) -> int:
         """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end."""
         for _ in range(min(head.depth, limit - tree.depth[node])):
-            [bucket] = head.buckets(tree, [node])
-            width = min(WIDTHS[bucket], self.width)
-            ranking = favourites(head.log_q(tree, [node]), position + tree.depth[node] + 1, width, sampling)
+            expected, log_q = bucket(head, tree, node, len(WIDTHS)), guesses(head, tree, [node])
+            if log_q is None:
+                break
+            width = min(WIDTHS[expected], self.width)
+            ranking = favourites(log_q, position + tree.depth[node] + 1, width, sampling)
             parent, first = node, len(tree)
             for token, score, q in zip(*(row[0] for row in ranking), strict=True):
                 if tree.score[parent] * score >= LEAST_SCORE:
@@ -74,7 +77,7 @@ class RankGuided(Policy):
             if len(tree) == first:
                 break
             node = first
-            doubtful += range(first + 1, len(tree)) if bucket else ()
+            doubtful += range(first + 1, len(tree)) if expected else ()
         return node
 
     def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:

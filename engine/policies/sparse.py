@@ -7,6 +7,7 @@ The drafter is asked once per level; heads answer all levels from one forward.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -35,7 +36,7 @@ class Sparse(Policy):
         for level in range(1, room + 1):
             here = [ranks for ranks in self.nodes if len(ranks) == level and ranks[:-1] in index_of]
             frontier = list(dict.fromkeys(index_of[ranks[:-1]] for ranks in here))
-            log_q = drafter.log_q(tree, frontier) if frontier else None
+            log_q = guesses(drafter, tree, frontier) if frontier else None
             if log_q is None:
                 break
             width = 1 + max(ranks[-1] for ranks in here)

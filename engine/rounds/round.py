@@ -6,6 +6,7 @@ from engine.contracts import Acceptance, Drafter, Outcome, Policy
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
+from engine.tree import DraftTree
 
 
 class HostRounds:
@@ -33,6 +34,7 @@ class HostRounds:
         watch.start()
         tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.last - position - 1)
         watch.lap("draft")
+        self.check(tree)
         logits, features = self.target.verify(tree)
         watch.lap("verify")
         verdict = self.acceptance.decide(tree, logits, self.sampling, position)
@@ -43,3 +45,14 @@ class HostRounds:
         watch.lap("commit")
         self.root = verdict.bonus
         return Outcome(tree, logits, verdict, watch.seconds)
+
+    def check(self, tree: DraftTree) -> None:
+        """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""
+        vocab, highest = self.target.session.runner.vocab, max(tree.tokens)
+        widths = {len(row) for row in tree.q_rows.values()} - {vocab}
+        if highest >= vocab or widths:
+            answered = f"log-probabilities of {widths.pop():,} tokens" if widths else f"token {highest:,}"
+            raise ValueError(
+                f"The {self.drafter.title} drafter answered {answered}, and the target has {vocab:,}. "
+                f"Its `log_q` must return log-probabilities [nodes, {vocab}]."
+            )

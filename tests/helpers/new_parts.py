@@ -5,6 +5,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.models.pairs import LoadedPair
+from engine.policies.asking import guesses
 from engine.policies.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -53,7 +54,7 @@ class Comb(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, back = DraftTree.rooted(root), 0
         for level in range(1, min(self.depth, room) + 1):
-            log_q = drafter.log_q(tree, [back])
+            log_q = guesses(drafter, tree, [back])
             count = min(self.width, self.nodes - len(tree))
             if log_q is None or count < 1:
                 break
