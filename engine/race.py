@@ -146,7 +146,13 @@ class Lane:
         return step
 
     def record(self, done: Round) -> Step:
+        """Raises `ValueError` when the target's logits are no distribution. Texts drawn from such logits prove nothing."""
         tree, pair = done.tree, self.pair
+        if not done.logits.amax(-1).isfinite().all():  # NaN, or plus infinity, or a row of minus infinity alone
+            raise ValueError(
+                f"The target of the {pair.title} answered NaN or infinity behind token {done.position + 1:,}, so there is no text to "
+                f"compare. It runs in {pair.dtype}. Load it in a wider type such as fp32, or choose another pair."
+            )
         logits = done.logits.float() if self.sampling.greedy else self.sampling.scaled(done.logits)
         logp = logits.log_softmax(-1)
         parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]

@@ -9,6 +9,7 @@ import pytest
 from engine.forward.cache import KVCache
 from engine.race import LIMITS, Race, Settings
 from engine.record.trace import first_divergence
+from engine.target import Target
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -75,6 +76,48 @@ def test_a_closed_race_frees_its_caches():
     steps.close()
     gc.collect()
     assert [cache() for cache in caches] == [None] * len(caches)
+
+
+ALL_RULES = ("vanilla", "tree", "chain", "specinfer", "spectr", "dyspec", "naive", "medusa-typical", "auto")
+
+
+@pytest.mark.parametrize("name", ALL_RULES)
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [(math.nan, (-1, 5)), (math.inf, (0, 5)), (-math.inf, 0), (math.nan, 0)],
+    ids=["one NaN", "plus infinity", "minus infinity alone", "NaN alone"],
+)
+def test_logits_that_are_no_distribution_end_the_race_with_a_sentence(value, where, name, monkeypatch):
+    """A lane without drafts too, whether it is the first or not. No identity is claimed of such a text."""
+    right, calls = Target.verify, []
+
+    def verify(self, tree):
+        logits, features = right(self, tree)
+        calls.append(tree)
+        if len(calls) > 30:
+            logits[where] = value
+        return logits, features
+
+    monkeypatch.setattr(Target, "verify", verify)
+    race = Race(tiny_pair(), Settings(TEXT, (name, "vanilla"), temperature=0.8, max_new_tokens=60))
+    with pytest.raises(
+        ValueError, match=r"The target of the tiny random pair answered NaN or infinity behind token \d+,"
+    ):
+        list(race.run())
+
+
+def test_minus_infinity_for_a_token_rules_it_out(monkeypatch):
+    right = Target.verify
+
+    def verify(self, tree):
+        logits, features = right(self, tree)
+        logits[:, 60:] = -math.inf
+        return logits, features
+
+    monkeypatch.setattr(Target, "verify", verify)
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), temperature=1.0, max_new_tokens=30))
+    list(race.run())
+    assert race.result()["identical"] is True and max(race.lanes[0].trace.tokens) < 60
 
 
 @pytest.mark.parametrize(
