@@ -210,12 +210,17 @@ def draw_node(brush: Brush, x: float, y: float, verdict: str, scale: float) -> N
 
 
 def lead(shots: list[Shot]) -> tuple[str, str]:
-    left, right = (each.tokens for each in shots)
-    if min(left, right) < 3:
+    """Who has written more tokens a second so far. While both lanes write, that is who has more tokens."""
+    if min(each.tokens for each in shots) < 3:
         return "", INK
+    left, right = (each.tokens / each.clock for each in shots)
     ahead = int(right >= left)
-    ratio = max(left, right) / min(left, right)
-    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x ahead: {shots[ahead].lane.title}", HUES[ahead][1])
+    ratio, word = max(left, right) / min(left, right), "faster so far" if any(map(ended, shots)) else "ahead"
+    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x {word}: {shots[ahead].lane.title}", HUES[ahead][1])
+
+
+def ended(shot: Shot) -> bool:
+    return len(shot.steps) == len(shot.lane.trace.steps)
 
 
 def verdict(record: Record) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 
 TreeRace.raceStrip = (() => {
   const { finder } = TreeRace.elements;
-  const { leadOf, verdictOf } = TreeRace.verdict;
+  const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
   class RaceStrip {
     /** @param {HTMLElement} root */
@@ -33,10 +33,11 @@ TreeRace.raceStrip = (() => {
     /**
      * @param {[number, number]} tokens of the left and the right lane
      * @param {RacedSystem[]} systems
+     * @param {{ lane: number, seconds: number, time: number } | null} finish the lane that alone has ended
      */
-    lead(tokens, systems) {
+    lead(tokens, systems, finish) {
       const titles = systems.map((system) => system.title);
-      const { hue, ratio, margin } = leadOf(tokens, titles);
+      const { hue, ratio, margin } = leadOf(tokens, titles, finish && { ...finish, same: writeTheSame(systems) });
       this.at("lead").dataset.hue = hue;
       this.at("ratio").textContent = ratio;
       this.at("margin").textContent = margin;

@@ -13,6 +13,7 @@ TreeRace.raceView = (() => {
   const { Costs } = TreeRace.roundCosts;
   const { StepView } = TreeRace.stepView;
   const { horizon } = TreeRace.steps;
+  const { finisherOf } = TreeRace.verdict;
   const { onWire } = TreeRace.wire;
 
   const INVITATION = "Pick a prompt and press Race.";
@@ -295,7 +296,7 @@ TreeRace.raceView = (() => {
       const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
       const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !isCalm()));
       for (const [index, lane] of this.lanes.entries()) lane.figures(counts[index], time, total, tokens[1 - index]);
-      this.strip.lead([tokens[0], tokens[1]], this.systems);
+      this.strip.lead([tokens[0], tokens[1]], this.systems, finisherOf(this.lanes, counts, time));
       for (const lane of longer) lane.toEnd();
       this.step = counts[this.focus] - 1;
       if (this.stepView.isDue(now)) this.draw(false);

@@ -7,20 +7,57 @@ TreeRace.verdict = (() => {
   const LEAST = 3; // tokens of both lanes before one is said to lead
 
   /**
-   * Who leads, by the tokens of the left and the right lane.
+   * A lane that has ended while the other still writes. `same` says that both texts will be the same.
+   * @typedef {{ lane: number, seconds: number, time: number, same: boolean }} Finish
+   */
+
+  /**
+   * The lane that alone has ended, when the lanes have taken `counts` steps.
+   * @param {{ ended: boolean, steps: { t: number }[] }[]} lanes
+   * @param {number[]} counts
+   * @param {number} time
+   */
+  function finisherOf(lanes, counts, time) {
+    const done = lanes.map(({ ended, steps }, index) => ended && counts[index] === steps.length);
+    const lane = done.indexOf(true);
+    return lane < 0 || done.every(Boolean) ? null : { lane, seconds: lanes[lane].steps[counts[lane] - 1].t, time };
+  }
+
+  /**
+   * Who leads, by the tokens of the left and the right lane; who wrote faster so far, once one has ended.
    * @param {[number, number]} tokens
    * @param {string[]} titles
+   * @param {Finish | null} [finish]
    */
-  function leadOf([left, right], titles) {
-    const leader = right >= left ? 1 : 0;
-    const [most, least] = [Math.max(left, right), Math.min(left, right)];
-    const started = least >= LEAST;
+  function leadOf(tokens, titles, finish = null) {
+    const speeds = finish
+      ? tokens.map((count, lane) => count / (lane === finish.lane ? finish.seconds : finish.time))
+      : tokens;
+    const leader = speeds[1] >= speeds[0] ? 1 : 0;
+    const [most, least] = [Math.max(...speeds), Math.min(...speeds)];
+    const started = Math.min(...tokens) >= LEAST;
     const level = isLevel(most / least);
+    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ${finish ? "faster so far" : "ahead"}`;
+    const margin = level ? "" : `${titles[leader]}, by ${most - least} tokens`;
     return {
       hue: level ? "" : leader,
-      ratio: started ? (level ? "level" : `${asNumber(most / least, 1)}× ahead`) : "",
-      margin: started && !level ? `${titles[leader]}, by ${most - least} tokens` : "",
+      ratio: started ? ratio : "",
+      margin: finish ? finishOf(tokens, titles, finish) : started ? margin : "",
     };
+  }
+
+  /**
+   * The lane that has ended, and how far the other is. Where both write the same text, the other takes at least the time that it has
+   * taken: so many times as long is certain. It is rounded down.
+   * @param {[number, number]} tokens
+   * @param {string[]} titles
+   * @param {Finish} finish
+   */
+  function finishOf(tokens, titles, { lane, seconds, time, same }) {
+    const certain = Math.floor((10 * time) / seconds) / 10;
+    const way = same ? ` of ${tokens[lane]} tokens` : " tokens";
+    const bound = same && certain > 1 ? `: at least ${asNumber(certain, 1)}×` : "";
+    return `${titles[lane]}: done in ${asNumber(seconds, 2)} s, the other is at ${tokens[1 - lane]}${way}${bound}`;
   }
 
   /** @param {string} text */
@@ -62,5 +99,15 @@ TreeRace.verdict = (() => {
     };
   }
 
-  return { leadOf, verdictOf };
+  /**
+   * Whether both lanes promise the same tokens. At temperature 0 the same distribution is the same text.
+   * @param {RacedSystem[]} systems
+   */
+  function writeTheSame(systems) {
+    return systems.every(
+      ({ guarantee, trace }) => guarantee === "tokens" || (guarantee === "law" && !trace.temperature),
+    );
+  }
+
+  return { finisherOf, leadOf, verdictOf, writeTheSame };
 })();

@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const page = load("shared/numbers.js", "shared/text.js", "race/verdict.js", "prix/places.js");
-const { leadOf, verdictOf } = page.verdict;
+const { finisherOf, leadOf, verdictOf, writeTheSame } = page.verdict;
 const { placesOf } = page.places;
 const { asNumber, asShare, isLevel } = page.numbers;
 const { escapeMarkup, plotLabel, visible } = page.text;
@@ -19,6 +19,63 @@ test("nobody leads before both lanes have three tokens", () => {
   assert.deepEqual(leadOf([3, 9], ["one", "two"]), { hue: 1, ratio: "3.0× ahead", margin: "two, by 6 tokens" });
   assert.deepEqual(leadOf([9, 6], ["one", "two"]), { hue: 0, ratio: "1.5× ahead", margin: "one, by 3 tokens" });
   assert.deepEqual(leadOf([100, 104], ["one", "two"]), { hue: "", ratio: "level", margin: "" });
+});
+
+test("once a lane is done the lead is in tokens a second, and what is certain of it is said", () => {
+  const at = (left, time, finish = {}) =>
+    leadOf([left, 118], ["plain decoding", "tree"], { lane: 1, seconds: 0.39, time, same: true, ...finish });
+  assert.deepEqual(at(41, 0.39), {
+    hue: 1,
+    ratio: "2.9× faster so far",
+    margin: "tree: done in 0.39 s, the other is at 41 of 118 tokens",
+  });
+  assert.deepEqual(at(101, 0.97), {
+    hue: 1,
+    ratio: "2.9× faster so far",
+    margin: "tree: done in 0.39 s, the other is at 101 of 118 tokens: at least 2.4×",
+  });
+  assert.equal(at(2, 0.5).ratio, "");
+  assert.equal(at(101, 0.97, { same: false }).margin, "tree: done in 0.39 s, the other is at 101 tokens");
+});
+
+test("whatever the lanes' speeds, what is called certain is never more than the outcome", () => {
+  for (const speed of [1.02, 1.33, 2.04, 2.96, 7.5]) {
+    for (let tokens = 118 / speed; tokens <= 118; tokens++) {
+      const time = tokens / 100;
+      const finish = { lane: 0, seconds: 1.18 / speed, time, same: true };
+      const { ratio, margin } = leadOf([118, Math.floor(tokens)], ["one", "two"], finish);
+      const [, certain] = /at least ([\d.]+)×/.exec(margin) || ["", "1"];
+      assert.ok(Number(certain) <= speed && Number(certain) > time / finish.seconds - 0.11, margin);
+      if (ratio !== "level") assert.ok(Math.abs(Number.parseFloat(ratio) - speed) < 0.05 + speed / tokens, ratio);
+    }
+  }
+});
+
+test("a lane with fewer tokens may be done first and yet be slower", () => {
+  const { hue, ratio } = leadOf([90, 20], ["one", "two"], { lane: 1, seconds: 1, time: 1.5, same: false });
+  assert.deepEqual([hue, ratio], [0, "3.0× faster so far"]);
+});
+
+test("a lane is the finisher from its last step on, until the other is done too", () => {
+  const lanes = [
+    { ended: true, steps: [{ t: 1 }, { t: 2 }] },
+    { ended: true, steps: [{ t: 0.5 }] },
+  ];
+  assert.equal(finisherOf(lanes, [0, 0], 0.2), null);
+  assert.deepEqual(finisherOf(lanes, [1, 1], 1.5), { lane: 1, seconds: 0.5, time: 1.5 });
+  assert.equal(finisherOf(lanes, [2, 1], 2), null);
+  assert.equal(finisherOf([lanes[0], { ended: false, steps: [{ t: 0.5 }] }], [1, 1], 1.5), null);
+});
+
+test("two lanes write the same where both promise it", () => {
+  const systems = (temperature, ...guarantees) =>
+    guarantees.map((guarantee) => ({ guarantee, trace: { temperature } }));
+  assert.equal(writeTheSame(systems(0.8, "tokens", "tokens")), true);
+  assert.deepEqual(
+    [0, 0.8].map((at) => writeTheSame(systems(at, "tokens", "law"))),
+    [true, false],
+  );
+  assert.equal(writeTheSame(systems(0, "tokens", "lossy")), false);
 });
 
 test("the outcome is a ratio above one, or level", () => {
