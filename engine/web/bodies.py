@@ -16,6 +16,7 @@ class Refused(Exception):
     """A request that is answered with a sentence. `fields` stand beside the sentence in the answer."""
 
     def __init__(self, status: int, words: str, fields: Mapping[str, Any] | None = None):
+        super().__init__(status, words)
         self.status, self.words, self.fields = status, words, fields or {}
 
 

@@ -7,7 +7,8 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from engine.web.bodies import Bodies, Doors, Refused
@@ -37,7 +38,9 @@ READ = (  # what may be read; the page's own files are added to these
 QUEUE = "/gradio_api/queue/data"
 SESSION = re.compile(rb"(.{0,1000}&)?session_hash=[\w-]{1,64}(&.{0,1000})?")  # private Spaces add a signature
 WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")
-PATIENCE = 60.0  # seconds in which a body must have come
+PATIENCE = 30.0  # seconds in which a body must have come
+USUAL, MOST_LARGE = 1_000_000, 2  # bytes of a body, and how many larger ones are held at a time
+BUSY = "Others are sending large files. Try again in a minute."
 NOTHING = "There is nothing at this address."
 WORDS = {
     405: NOTHING,
@@ -52,7 +55,7 @@ class Guard:
     """The application `app`, behind the doors that it needs."""
 
     def __init__(self, app: Callable, doors: Doors):
-        self.app, self.bodies = app, Bodies(doors)
+        self.app, self.bodies, self.large = app, Bodies(doors), 0
         self.read = re.compile("|".join((*READ, *(re.escape(f"/gradio_api/file={path}") for path in doors.files))))
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
@@ -63,14 +66,29 @@ class Guard:
         try:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
-                body = self.bodies.checked(path, await whole(scope, receive, self.bodies.most(path)))
-                await self.pass_on(with_length(scope, len(body)), once(body, receive), send)
+                length = length_of(scope, self.bodies.most(path))
+                with self.room(length):
+                    body = self.bodies.checked(path, await whole(receive, length))
+                    await self.pass_on(with_length(scope, len(body)), once(body, receive), send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or asks_for_queue(scope)):
                 await self.pass_on(scope, receive, send)
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
-            await sentence(send, refusal.status, refusal.words, refusal.fields)
+            seen = refusal.fields and "component_server" in scope["path"]  # the page's parts read answers, and no errors
+            await sentence(send, 200 if seen else refusal.status, refusal.words, refusal.fields)
+
+    @contextmanager
+    def room(self, length: int) -> Iterator[None]:
+        """Room in memory for a body. Raises `Refused` when it is a large one and others fill the room."""
+        large = length > USUAL
+        if large and self.large >= MOST_LARGE:
+            raise Refused(503, BUSY, {"refused": BUSY})
+        self.large += large
+        try:
+            yield
+        finally:
+            self.large -= large
 
     async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
@@ -119,14 +137,19 @@ def with_length(scope: dict, length: int) -> dict:
     return {**scope, "headers": [*others, (b"content-length", b"%d" % length)]}
 
 
-async def whole(scope: dict, receive: Callable, most: int) -> bytes:
-    """The request's body. Raises `Refused` when it is no JSON, too large, or too slow."""
+def length_of(scope: dict, most: int) -> int:
+    """How many bytes the body may have: as many as are announced, else `USUAL`. Raises `Refused` for what is no JSON or too large."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
         raise Refused(415, WORDS[415])
-    length = headers.get(b"content-length", b"0")
+    length = headers.get(b"content-length", b"%d" % min(most, USUAL))
     if not length.isdigit() or int(length[:20]) > most:
         raise too_large(most)
+    return int(length)
+
+
+async def whole(receive: Callable, most: int) -> bytes:
+    """The request's body. Raises `Refused` when it is too large or too slow."""
     try:
         return await asyncio.wait_for(gathered(receive, most), PATIENCE)
     except (TimeoutError, asyncio.TimeoutError):

@@ -96,7 +96,10 @@ def test_a_refusal_that_quotes_a_visitor_is_text(page, server):
     )
     page.locator("#systems input").nth(1).click()
     page.get_by_role("option", name=re.compile("mix your own")).click()
-    page.wait_for_timeout(500)
+    page.click("#race-go")
+    toast = page.get_by_test_id("toast-body")
+    expect(toast).to_contain_text("<img src=x")
+    assert toast.locator("img, script").count() == 0
     nothing_ran(page)
 
 

@@ -7,6 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.views.standalone import PLOTLY
+from engine.web.bodies import Refused
+from engine.web.guard import USUAL, Guard
 from engine.web.page import build, doors, mounted
 from helpers.paths import ROOT
 
@@ -138,9 +140,24 @@ def test_a_stored_state_is_not_asked_for(http):
 def test_a_body_that_is_too_large_is_not_read(http, page):
     for path, megabytes in (("queue/join", 8), ("call/race", 8), ("cancel", 1), ("component_server", 27)):
         answer = post(http, path, {"data": ["x" * megabytes * 10**6], "session_hash": SESSION})
-        assert answer.status_code == 413 and "too large" in detail(answer)
+        seen = path == "component_server"  # whose answer a part of the page shows
+        assert answer.status_code == (200 if seen else 413) and "too large" in detail(answer)
+        assert "too large" in answer.json()["refused"]
     brackets = {"data": [[]] * 100_000, "session_hash": SESSION, "fn_name": "look", "component_id": 1}
     assert detail(post(http, "component_server", brackets)) == "This holds too many values."
+
+
+def test_few_large_bodies_are_held_at_a_time(http, page):
+    guard = Guard(None, doors(page))
+    with guard.room(USUAL + 1), guard.room(USUAL + 1), guard.room(USUAL):
+        with pytest.raises(Refused, match="503") as refusal, guard.room(USUAL + 1):
+            pass
+        assert refusal.value.fields["refused"] == refusal.value.words
+    with guard.room(USUAL + 1):
+        pass
+    chunks = (b'"' + b"x" * 600_000 for _ in range(2))  # without a length that is announced
+    answer = http.post(f"{API}/component_server", content=chunks, headers={"Content-Type": "application/json"})
+    assert answer.json()["refused"] == detail(answer) and "at most 1 MB" in detail(answer)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ TreeRace.ownPrompts = (() => {
   const { press } = TreeRace.form;
   const { asNumber, isLevel } = TreeRace.numbers;
   const { fillSystems } = TreeRace.systemNames;
-  const { answered, onWire } = TreeRace.wire;
+  const { answered, onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
   const WAITING = "Waiting for the models …";
@@ -164,6 +164,10 @@ TreeRace.ownPrompts = (() => {
       if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
     }
 
+    over() {
+      this.failed();
+    }
+
     failed() {
       if (this.root.dataset.state !== "running") return;
       this.root.dataset.state = "done";
@@ -302,7 +306,7 @@ TreeRace.ownPrompts = (() => {
 
     listen() {
       onWire("treeprompts", (message) => this.feed(message));
-      onWire("place", ({ channel, words }) => channel === "treeprompts" && this.stands(words));
+      onRuns("treeprompts", this);
       const [file, drop] = [this.at("file"), this.at("drop")];
       this.at("choose").addEventListener("click", () => file.click());
       file.addEventListener("change", () => {

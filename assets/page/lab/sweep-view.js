@@ -13,7 +13,7 @@ TreeRace.sweepView = (() => {
   const { SweepRecord } = TreeRace.sweepRecord;
   const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
   const { fillSystems } = TreeRace.systemNames;
-  const { onWire } = TreeRace.wire;
+  const { onRuns, onWire } = TreeRace.wire;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */
   const GRIDS = {
@@ -146,6 +146,10 @@ TreeRace.sweepView = (() => {
     /** @param {string} words where the sweep stands among other runs */
     stands(words) {
       if (this.root.dataset.state === "waiting") this.say(words || WAITING);
+    }
+
+    over() {
+      this.failed();
     }
 
     failed() {
@@ -295,7 +299,7 @@ TreeRace.sweepView = (() => {
 
     listen() {
       onWire("treelab", (message) => this.feed(message));
-      onWire("place", ({ channel, words }) => channel === "treelab" && this.stands(words));
+      onRuns("treelab", this);
       for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=grid]"))) {
         choice.addEventListener("change", () => this.choose(/** @type {Grid} */ (choice.value)));
       }

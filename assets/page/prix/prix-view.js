@@ -11,7 +11,7 @@ TreeRace.prixView = (() => {
   const { ResultTable } = TreeRace.resultTable;
   const { horizon } = TreeRace.steps;
   const { Track } = TreeRace.track;
-  const { onWire } = TreeRace.wire;
+  const { onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "Choose a field and press Race.";
   const WARMING = "Warming up every system …";
@@ -49,7 +49,7 @@ TreeRace.prixView = (() => {
       });
       this.speeds.say();
       onWire("prix", (message) => this.feed(message));
-      onWire("place", ({ channel, words }) => channel === "prix" && this.stands(words));
+      onRuns("prix", this);
       this.at("again").addEventListener("click", () => this.again());
     }
 
@@ -103,6 +103,10 @@ TreeRace.prixView = (() => {
     stands(words) {
       if (this.end && !this.isPending) return;
       this.say(words || (this.isPending ? WARMING : ""));
+    }
+
+    over() {
+      if (this.isPending || !this.end) this.failed();
     }
 
     failed() {

@@ -5,6 +5,8 @@ TreeRace.raceStrip = (() => {
   const { finder } = TreeRace.elements;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
+  const WAITING = "Waiting for the models …";
+
   class RaceStrip {
     /** @param {HTMLElement} root */
     constructor(root) {
@@ -22,6 +24,16 @@ TreeRace.raceStrip = (() => {
       this.at("outcome").dataset.hue = winner;
       this.at("words").textContent = words;
       this.at("verdict").dataset.kind = kind;
+    }
+
+    /**
+     * @param {string} words where the race stands among others, "" when the device is all its own
+     * @param {boolean} isWaiting it has not begun
+     * @param {boolean} [isOpen] it has not ended
+     */
+    stands(words, isWaiting, isOpen) {
+      if (isWaiting) this.say(words || WAITING);
+      else if (isOpen) this.say(words);
     }
 
     /** @param {boolean} begun whether there is a part of the race to look at */

@@ -14,10 +14,9 @@ TreeRace.raceView = (() => {
   const { StepView } = TreeRace.stepView;
   const { horizon } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
-  const { onWire } = TreeRace.wire;
+  const { onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "Pick a prompt and press Race.";
-  const WAITING = "Waiting for the models …";
   /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
   const MIX = {
     title: "your own mix",
@@ -114,28 +113,32 @@ TreeRace.raceView = (() => {
       return { system: this.lanes[1].mix.restored ? "" : system };
     }
 
-    pending() {
+    /** @param {object} form what the race is asked for with */
+    pending(form) {
+      this.dispatchEvent(new CustomEvent("asked", { detail: form }));
       for (const lane of this.lanes) lane.card.open(false);
       this.player.pause();
       this.root.dataset.state = "waiting";
-      this.strip.say(WAITING);
+      this.strip.stands("", true);
       this.tell();
     }
 
     /** @param {string} words where a race stands among others, "" when the device is all its own */
     stands(words) {
-      const isWaiting = this.root.dataset.state === "waiting";
-      if (isWaiting || !this.result) this.strip.say(words || (isWaiting ? WAITING : ""));
+      this.strip.stands(words, this.root.dataset.state === "waiting", !this.result);
     }
 
-    // The run has ended with an error, of which Gradio tells in a message.
+    over() {
+      if (this.root.dataset.state !== "done") this.failed();
+    }
+
     failed() {
-      const begun = this.root.dataset.state === "racing" && this.run && !this.result;
+      const begun = this.root.dataset.state === "racing" && this.run !== null && !this.result;
       if (begun) this.halt();
       this.told = true;
       this.changed();
       if (this.result) this.strip.verdict(this.result, this.systems);
-      else this.strip.failed(Boolean(begun));
+      else this.strip.failed(begun);
     }
 
     stop() {
@@ -163,7 +166,6 @@ TreeRace.raceView = (() => {
       this.player.pause();
     }
 
-    // A race with a hole in it would show text that nobody wrote.
     broken() {
       this.halt();
       this.strip.say("Part of the race was lost on its way here. Press Race again.", "different");
@@ -316,7 +318,7 @@ TreeRace.raceView = (() => {
 
     listen() {
       onWire("treerace", (message) => this.feed(message));
-      onWire("place", ({ channel, words }) => channel === "treerace" && this.stands(words));
+      onRuns("treerace", this);
       this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));

@@ -7,6 +7,7 @@ TreeRace.saveAndOpen = (() => {
   const { saveFile } = TreeRace.downloads;
   const { finder, make, whenThere } = TreeRace.elements;
   const { press } = TreeRace.form;
+  const { Keepsake, kept } = TreeRace.keepsake;
   const { galleryMenu } = TreeRace.gallery;
   const { asNumber } = TreeRace.numbers;
   const { popover } = TreeRace.popover;
@@ -237,10 +238,25 @@ TreeRace.saveAndOpen = (() => {
     }
 
     /**
-     * The page begins with what its address asks for, else with the first recorded race.
+     * What was there before the page was loaded again.
+     * @param {{ query: string, messages: RaceMessage[] }} before
+     */
+    restore({ query, messages }) {
+      this.set(`${location.origin}${location.pathname}?${query}`);
+      for (const message of messages)
+        window.dispatchEvent(new CustomEvent("treerace", { detail: { ...message, lost: 0 } }));
+      if (!messages.length) return;
+      TreeRace.view.skip();
+      if (!TreeRace.view.result) TreeRace.view.failed();
+    }
+
+    /**
+     * The page begins with what was there before it was loaded again, with what its address asks for, or with the first recorded race.
      * @param {RaceEntry[]} races
      */
     async begin(races) {
+      const before = kept();
+      if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
       if (LINKED.some((name) => query.has(name))) return this.set(location.href);
       if (!races.length) return;
@@ -263,7 +279,10 @@ TreeRace.saveAndOpen = (() => {
     }
     whenThere(
       () => TreeRace.view && document.querySelector("#take-link"),
-      () => take.begin(races),
+      () => {
+        new Keepsake();
+        take.begin(races);
+      },
     );
   }
 

@@ -3,32 +3,34 @@
 "use strict";
 
 TreeRace.presence = (() => {
-  const EVERY = 3000; // milliseconds between two signs
+  const EVERY = 2000; // milliseconds between two signs
+  const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
   /** @type {Set<string>} the runs that go on */
   const kept = new Set();
 
   /**
    * Gives a sign for this run.
    * @param {string} job
-   * @returns {Promise<boolean>} whether the run goes on, as far as can be known
+   * @returns {Promise<boolean | null>} whether the run goes on; null when nobody answers
    */
   async function sign(job) {
-    const answer = await fetch(`alive?job=${encodeURIComponent(job)}&hidden=${document.hidden}`, {
-      method: "POST",
-    }).catch(
-      () => null, // the network is away for a moment, or the server starts anew
-    );
-    return !answer || (answer.ok && (await answer.json()).here);
+    const asked = `alive?job=${encodeURIComponent(job)}&hidden=${document.hidden}`;
+    const answer = await fetch(asked, { method: "POST" }).catch(() => null);
+    return answer?.ok ? (await answer.json()).here : null;
   }
 
   /**
-   * Gives signs until the run has ended.
+   * Gives signs until the run has ended or the server is lost.
    * @param {string} job
    */
   async function keep(job) {
-    if (kept.has(job)) return;
     kept.add(job);
-    while (await sign(job)) await new Promise((done) => setTimeout(done, EVERY));
+    for (let silent = 0; silent < AWAY; ) {
+      const here = await sign(job);
+      if (here === false) break;
+      silent = here ? 0 : silent + 1;
+      await new Promise((done) => setTimeout(done, EVERY));
+    }
     kept.delete(job);
   }
 

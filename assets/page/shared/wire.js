@@ -3,6 +3,8 @@
 "use strict";
 
 TreeRace.wire = (() => {
+  const ON_ITS_WAY = 2000; // milliseconds that the last message may take after the run has ended
+
   /**
    * What was asked of the server; without an answer, a refusal as the server words its own.
    * @template Answer
@@ -21,27 +23,32 @@ TreeRace.wire = (() => {
     /** @type {string | null} */
     let run = null;
     let seq = 0;
+    /** @type {string | null} the server's name for the run that goes on */
+    let job = null;
+    /**
+     * Where the run stands among others is told as "place". A run that ends without its last message is told as "over".
+     * @param {{ job: string, place: string }} message
+     */
+    const stand = async ({ place, ...message }) => {
+      window.dispatchEvent(new CustomEvent("place", { detail: { channel: name, words: place } }));
+      if (message.job === job) return;
+      job = message.job;
+      await TreeRace.presence.keep(message.job);
+      await new Promise((done) => setTimeout(done, ON_ITS_WAY));
+      if (message.job === job) window.dispatchEvent(new CustomEvent("over", { detail: { channel: name } }));
+    };
     const receive = () => {
       const message = JSON.parse(props.value || "null");
-      if (message?.job) return stand(name, message);
+      if (message?.job) return stand(message);
       if (!message || (message.run === run && message.seq <= seq)) return;
       if (message.run !== run) [run, seq] = [message.run, 0];
       const lost = message.seq - seq - 1; // messages of this run that never arrived
       seq = message.seq;
+      if (message.end) job = null;
       window.dispatchEvent(new CustomEvent(name, { detail: { ...message, lost } }));
     };
     watch("value", receive);
     receive(); // watch does not report the value that is there at the start
-  }
-
-  /**
-   * Where a run stands among others becomes an event of the window, "place".
-   * @param {string} channel
-   * @param {{ job: string, place: string }} message
-   */
-  function stand(channel, { job, place }) {
-    TreeRace.presence.keep(job);
-    window.dispatchEvent(new CustomEvent("place", { detail: { channel, words: place } }));
   }
 
   /**
@@ -53,5 +60,15 @@ TreeRace.wire = (() => {
     window.addEventListener(name, (event) => hear(/** @type {CustomEvent} */ (event).detail));
   }
 
-  return { answered, mountWire, onWire };
+  /**
+   * Tells the view where a run of that wire stands among others, and that it is over when it has ended without its last message.
+   * @param {string} channel
+   * @param {{ stands: (words: string) => void, over: () => void }} view
+   */
+  function onRuns(channel, view) {
+    onWire("place", (told) => told.channel === channel && view.stands(told.words));
+    onWire("over", (told) => told.channel === channel && view.over());
+  }
+
+  return { answered, mountWire, onRuns, onWire };
 })();

@@ -1,0 +1,69 @@
+// The keepsake: what a visitor had set and the race that was shown outlive a reload, with which the page answers a lost server.
+// Knows the race's events and the form's fields; puts nothing back itself.
+"use strict";
+
+TreeRace.keepsake = (() => {
+  const { onWire } = TreeRace.wire;
+
+  const NAME = "treerace";
+  const SETTINGS = {
+    left: "left",
+    right: "right",
+    depth: "depth",
+    width: "width",
+    nodes: "nodes",
+    temperature: "temperature",
+  };
+  const MORE = { tokens: "max_new_tokens", seed: "seed" };
+
+  class Keepsake {
+    /** @type {Record<string, any> | null} what the form held when a race was last asked for */
+    form = null;
+    /** @type {RaceMessage[]} of the race that is shown */
+    messages = [];
+
+    constructor() {
+      onWire("treerace", (message) => {
+        if (message.start) this.messages = [];
+        this.messages.push(message);
+      });
+      TreeRace.view.addEventListener("asked", (event) => {
+        this.form = /** @type {CustomEvent} */ (event).detail;
+      });
+      window.addEventListener("pagehide", () => this.keep());
+    }
+
+    /** @returns {string} the settings, as a link has them */
+    get query() {
+      const { form } = this;
+      const prompt = /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea")).value;
+      const named = Object.entries({ ...SETTINGS, ...MORE }).map(([name, field]) => [name, String(form?.[field])]);
+      const mixed = { left: form?.left_mix, right: form?.right_mix };
+      const settings = form ? { ...Object.fromEntries(named), prompt } : { prompt };
+      for (const [side, name] of Object.entries(mixed)) if (settings[side] === "mix") settings[side] = name;
+      return String(new URLSearchParams(settings));
+    }
+
+    keep() {
+      const kept = { query: this.query, messages: this.messages };
+      try {
+        sessionStorage.setItem(NAME, JSON.stringify(kept));
+      } catch {
+        sessionStorage.setItem(NAME, JSON.stringify({ ...kept, messages: [] })); // the race is too long for the browser's store
+      }
+    }
+  }
+
+  /**
+   * What was kept, when the page was loaded again; null otherwise.
+   * @returns {{ query: string, messages: RaceMessage[] } | null}
+   */
+  function kept() {
+    const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
+    const found = visit?.type === "reload" ? sessionStorage.getItem(NAME) : null;
+    sessionStorage.removeItem(NAME);
+    return JSON.parse(found || "null");
+  }
+
+  return { Keepsake, kept };
+})();
