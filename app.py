@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from engine.views import opening
@@ -21,6 +22,7 @@ def main() -> None:
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
             pass
+        import_module("spaces")  # before PyTorch is
         from engine.web.page import build, launch
 
         return launch(build(pair()), host, port)

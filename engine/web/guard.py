@@ -75,7 +75,9 @@ class Guard:
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
-            seen = refusal.fields and "component_server" in scope["path"]  # the page's parts read answers, and no errors
+            seen = (
+                refusal.fields and "component_server" in scope["path"]
+            )  # the page's parts read answers, and no errors
             await sentence(send, 200 if seen else refusal.status, refusal.words, refusal.fields)
 
     @contextmanager

@@ -19,6 +19,7 @@ from engine.web import lab, prix, race
 from engine.web.bodies import Doors
 from engine.web.form import Form, dials, prompt_box
 from engine.web.guard import Guard
+from engine.web.lending import serve
 from engine.web.parts import call, part
 from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
@@ -52,6 +53,7 @@ WAYS = {  # what the page says of the forward that runs
 
 def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
+    serve(pair)
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(pair, screens)
         with gr.Row(elem_id="entry"):
