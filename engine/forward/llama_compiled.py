@@ -10,10 +10,11 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.llama import head_dim_of, head_norm_of, root_of, rotations
+from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import NamedArrays
-from engine.kernels.phases import PHASES, Ends, Layer, Room, forward, helping
+from engine.kernels.phases import PHASES, WORK_ON, Ends, Layer, Room, forward, helping, work_on
 from engine.kernels.sharing import LINE, Team, cores
 from engine.kernels.stored import Stored
 
@@ -79,7 +80,7 @@ class CompiledLlama:
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
         if self.threads not in TEAMS:
-            TEAMS[self.threads] = Team(self.threads, helping)
+            TEAMS[self.threads] = Team(self.threads, helping, address_of(work_on, WORK_ON))
         self.team = TEAMS[self.threads]
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.

@@ -47,7 +47,7 @@ numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.
 
 def exactly_compiled(function: Callable, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock."""
-    options = {"nogil": True, "error_model": "numpy", **options}
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
     try:
         return kept_if_possible(njit(function, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in

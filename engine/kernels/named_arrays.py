@@ -7,11 +7,14 @@ Every array that Python hands to a compiled loop makes the call slower, and ever
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
-from numba import carray
-from numba.extending import overload
+from llvmlite import ir
+from numba import from_dtype, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
-from engine.kernels.intrinsics import pointer
+from engine.kernels.intrinsics import LONG, constant, loaded, place
 
+CODE = types.intp
 AXES = 5  # an array has at most so many
 FIELDS = 1 + AXES  # numbers in a row of the table: an array's address, and its shape
 
@@ -26,6 +29,7 @@ Bytes = Annotated[np.ndarray, np.uint8, 1]
 Cache = Annotated[np.ndarray, np.float32, 5]  # a KV cache
 Mask = Annotated[np.ndarray, np.bool_, 2]
 Ids = Annotated[np.ndarray, np.int64, 1]
+Code = Annotated[int, np.intp, 0]  # a compiled loop's address, see `engine.kernels.by_address`
 
 
 def fields_of(kind: type[NamedTuple]) -> dict[str, object]:
@@ -44,10 +48,13 @@ class NamedArrays:
         """No array is copied. Raises `ValueError` when one is not contiguous."""
         self.nests, rows = nests, []
 
-        def add(part: np.ndarray | tuple) -> None:
+        def add(part: np.ndarray | tuple | int) -> None:
             if isinstance(part, tuple):
                 for each in part:
                     add(each)
+                return
+            if isinstance(part, int):
+                rows.append([part] + [0] * AXES)
                 return
             if not part.flags.c_contiguous:
                 raise ValueError(f"Compiled loops read contiguous arrays, this one has strides {part.strides}.")
@@ -73,35 +80,58 @@ class Record:
         self.numbers[name][0] = value
 
 
-def unpacked(kind, table, at):
-    """The nest of this `kind` whose arrays stand in the `table` from row `at` on. It works in compiled loops only."""
-    raise NotImplementedError
+@intrinsic
+def unpacked(typing, kind, table, at):
+    """The nest of this `kind` whose arrays stand in the `table` from row `at` on. It works in compiled loops only.
 
-
-@overload(unpacked)
-def unpacked_nest(kind, table, at):
-    scope = {"carray": carray, "pointer": pointer, "__name__": __name__}
-    text, _ = rebuilding(kind.instance_class, 0, scope)
-    exec(f"def rebuilt(kind, table, at):\n    return {text}", scope)
-    return scope["rebuilt"]
-
-
-def rebuilding(kind: type[NamedTuple], row: int, scope: dict[str, object]) -> tuple[str, int]:
-    """Source code that makes the nest of the rows from `at + row` on, and the number of the row behind them.
-
-    Whatever the source names is added to `scope`.
+    It is written as LLVM code because numba takes long to compile the same in Python.
     """
-    parts = []
-    for field in fields_of(kind).values():
+    nest = compiled_type(kind.instance_class)
+
+    def build(context, code, signature, arguments):
+        rows = make_array(signature.args[1])(context, code, arguments[1])
+        first = place(code, code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
+        return rebuilt(context, code, nest, first)[0]
+
+    return nest(kind, table, types.int64), build
+
+
+def compiled_type(kind: type[NamedTuple]) -> types.BaseTuple:
+    """What numba calls a nest of this kind."""
+
+    def of(field: object) -> types.Type:
         if not get_args(field):
-            part, row = rebuilding(field, row, scope)
-        else:
-            _, number, axes = get_args(field)
-            scope[f"type_{row}"] = np.dtype(number)
-            shape = "".join(f"table[at + {row}, {1 + axis}], " for axis in range(axes)) or "1, "
-            part = f"carray(pointer(table[at + {row}, 0]), ({shape}), type_{row}){'' if axes else '[0]'}"
-            row += 1
-        parts.append(part)
-    name = f"kind_{len(scope)}"
-    scope[name] = kind
-    return f"{name}({', '.join(parts)})", row
+            return compiled_type(field)
+        number, axes = get_args(field)[1:]
+        return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
+
+    return types.BaseTuple.from_types([of(each) for each in fields_of(kind).values()], kind)
+
+
+def rebuilt(context, code: ir.IRBuilder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The nest, array, number or address that begins in the table's row at the address `row`, and the address of the row behind it."""
+    if isinstance(kind, types.BaseTuple):
+        parts = []
+        for each in kind.types:
+            part, row = rebuilt(context, code, each, row)
+            parts.append(part)
+        return context.make_tuple(code, kind, parts), row
+    numbers = [
+        loaded(code, place(code, row, constant(8 * column)), LONG) for column in range(1 + getattr(kind, "ndim", 0))
+    ]
+    return value_of(context, code, kind, *numbers), place(code, row, constant(8 * FIELDS))
+
+
+def value_of(context, code: ir.IRBuilder, kind: types.Type, address: ir.Value, *shape: ir.Value) -> ir.Value:
+    """The array of this shape at the address; the number there; or the address itself, which is a compiled loop's."""
+    if kind == CODE:
+        return address
+    if not shape:
+        return loaded(code, address, context.get_data_type(kind))
+    array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    strides = [constant(size)]
+    for length in reversed(shape[1:]):
+        strides.insert(0, code.mul(length, strides[0]))
+    data = code.inttoptr(address, array.data.type)
+    populate_array(array, data, list(shape), strides, context.get_constant(types.intp, size), None)
+    return array._getvalue()

@@ -6,14 +6,15 @@ No row's bits depend on the other rows, on the number of threads or on who does 
 from typing import NamedTuple
 
 import numpy as np
-from numba import carray
+from numba import carray, types
 
+from engine.kernels.by_address import calling
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.elementwise import put
 from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot, exp
 from engine.kernels.intrinsics import pointer
 from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Mask, Matrix, Number, Vector, arrays_of, unpacked
-from engine.kernels.sharing import ROWS, TABLE, close_call, leave, next_call, next_task, open_call, seen, turn_of
+from engine.kernels.sharing import ROWS, TABLE, WORK, close_call, leave, next_call, next_task, open_call, seen, turn_of
 from engine.kernels.stored import BLOCK, Stored, block_product
 
 QUERIES = 4  # of a task of attention, at least `TOGETHER`
@@ -158,7 +159,7 @@ def multiply(turn, x, matrix, out, spare):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     task = next_task(turn, blocks_of(matrix))
     while task >= 0:
-        block_product(x, matrix, task, out.ctypes.data + 4 * task * matrix.shape[2], out.shape[1], spare)
+        block_product(x, matrix, task, np.int64(out.ctypes.data) + 4 * task * matrix.shape[2], out.shape[1], spare)
         task = next_task(turn, blocks_of(matrix))
 
 
@@ -199,11 +200,11 @@ def attend(turn, room, number, first, work):
 @exactly_compiled
 def gate(turn, room, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
-    x, width = room.normed[first:], layer.gate.shape[2]
+    x, width, apart = room.normed[first:], layer.gate.shape[2], np.int64(BLOCK)
     block = next_task(turn, blocks_of(layer.gate))
     while block >= 0:
-        block_product(x, layer.gate, block, work.gates.ctypes.data, BLOCK, work.spare)
-        block_product(x, layer.up, block, work.ups.ctypes.data, BLOCK, work.spare)
+        block_product(x, layer.gate, block, np.int64(work.gates.ctypes.data), apart, work.spare)
+        block_product(x, layer.up, block, np.int64(work.ups.ctypes.data), apart, work.spare)
         here = min(width, room.gated.shape[1] - block * width)
         for row in range(len(x)):
             gates, ups = work.gates[row], work.ups[row]
@@ -274,6 +275,10 @@ def work_on(table, part):
     multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work.spare)
 
 
+WORK_ON = types.void(types.Array(types.int64, 2, "C"), types.int64)
+do_work = calling(WORK_ON)
+
+
 @exactly_compiled
 def helping(state, part, last, looks):
     """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
@@ -282,7 +287,8 @@ def helping(state, part, last, looks):
         if call == last:
             return last
         base, last = state.ctypes.data, call
-        work_on(carray(pointer(seen(base + 8 * TABLE)), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
+        table = carray(pointer(seen(base + 8 * TABLE)), (seen(base + 8 * ROWS), FIELDS), np.int64)
+        do_work(state[WORK], table, part)
         leave(state)
 
 
@@ -316,7 +322,7 @@ def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv
         room.ends[row] = room.limits[0] + len(ids) - columns + last + 1
     if whole:
         open_call(state, table)
-    work_on(table, np.int64(0))
+    do_work(state[WORK], table, 0)
     if whole:
         close_call(state)
 

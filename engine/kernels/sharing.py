@@ -25,7 +25,7 @@ MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
 SPINS = 64  # looks at a counter before the machine may run another thread
 AWAKE = 0.002  # seconds for which a thread looks for the next call before it sleeps
-CALL, TABLE, ROWS, INSIDE, ASLEEP = range(0, 5 * LINE, LINE)  # places in `Team.state`
+CALL, TABLE, ROWS, INSIDE, WORK = range(0, 5 * LINE, LINE)  # places in `Team.state`
 
 
 @intrinsic
@@ -177,12 +177,14 @@ def close_call(state):
 class Team:
     """This process's threads for one kind of call. One call at a time has them; another at the same time runs alone.
 
-    `helping(state, part, last, looks)` joins calls as thread `part` until it has looked in vain so often.
+    `helping(state, part, last, looks)` joins calls as thread `part` until it has looked in vain so often. `work` is the address of the
+    compiled loop that does a thread's part of a call.
     """
 
-    def __init__(self, threads: int, helping: Callable):
+    def __init__(self, threads: int, helping: Callable, work: int):
         self.threads, self.helping = threads, helping
         self.state, self.busy = np.zeros(5 * LINE, np.int64), threading.Lock()
+        self.state[WORK] = work
         self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
         self.looks = 10_000
         helping(self.state, 1, 0, 1)  # compiles, or loads compiled code

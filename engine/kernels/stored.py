@@ -5,6 +5,7 @@ on no thread and on no vector length: a token alone and the same token in a tree
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
+from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import (
     REAL,
@@ -28,24 +30,27 @@ from engine.kernels.intrinsics import (
     spread,
     vector,
 )
-from engine.kernels.named_arrays import Bytes, Ids, Vector
+from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
 
 LANES = 16 if WIDE else 8
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 MOST_ROWS = 6  # rows whose sums fit in the registers
 AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
 KINDS = (torch.float32, torch.float16, torch.bfloat16)  # by their number in `Stored.shape`
+MULTIPLY = types.void(*[types.intp] * 7)  # what `multiplying` makes
 
 
 class Stored(NamedTuple):
     """A matrix `[out, in]` and its bias `[out]`, or `[0]` without one.
 
     `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
+    `loop` multiplies by a block of it. It is compiled when the first matrix of its type and width is stored.
     """
 
     codes: Bytes
     shape: Ids
     bias: Vector
+    loop: Code
 
     @classmethod
     def of(cls, matrix: torch.Tensor, bias: torch.Tensor | None = None, sharers: int = 1) -> "Stored":
@@ -62,6 +67,7 @@ class Stored(NamedTuple):
             tiled.view(torch.uint8).flatten().numpy(),
             np.array([outputs, inputs, width, KINDS.index(kind)]),
             none if bias is None else bias.detach().float().numpy(),
+            address_of(multiplying(kind, width), MULTIPLY),
         )
 
 
@@ -116,6 +122,7 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
     return tile
 
 
+@cache
 def multiplying(kind: torch.dtype, width: int) -> Callable:
     """A loop that writes the products of all rows with one block of this type and width."""
     vectors = min(width // LANES, 4 if WIDE else 2)
@@ -152,8 +159,7 @@ def multiplying(kind: torch.dtype, width: int) -> Callable:
     return multiply
 
 
-single_64, half_64, brain_64 = (multiplying(kind, BLOCK) for kind in KINDS)
-single_32, half_32, brain_32 = (multiplying(kind, HALF_BLOCK) for kind in KINDS)
+multiply = calling(MULTIPLY)
 
 
 @exactly_compiled
@@ -164,25 +170,12 @@ def block_product(x, matrix, block, out, out_width, spare):
     `spare [N, BLOCK]`.
     """
     count, inputs = x.shape
-    outputs, width, kind = matrix.shape[0], matrix.shape[2], matrix.shape[3]
-    size = 4 if kind == 0 else 2
+    outputs, width = matrix.shape[0], matrix.shape[2]
+    size = 4 if matrix.shape[3] == 0 else 2
     weights = matrix.codes.ctypes.data + block * width * inputs * size
     here = min(width, outputs - block * width)
     target, apart = (out, 4 * out_width) if here == width else (spare.ctypes.data, 4 * BLOCK)
-    source, across = x.ctypes.data, 4 * inputs
-    if width == BLOCK:
-        if kind == 0:
-            single_64(weights, source, across, count, inputs, target, apart)
-        elif kind == 1:
-            half_64(weights, source, across, count, inputs, target, apart)
-        else:
-            brain_64(weights, source, across, count, inputs, target, apart)
-    elif kind == 0:
-        single_32(weights, source, across, count, inputs, target, apart)
-    elif kind == 1:
-        half_32(weights, source, across, count, inputs, target, apart)
-    else:
-        brain_32(weights, source, across, count, inputs, target, apart)
+    multiply(matrix.loop, weights, x.ctypes.data, 4 * inputs, count, inputs, target, apart)
     biased = len(matrix.bias) > 0
     if here == width and not biased:
         return

@@ -42,7 +42,7 @@ def ended(state, last):
 def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
     script = Script()
     script.plays = [begun, ended]
-    team = Team(2, script)
+    team = Team(2, script, 0)
     assert script.called(2)  # nobody woke it
     deadline = time.monotonic() + 20
     while not team.asleep[1] and time.monotonic() < deadline:
