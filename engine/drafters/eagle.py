@@ -12,7 +12,7 @@ from engine.drafters.drafted_rows import DraftedRows, stream_start
 from engine.drafters.eagle_compiled import grow_with_eagle
 from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.models.pairs import LoadedPair
-from engine.nets.eagle_compiled import CompiledSession
+from engine.nets.eagle_compiled import CompiledSession, behind_level
 from engine.tree import DraftTree
 
 WINDOW = 256  # rows attended to, as many as a training row had, so that drafting does not slow down as a text grows
@@ -31,7 +31,7 @@ class EagleDrafter(GrowsAtOnce):
         self.forwards = 0
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
-            self.grow_by(grow_with_eagle, self.session.cache, self.session.state.table, example=example)
+            self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.state, example)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them

@@ -9,21 +9,26 @@ import numpy as np
 
 from engine.contracts import Drafter
 from engine.forward.cache import KVCache
+from engine.kernels.by_address import address_of
 from engine.kernels.compiling import compile_for
 from engine.kernels.expansion import Expansion
+from engine.kernels.growing_compiled import BELOW, GROW, grow
+from engine.kernels.named_arrays import NamedArrays
 
 
 class GrowsAtOnce(Drafter):
     """A drafter that can grow a round's whole tree of favourites in one compiled call."""
 
-    def grow_by(self, loop: Callable, cache: KVCache, *handed: object, example: tuple) -> None:
-        """From now on, grow by `loop(*handed, *entering, rows, expansion, noise)`; `rows` counts the committed rows of `cache`.
+    def grow_by(self, loop: Callable, below: Callable, cache: KVCache, parts: NamedArrays, example: tuple) -> None:
+        """From now on, grow by `loop(grow, below, parts, *entering, rows, expansion, noise)`.
 
-        `example` is one possible result of `entering`. The loop is compiled here, or loaded if it was compiled before, because
+        `rows` counts the committed rows of `cache`. `grow` and `below` are handed over as addresses, and `parts` as its table.
+        `example` is one possible result of `entering`. The loops are compiled here, or loaded if they were compiled before, because
         drafters are made before any clock runs.
         """
-        self.grows, self.loop, self.grown_over, self.handed = True, loop, cache, handed
-        compile_for(loop, *handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
+        self.grows, self.loop, self.grown_over, self.parts = True, loop, cache, parts
+        self.handed = address_of(grow, GROW), address_of(below, BELOW), parts.table
+        compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
     def entering(self) -> tuple:
         """The tokens int64 `[N]` that have no row yet, and what else the loop reads. The last token is the root."""

@@ -9,9 +9,10 @@ import torch
 from engine.contracts import Counterpart
 from engine.drafters.drafted_rows import DraftedRows
 from engine.drafters.growing_at_once import GrowsAtOnce
-from engine.drafters.model_compiled import grow_with_model
+from engine.drafters.model_compiled import Context, behind_level, grow_with_model
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.kernels.expansion import Expansion
+from engine.kernels.named_arrays import NamedArrays
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -30,7 +31,8 @@ class ModelDrafter(GrowsAtOnce):
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
         self.forwards, net, cache = 0, pair.draft.lean, self.session.cache
         if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
-            self.grow_by(grow_with_model, cache, net.weights.table, cache.numbers, example=(np.array([0]),))
+            parts = NamedArrays(*net.weights.nests, Context(cache.numbers))
+            self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])

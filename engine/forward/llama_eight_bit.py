@@ -118,9 +118,7 @@ class EightBitLlama:
             scales = head_norm_of(attention, config)
             scales = torch.zeros(0, size) if scales is None else scales
             gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * part.post_attention_layernorm.weight
-            rest = LayerWeights(
-                EightBit.of(attention.o_proj.weight), EightBit.of(gate_up * root), EightBit.of(mlp.down_proj.weight)
-            )
+            rest = LayerWeights.of(attention.o_proj.weight, gate_up * root, mlp.down_proj.weight)
             blocks.append(Block(EightBit.of(inward), bias.detach().numpy(), scales.numpy(), rest))
         ends = Ends(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
@@ -138,6 +136,6 @@ class EightBitLlama:
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
         """As `LeanLlama.__call__`; drafts have no `taps`."""
-        seen = np.ones((1, 1), np.bool_) if visible is None else visible.numpy()
+        seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
         where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
         return torch.from_numpy(logits_of(self.weights.table, *where, last_only)), None

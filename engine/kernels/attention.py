@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import LOWEST, exp, put
 from engine.kernels.intrinsics import blending, larger
 
@@ -34,7 +34,7 @@ def turn(rows, heads, turns, positions):
                 rows[row, first + half + i] = b * cos[i] + a * sin[i]
 
 
-@compiled
+@within
 def attend_singly(queries, kv, visible, start, end, out):
     """`attend`, one query at a time."""
     kv_heads, size = kv.shape[1], kv.shape[3]
@@ -68,7 +68,7 @@ def attend_singly(queries, kv, visible, start, end, out):
                 out[row, head * size + i] = mixed[i]
 
 
-@compiled
+@within
 def blend(numbers, across, along, vectors, sums):
     """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
 
@@ -83,7 +83,7 @@ def blend(numbers, across, along, vectors, sums):
         one_blend(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
 
 
-@compiled
+@within
 def column_tops(rows, tops):
     """Write the largest number of each column of `rows [M, lanes]` into the first row of `tops [at least M / 2, lanes]`.
 
@@ -104,7 +104,7 @@ def column_tops(rows, tops):
         source = target[half * lanes :]
 
 
-@compiled
+@within
 def attend_together(queries, kv, visible, start, end, out):
     """`attend`, `TOGETHER` queries at a time, so that a key or a value is read once for all of them."""
     kv_heads, size = kv.shape[1], kv.shape[3]
@@ -161,7 +161,7 @@ def attend(queries, kv, visible, start, end, out):
         attend_together(queries, kv, visible, start, end, out)
 
 
-@compiled
+@within
 def attended(qkv, kv, visible, start, rows, asking):
     """Attention `[asking, heads * head_dim]` of the last `asking` of N entries; `kv`, `visible` and `start` are as in `attend`.
 
@@ -181,7 +181,7 @@ def attended(qkv, kv, visible, start, rows, asking):
     return out
 
 
-@compiled
+@within
 def scale_heads(rows, scales, least):
     """Norm the first heads of `rows [N, n]` in place, as many as `scales [heads, head_dim]` has rows."""
     size = scales.shape[1]
@@ -195,7 +195,7 @@ def scale_heads(rows, scales, least):
                 part[k] *= factor * scale[k]
 
 
-@compiled
+@within
 def causal(count):
     """A causal mask, bool `[count, count]`: each row sees itself and those before."""
     seen = np.empty((count, count), np.bool_)

@@ -18,7 +18,14 @@ FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
-MARKS = b"@compiled", b"@exactly_compiled", b"@intrinsic", b"@overload"  # a file with one of these has code to compile
+MARKS = (
+    b"@compiled",
+    b"@exactly_compiled",
+    b"@within",
+    b"@exactly_within",
+    b"@intrinsic",
+    b"@overload",
+)  # a file with one of these has code to compile
 
 
 def folder_for(package: Path, given: str | None = None) -> Path:
@@ -80,6 +87,23 @@ def compiled(function: Callable) -> Callable:
     Such functions hand each other constants as `np.int64` or `np.bool_`. numba would compile a version for every bare constant.
     """
     return exactly_compiled(function, fastmath=FAST)
+
+
+def exactly_within(function: Callable, **options: object) -> Callable:
+    """`exactly_compiled` for what only compiled loops call. It compiles faster, for nothing is made by which Python could call it."""
+
+    def refused(*arguments: object, **named: object) -> None:
+        raise TypeError(f"Only compiled loops call {function.__name__}.")
+
+    made: Any = exactly_compiled(function, no_cpython_wrapper=True, **options)
+    made._insert = lambda *_, **__: None  # where numba would look for what Python calls
+    made._compile_for_args = refused
+    return made
+
+
+def within(function: Callable) -> Callable:
+    """`compiled` for what only compiled loops call."""
+    return exactly_within(function, fastmath=FAST)
 
 
 def compile_for(function: Callable, *arguments: object) -> None:

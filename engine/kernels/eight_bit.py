@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numba import types
 
-from engine.kernels.compiling import compiled
+from engine.kernels.by_address import address_of, calling
+from engine.kernels.compiling import compiled, within
 from engine.kernels.intrinsics import larger, summing
-from engine.kernels.named_arrays import Codes, Vector
+from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, compiled_type
 
 OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
@@ -16,10 +18,12 @@ class EightBit(NamedTuple):
     """A matrix `[out, in]` in eight bits, with one scale a row.
 
     `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32.
+    `loop` is the address of `product_itself`.
     """
 
     weight: Codes
     scale: Vector
+    loop: Code
 
     @classmethod
     def of(cls, matrix: torch.Tensor) -> "EightBit":
@@ -27,17 +31,27 @@ class EightBit(NamedTuple):
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
         tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
-        return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy())
+        return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), address_of(product_itself, PRODUCT))
 
 
 one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
 
 
+PRODUCT = types.void(*map(compiled_type, (Matrix, EightBit, Matrix)))
+call = calling(PRODUCT)
+
+
 @compiled
 def product(x, matrix, out):
     """Write the product of `x [N, in]` and a transposed `EightBit` into `out [N, out]`."""
+    call(matrix.loop, x, matrix, out)
+
+
+@within
+def product_itself(x, matrix, out):
+    """`product`, which every loop calls by its address."""
     count, size = x.shape
-    weight, scale = matrix
+    weight, scale = matrix.weight, matrix.scale
     pairs = weight.shape[1]
     limit = np.float32(min(32766, 2**31 // (254 * pairs) - 1))  # no sum leaves 32 bits
     # There is one row to spare, because three rows are computed as four: that is faster.

@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.intrinsics import as_float, larger
 
 LOWEST = np.float32(-3e38)
 
 
-@compiled
+@within
 def put(row, into):
     """Copy `row [n]`. This and `add` are loops because numba compiles slices and whole arrays many times more slowly."""
     for k in range(len(into)):
         into[k] = row[k]
 
 
-@compiled
+@within
 def add(row, into):
     """Add `row [n]` to another, in place."""
     for k in range(len(into)):
@@ -47,7 +47,7 @@ def unit_rows(x, least, out):
             out[row, k] = x[row, k] * factor
 
 
-@compiled
+@within
 def gated(gate_up):
     """silu(gate) * up, `[N, n]`, from `gate_up [N, 2n]`."""
     out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
@@ -58,7 +58,7 @@ def gated(gate_up):
     return out
 
 
-@compiled
+@within
 def side_by_side(features, chosen):
     """The taps of the `chosen [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last feature is left out."""
     taps, hidden = features.shape[1] - 1, features.shape[2]

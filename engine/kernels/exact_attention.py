@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.kernels.compiling import compiled, exactly_compiled
+from engine.kernels.compiling import exactly_compiled, exactly_within, within
 from engine.kernels.elementwise import LOWEST
 from engine.kernels.elementwise import exp as quick_exp
 from engine.kernels.intrinsics import (
@@ -122,7 +122,7 @@ four_of_32, four_of_8, two_of_32, two_of_8 = mixing(4, 4), mixing(4, 1), mixing(
 one_of_64, one_of_8 = mixing(1, 8), mixing(1, 1)
 
 
-@exactly_compiled
+@exactly_within
 def dot(a, b):
     """The dot product of two rows of `8 n` numbers."""
     out = np.empty(1, np.float32)
@@ -130,7 +130,7 @@ def dot(a, b):
     return out[0]
 
 
-@compiled
+@within
 def most_of(row):
     """The largest number."""
     most = LOWEST
@@ -139,7 +139,7 @@ def most_of(row):
     return most
 
 
-@exactly_compiled
+@exactly_within
 def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
     """Write the attention of one, two or four queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
 

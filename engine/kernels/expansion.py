@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.named_arrays import Ids, NamedArrays, Record, unpacked
 
 INTEGER, REAL = np.int64, np.float64
@@ -114,7 +114,7 @@ def chance(chances, score, kind):
     return (chances[0, cell] + TRUST * score) / (chances[1, cell] + TRUST), cell
 
 
-@compiled
+@within
 def placed(nodes, order, held, node):
     """Insert the node into `order`, which holds the `held` best nodes; of equals the earlier one goes first.
 
@@ -133,13 +133,13 @@ def placed(nodes, order, held, node):
     return held
 
 
-@compiled
+@within
 def as_good(score, node, least, worst):
     """Whether a node of this `score` is the node `worst`, whose score is `least`, or comes before it."""
     return score > least or (score == least and node <= worst)
 
 
-@compiled
+@within
 def among_best(nodes, best, held, node):
     """Whether `best`, the order of the `held` best nodes, holds the node. It holds all nodes until it is full."""
     return held < len(best) or as_good(nodes[node].score, node, nodes[best[held - 1]].score, best[held - 1])

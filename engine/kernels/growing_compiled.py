@@ -1,16 +1,19 @@
 """`engine.policies.growing` in one compiled call a tree; held equal by tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
 
-It serves drafters that are compiled. Each overloads `below` for its own named tuple, computes the root's answer and calls `grow`.
+It serves drafters that are compiled. Each computes the root's answer and calls `grow` by its address. It hands over the address of its
+own loop for the levels below, see `BELOW`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
-from engine.kernels.compiling import compiled
+from engine.kernels.by_address import calling
+from engine.kernels.compiling import within
 from engine.kernels.expansion import Arrays, admit, harvest, plant
 from engine.kernels.intrinsics import ticks
-from engine.kernels.named_arrays import unpacked
+from engine.kernels.named_arrays import Ids, Mask, Matrix, Table, compiled_type, unpacked
 from engine.kernels.ranking_compiled import ranked_on_cpu
 
 
@@ -26,21 +29,23 @@ class Root(NamedTuple):
     capacity: int
 
 
-def below(at_work, ids, above, positions, visible, rows, asked):
-    """Log-probabilities `[n, V]` behind a level's nodes, for `grow`; compiled drafters overload it.
+# A drafter's loop `below(parts, ids, above, positions, visible, start, rows, asked)`. It returns the log-probabilities `[n, V]` behind
+# a level's nodes. `parts` is the drafter's own table. `ids [n]` and `positions [n]` are the nodes'. `above [n]` holds the places of
+# their parents, and `asked` is the place of the first node. The nodes' rows are written behind the first `rows`. `visible`
+# bool `[n, M]` says which of the last M rows each may see. No node sees a row before `start`.
+BELOW = compiled_type(Matrix)(*map(compiled_type, (Table, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64)))
+ROOT = types.NamedUniTuple(types.int64, len(Root._fields), Root)
+TAKES = types.int64, types.int64, Table, types.int64, ROOT, Matrix, Table, Matrix
+GROW = types.void(*map(compiled_type, TAKES))
+call_below, call_grow = calling(BELOW), calling(GROW)
 
-    `ids [n]` and `positions [n]` are the nodes'. `above [n]` holds the places of their parents, and `asked` is the place of the first
-    node. The nodes' rows are written behind the first `rows`. `visible` bool `[n, M]` says which of the last M rows each may see.
-    """
-    raise NotImplementedError
 
-
-@compiled
-def grow(begun, at_work, root, log_q, expansion, noise):
+@within
+def grow(begun, below, parts, start, root, log_q, expansion, noise):
     """Grow a tree from its `Root` and the drafter's `log_q [1, V]` behind it. It ends early when the cache is full.
 
     `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. `begun` is the tick at which the root's
-    forward began.
+    forward began. `below` is the address of the drafter's loop, whose `parts` and `start` it is given.
     """
     arrays = unpacked(Arrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
@@ -67,9 +72,9 @@ def grow(begun, at_work, root, log_q, expansion, noise):
             lineage[place, place] = True
             for index in range(visible.shape[1]):
                 visible[row, index] = lineage[place, 1 + index]
-        start = ticks()
-        log_q = below(at_work, ids, above, positions, visible, rows, asked)
-        counts.ticks_in_forwards += ticks() - start
+        then = ticks()
+        log_q = call_below(below, parts, ids, above, positions, visible, start, rows, asked)
+        counts.ticks_in_forwards += ticks() - then
         counts.asked += 1
         rows, asked = rows + count, asked + count
     harvest(expansion)

@@ -29,6 +29,7 @@ Bytes = Annotated[np.ndarray, np.uint8, 1]
 Cache = Annotated[np.ndarray, np.float32, 5]  # a KV cache
 Mask = Annotated[np.ndarray, np.bool_, 2]
 Ids = Annotated[np.ndarray, np.int64, 1]
+Table = Annotated[np.ndarray, np.int64, 2]
 Code = Annotated[int, np.intp, 0]  # a compiled loop's address, see `engine.kernels.by_address`
 
 
@@ -96,16 +97,14 @@ def unpacked(typing, kind, table, at):
     return nest(kind, table, types.int64), build
 
 
-def compiled_type(kind: type[NamedTuple]) -> types.BaseTuple:
-    """What numba calls a nest of this kind."""
-
-    def of(field: object) -> types.Type:
-        if not get_args(field):
-            return compiled_type(field)
-        number, axes = get_args(field)[1:]
-        return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
-
-    return types.BaseTuple.from_types([of(each) for each in fields_of(kind).values()], kind)
+def compiled_type(kind: Any) -> types.Type:
+    """What numba calls a nest of this kind, or one of the types above. Its own types stay what they are."""
+    if isinstance(kind, types.Type):
+        return kind
+    if not get_args(kind):
+        return types.BaseTuple.from_types([compiled_type(each) for each in fields_of(kind).values()], kind)
+    number, axes = get_args(kind)[1:]
+    return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
 
 
 def rebuilt(context, code: ir.IRBuilder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:

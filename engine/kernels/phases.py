@@ -9,11 +9,24 @@ import numpy as np
 from numba import carray, types
 
 from engine.kernels.by_address import calling
-from engine.kernels.compiling import exactly_compiled
+from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import put
 from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot, exp
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Mask, Matrix, Number, Vector, arrays_of, unpacked
+from engine.kernels.named_arrays import (
+    FIELDS,
+    Cache,
+    Cube,
+    Ids,
+    Mask,
+    Matrix,
+    Number,
+    Table,
+    Vector,
+    arrays_of,
+    compiled_type,
+    unpacked,
+)
 from engine.kernels.sharing import ROWS, TABLE, WORK, close_call, leave, next_call, next_task, open_call, seen, turn_of
 from engine.kernels.stored import BLOCK, Stored, block_product
 
@@ -95,7 +108,7 @@ IDS, POSITIONS, TAPS, VISIBLE, KV, LOGITS, FEATURES = range(SPACES.stop, ROOM)
 FIRST_SPACE, LAST_SPACE = SPACES.start, SPACES.stop
 
 
-@exactly_compiled
+@exactly_within
 def unit_row(x, weight, least, out):
     """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `least` is sqrt(n eps)."""
     factor = np.float32(1) / np.sqrt(dot(x, x) + least * least)
@@ -103,7 +116,7 @@ def unit_row(x, weight, least, out):
         out[k] = x[k] * factor * weight[k]
 
 
-@exactly_compiled
+@exactly_within
 def enter_row(room, row, layer, scales, ends):
     """Norm and rotate a row's queries and keys, scale its queries, and write its keys and values into the cache."""
     kv_heads, size, qkv = room.kv.shape[2], room.kv.shape[4], room.qkv[row]
@@ -126,7 +139,7 @@ def enter_row(room, row, layer, scales, ends):
         put(qkv[first : first + size], room.kv[layer, 1, head, place])
 
 
-@exactly_compiled
+@exactly_within
 def attend_some(room, layer, head, first, last, work):
     """Attention of the queries from `first` to `last` of those that share a head's keys, a few at a time."""
     size, rows = room.kv.shape[4], room.limits[0] + len(room.ids)
@@ -149,12 +162,12 @@ def attend_some(room, layer, head, first, last, work):
         first += count
 
 
-@exactly_compiled
+@exactly_within
 def blocks_of(matrix):
     return -(-matrix.shape[0] // matrix.shape[2])
 
 
-@exactly_compiled
+@exactly_within
 def multiply(turn, x, matrix, out, spare):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     task = next_task(turn, blocks_of(matrix))
@@ -163,7 +176,7 @@ def multiply(turn, x, matrix, out, spare):
         task = next_task(turn, blocks_of(matrix))
 
 
-@exactly_compiled
+@exactly_within
 def begin(turn, room, ends, weight):
     """The tokens' embeddings and their first norm."""
     count = len(room.ids)
@@ -174,7 +187,7 @@ def begin(turn, room, ends, weight):
         row = next_task(turn, count)
 
 
-@exactly_compiled
+@exactly_within
 def enter(turn, room, number, layer, ends):
     """The layer's keys and values in the cache, and its queries; see `enter_row`."""
     count = len(room.ids)
@@ -184,7 +197,7 @@ def enter(turn, room, number, layer, ends):
         row = next_task(turn, count)
 
 
-@exactly_compiled
+@exactly_within
 def attend(turn, room, number, first, work):
     """Attention of the rows from `first` on."""
     heads, groups = room.kv.shape[2], room.attended.shape[1] // room.kv.shape[4] // room.kv.shape[2]
@@ -197,7 +210,7 @@ def attend(turn, room, number, first, work):
         task = next_task(turn, tasks)
 
 
-@exactly_compiled
+@exactly_within
 def gate(turn, room, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
     x, width, apart = room.normed[first:], layer.gate.shape[2], np.int64(BLOCK)
@@ -214,7 +227,7 @@ def gate(turn, room, layer, first, work):
         block = next_task(turn, blocks_of(layer.gate))
 
 
-@exactly_compiled
+@exactly_within
 def add(turn, room, first, after, weight, least):
     """Add `more` to the stream, for the rows from `first` on, and norm it for what comes next.
 
@@ -237,7 +250,7 @@ def add(turn, room, first, after, weight, least):
         row = next_task(turn, count)
 
 
-@exactly_compiled
+@exactly_within
 def work_on(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
     ends, room = unpacked(Ends, table, 0), unpacked(Room, table, len(table) - ROOM)
@@ -275,7 +288,7 @@ def work_on(table, part):
     multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work.spare)
 
 
-WORK_ON = types.void(types.Array(types.int64, 2, "C"), types.int64)
+WORK_ON = types.void(compiled_type(Table), types.int64)
 do_work = calling(WORK_ON)
 
 
@@ -327,7 +340,7 @@ def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv
         close_call(state)
 
 
-@exactly_compiled
+@exactly_within
 def aim(table, row, address, shape):
     """Let a row of a `NamedArrays` table stand for the array at the address."""
     table[row, 0] = address

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import LOWEST, exp
 from engine.kernels.intrinsics import larger
 
@@ -48,7 +48,7 @@ def ranked_on_cpu(log_q, noise, temperature, width):
     return tokens, scores, q
 
 
-@compiled
+@within
 def nth_highest(values, n):
     found = np.full(n, LOWEST)
     for value in values:

@@ -18,7 +18,7 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
-from engine.kernels.compiling import exactly_compiled
+from engine.kernels.compiling import exactly_within
 from engine.kernels.intrinsics import LONG
 
 MOST = 8  # threads; small models gain nothing from more
@@ -86,7 +86,7 @@ def give_way(typing):
     return types.void(), build
 
 
-@exactly_compiled
+@exactly_within
 def wait(look):
     """Wait a moment before the next look at a counter; `look` counts them."""
     if look % SPINS == SPINS - 1:
@@ -95,7 +95,7 @@ def wait(look):
         breathe()
 
 
-@exactly_compiled
+@exactly_within
 def turn_of(claims, part, parts):
     """A thread's place in a call, for `next_task`: the address of the phase's counters, its part, all parts, the part whose tasks it
     takes now, counted from its own, and how many it has done."""
@@ -104,7 +104,7 @@ def turn_of(claims, part, parts):
     return turn
 
 
-@exactly_compiled
+@exactly_within
 def next_task(turn, tasks):
     """A task of this phase that no thread has taken, or -1 when all are finished; `turn` then stands in the next phase.
 
@@ -131,7 +131,7 @@ def next_task(turn, tasks):
     return np.int64(-1)
 
 
-@exactly_compiled
+@exactly_within
 def next_call(state, last, looks):
     """The number of the call that is open and is not the `last`, after at most so many looks; the last one's when none came.
 
@@ -149,12 +149,12 @@ def next_call(state, last, looks):
     return last
 
 
-@exactly_compiled
+@exactly_within
 def leave(state):
     added(state.ctypes.data + 8 * INSIDE, -1)
 
 
-@exactly_compiled
+@exactly_within
 def open_call(state, table):
     """Begin a call whose arrays stand in `table`. The team's other threads join when they see it."""
     base = state.ctypes.data
@@ -163,7 +163,7 @@ def open_call(state, table):
     added(base + 8 * CALL, 1)
 
 
-@exactly_compiled
+@exactly_within
 def close_call(state):
     """End the call and wait until every thread has left it."""
     base = state.ctypes.data

@@ -15,7 +15,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from engine.kernels.by_address import address_of, calling
-from engine.kernels.compiling import exactly_compiled
+from engine.kernels.compiling import exactly_within
 from engine.kernels.intrinsics import (
     REAL,
     WIDE,
@@ -129,7 +129,7 @@ def multiplying(kind: torch.dtype, width: int) -> Callable:
     one, two, three, four, five, six = (tiling(rows, vectors, kind) for rows in range(1, MOST_ROWS + 1))
     size, step = kind.itemsize, vectors * LANES
 
-    @exactly_compiled
+    @exactly_within
     def multiply(weights, x, across, count, inputs, out, apart):
         for column in range(0, width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
@@ -162,7 +162,7 @@ def multiplying(kind: torch.dtype, width: int) -> Callable:
 multiply = calling(MULTIPLY)
 
 
-@exactly_compiled
+@exactly_within
 def block_product(x, matrix, block, out, out_width, spare):
     """Write the products of `x [N, in]` with one block of a `Stored` matrix, plus its bias, into `out`, whose rows have `out_width`.
 

@@ -10,7 +10,7 @@ import torch
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import turn
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, log_softmax, put, side_by_side, unit_rows
 from engine.kernels.layer import LayerWeights, layer
@@ -39,7 +39,7 @@ class State(NamedTuple):
     outs: Matrix
 
 
-@compiled
+@within
 def answer(state, tokens, feature, positions, visible, start, rows):
     """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
 
@@ -149,6 +149,8 @@ class CompiledSession:
         rows, count = self.cache.rows, len(tokens)
         self.cache.room_for(count)
         ids, parents, places = np.array((tokens, above, positions))
-        log_q = behind_level(self.state.table, ids, parents, places, visible.numpy(), start, rows, self.count)
+        log_q = behind_level(
+            self.state.table, ids, parents, places, np.ascontiguousarray(visible.numpy()), start, rows, self.count
+        )
         self.cache.rows, self.count = rows + count, self.count + count
         return torch.from_numpy(log_q)

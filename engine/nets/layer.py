@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.kernels.attention import turns_of
-from engine.kernels.eight_bit import EightBit
 from engine.kernels.layer import LayerWeights
 
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
@@ -137,11 +136,7 @@ class Layer(nn.Module):
     def in_eight_bits(self) -> LayerWeights:
         """The matrices after the query/key/value product, as compiled loops take them."""
         root = len(self.norm.weight) ** 0.5
-        return LayerWeights(
-            EightBit.of(self.out.weight),
-            EightBit.of(self.gate_up.weight * self.norm.weight * root),
-            EightBit.of(self.down.weight),
-        )
+        return LayerWeights.of(self.out.weight, self.gate_up.weight * self.norm.weight * root, self.down.weight)
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""

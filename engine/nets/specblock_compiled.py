@@ -10,7 +10,7 @@ import torch
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal, turn
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, log_softmax, put, side_by_side, unit_rows
 from engine.kernels.layer import LayerWeights, layer
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
 
 
-@compiled
+@within
 def entering(ends, conditions, tokens, starts, x):
     """Write the layers' inputs at N positions of blocks into `x [N, H]`.
 
@@ -60,7 +60,7 @@ def entering(ends, conditions, tokens, starts, x):
             add(ends.queries[row - starts[block]], x[row])
 
 
-@compiled
+@within
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
     """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
 
@@ -177,7 +177,13 @@ class CompiledSpecBlock:
         """As the function `go_on`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows = cache.rows
         cache.room_for(len(positions))
-        wanted = conditions.contiguous().numpy(), np.array(tokens), np.array(positions), visible.numpy(), rows
+        wanted = (
+            conditions.contiguous().numpy(),
+            np.array(tokens),
+            np.array(positions),
+            np.ascontiguousarray(visible.numpy()),
+            rows,
+        )
         found = go_on(*self.parts(cache), *wanted)
         cache.rows = rows + len(positions)
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])

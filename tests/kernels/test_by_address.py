@@ -45,5 +45,5 @@ def test_an_error_comes_through():
 
 
 def test_a_loop_that_returns_something_else_is_refused():
-    with pytest.raises(TypeError, match="repeated returns array.*, not none"):
+    with pytest.raises(TypeError, match="repeated returns array"):
         address_of(repeated, types.none(MATRIX, types.int64))

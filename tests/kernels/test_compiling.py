@@ -34,7 +34,9 @@ def test_compiled_code_is_kept_for_the_sources_it_was_made_of(package):
     assert compiling.folder_for(package) != first and not first.exists()
 
 
-@pytest.mark.parametrize("mark", ["@compiled", "@exactly_compiled", "@intrinsic", "@overload(below)"])
+@pytest.mark.parametrize(
+    "mark", ["@compiled", "@exactly_compiled", "@within", "@exactly_within", "@intrinsic", "@overload(below)"]
+)
 def test_every_kind_of_compiled_source_counts_and_so_does_a_constant_of_the_kernels(package, mark):
     found = [compiling.folder_for(package)]
     (package / "plain.py").write_text(f"{mark}\ndef plain(): pass\n")
@@ -101,3 +103,13 @@ def test_a_folder_that_cannot_be_written_stops_nothing_and_is_mentioned_once(tmp
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "42 42" and done.stderr == ""
     assert done.stdout.count("cannot be kept (No space left on device)") == 1
+
+
+def test_python_cannot_call_what_only_compiled_loops_call():
+    """It would crash the process, for there is nothing to call."""
+    inner = compiling.within(lambda number: number + 1)
+    outer = compiling.compiled(lambda number: inner(number) * 2)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="Only compiled loops call"):
+            inner(1)
+        assert outer(1) == 4

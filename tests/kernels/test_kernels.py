@@ -96,7 +96,7 @@ def test_a_layer_writes_its_rows_and_gives_the_last_entries_stream():
     x, qkv, kv = normal(4, hidden), normal(4, 3 * hidden, seed=1), normal(2, heads, 20, size, seed=2)
     shapes = ((hidden, hidden), (2 * inner, hidden), (hidden, inner))
     matrices = [0.2 * normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    weights, before = LayerWeights(*(EightBit.of(each) for each in matrices)), kv.clone()
+    weights, before = LayerWeights.of(*matrices), kv.clone()
     out, gate_up, down = (dequantised(each) for each in matrices)
     causal = torch.ones(4, 4).bool().tril()
     found = layers.layer(x.numpy(), qkv.numpy(), kv.numpy(), causal[2:].numpy(), 3, 9, weights, np.float32(0.01))
