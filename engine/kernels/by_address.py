@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 def address_of(function: Callable, kind: Signature) -> int:
     """The address of the compiled function for arguments of these types. It is compiled here, or its compiled code is loaded.
 
-    Raises `TypeError` when it returns something else than `kind` says.
+    The address is good for as long as the function is kept. Raises `TypeError` when it returns something else than `kind` says.
     """
     function.compile(kind.args)
     made = function.overloads[kind.args]

@@ -160,10 +160,14 @@ def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkey
 
 
 def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
+    """Matrices of one type and width share a compiled loop."""
+    loops = []
     made = torch.randn(40, 24, generator=torch.Generator().manual_seed(0))
     for dtype, size in ((torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)):
         made[0, 0] = 2.0**-60 if dtype == torch.bfloat16 else 1.0
         kept = stored.Stored.of(made.to(dtype).float())
         assert kept.codes.size == 64 * 24 * size and kept.shape.tolist()[:2] == [40, 24]
         assert stored.KINDS[kept.shape[3]] is dtype
+        loops += [kept.loop, stored.Stored.of(made.to(dtype).float()).loop]
+    assert loops[::2] == loops[1::2] and len(set(loops)) == 3
     assert np.array_equal(stored.Stored.of(made, torch.arange(40)).bias, np.arange(40))
