@@ -34,7 +34,6 @@ from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
 
 LANES = 16 if WIDE else 8
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
-MOST_ROWS = 6  # rows whose sums fit in the registers
 AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
 KINDS = (torch.float32, torch.float16, torch.bfloat16)  # by their number in `Stored.shape`
 MULTIPLY = types.void(*[types.intp] * 7)  # what `multiplying` makes
@@ -67,16 +66,12 @@ class Stored(NamedTuple):
             tiled.view(torch.uint8).flatten().numpy(),
             np.array([outputs, inputs, width, KINDS.index(kind)]),
             none if bias is None else bias.detach().float().numpy(),
-            address_of(multiplying(kind, width), MULTIPLY),
+            address_of(multiplying(KINDS.index(kind), width), MULTIPLY),
         )
 
 
 def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
-    """An intrinsic that writes the products of so many rows with `vectors * LANES` neighbouring outputs of a block.
-
-    Its arguments are addresses and distances in bytes: the weights and from one input to the next, the rows `x` and from one to the
-    next, the number of inputs, and the results `out` and from one row to the next.
-    """
+    """What writes the code of a `tile` for so many rows, `vectors * LANES` outputs and this type."""
     wide, size = vector(REAL, LANES), kind.itemsize
     stored = vector({4: REAL, 2: ir.HalfType() if kind == torch.float16 else ir.IntType(16)}[size], LANES)
 
@@ -89,7 +84,7 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
         return weights
 
     def build(context, code, signature, arguments):
-        weights, along, x, across, inputs, out, apart = arguments
+        weights, along, x, across, inputs, out, apart = arguments[3:]
         byte = ir.IntType(8).as_pointer()
         prefetch = code.module.declare_intrinsic(
             "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
@@ -115,19 +110,29 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
             put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * column)))
         return context.get_dummy_value()
 
-    @intrinsic
-    def tile(typing, weights, along, x, across, inputs, out, apart):
-        return types.void(*[types.intp] * 7), build
+    return build
 
-    return tile
+
+@intrinsic(prefer_literal=True)
+def tile(typing, rows, vectors, kind, weights, along, x, across, inputs, out, apart):
+    """Write the products of so many rows with `vectors * LANES` neighbouring outputs of a block, whose type is this one of `KINDS`.
+
+    These three are constants. The others are addresses and distances in bytes: the weights and from one input to the next, the rows
+    `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
+    """
+    build = tiling(rows.literal_value, vectors.literal_value, KINDS[kind.literal_value])
+    return types.void(rows, vectors, kind, *[types.intp] * 7), build
 
 
 @cache
-def multiplying(kind: torch.dtype, width: int) -> Callable:
-    """A loop that writes the products of all rows with one block of this type and width."""
+def multiplying(kind: int, width: int) -> Callable:
+    """A loop that writes the products of all rows with one block of this width and of this type in `KINDS`, at most six rows at a time.
+
+    The sums of six rows fit in the registers. numba finds compiled code again by the values that a loop closes over, so these are
+    numbers only.
+    """
     vectors = min(width // LANES, 4 if WIDE else 2)
-    one, two, three, four, five, six = (tiling(rows, vectors, kind) for rows in range(1, MOST_ROWS + 1))
-    size, step = kind.itemsize, vectors * LANES
+    size, step = KINDS[kind].itemsize, vectors * LANES
 
     @exactly_within
     def multiply(weights, x, across, count, inputs, out, apart):
@@ -135,22 +140,22 @@ def multiplying(kind: torch.dtype, width: int) -> Callable:
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
                 if left == 7 or left == 8 or left == 4:
-                    four(those, width * size, source, across, inputs, target, apart)
+                    tile(4, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 4
                 elif left >= 6:
-                    six(those, width * size, source, across, inputs, target, apart)
+                    tile(6, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 6
                 elif left == 5:
-                    five(those, width * size, source, across, inputs, target, apart)
+                    tile(5, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 5
                 elif left == 3:
-                    three(those, width * size, source, across, inputs, target, apart)
+                    tile(3, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 3
                 elif left == 2:
-                    two(those, width * size, source, across, inputs, target, apart)
+                    tile(2, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 2
                 else:
-                    one(those, width * size, source, across, inputs, target, apart)
+                    tile(1, vectors, kind, those, width * size, source, across, inputs, target, apart)
                     taken = 1
                 left -= taken
                 source += taken * across

@@ -170,4 +170,6 @@ def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
         assert stored.KINDS[kept.shape[3]] is dtype
         loops += [kept.loop, stored.Stored.of(made.to(dtype).float()).loop]
     assert loops[::2] == loops[1::2] and len(set(loops)) == 3
+    closed_over = stored.multiplying(0, stored.BLOCK).py_func.__closure__
+    assert all(type(each.cell_contents) is int for each in closed_over)  # else every start would compile it again
     assert np.array_equal(stored.Stored.of(made, torch.arange(40)).bias, np.arange(40))
