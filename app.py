@@ -56,7 +56,8 @@ def go_live(front: Front) -> None:
     from engine.screens.readiness import AT_ONCE, Readiness, compiling
 
     front.words = lambda: compiling("Loading the models")
-    front.heard, front.runs = DEVICE.heard, lambda: len(DEVICE.line.everyone)
+    front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
+    front.runs = lambda: len(DEVICE.line.everyone)
     readiness = Readiness(pair(), DEVICE)
     front.words = lambda: readiness.words
     readiness.make(*AT_ONCE)

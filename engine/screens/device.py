@@ -97,6 +97,12 @@ class Device:
                 call.until = time.monotonic() + (ASLEEP if hidden else SILENCE)
         return call is not None
 
+    def dropped(self, name: str) -> None:
+        """The page of this call no longer wants it. Its stream ends without words."""
+        with self.changed:
+            if call := self.calls.get(name):
+                self.leave(call)
+
     @property
     def words(self) -> str:
         """What is being made ready, and whether somebody waits for that."""

@@ -1,6 +1,7 @@
 """The replay page: a race as one HTML file that plays without a network. Knows a Record and the page's own files.
 
 python -m engine replay race.json -o replay.html
+python -m engine replay race.json --space FOLDER
 """
 
 import argparse
@@ -68,16 +69,49 @@ def faces() -> list[str]:
     return rules
 
 
+SPACE = """---
+title: TreeRace replay
+emoji: 🌳
+colorFrom: blue
+colorTo: yellow
+sdk: static
+app_file: index.html
+pinned: false
+license: apache-2.0
+short_description: A race of tree-based speculative decoding, replayed
+tags: [speculative-decoding, tree-attention, inference, visualization]
+---
+
+# TreeRace replay
+
+One recorded race of tree-based speculative decoding. The page plays it and lets you look inside every step. It needs no hardware.
+"""
+
+
+def write_space(record: Record, folder: Path) -> Path:
+    """Writes the replay as a static Space, two files in a folder. Returns the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(SPACE, "utf-8")
+    page = folder / "index.html"
+    page.write_text(html(record), "utf-8")
+    return page
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m engine replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("race", type=Path, help="a race file")
     parser.add_argument("-o", "--out", type=Path, help="the page (race.html beside the race file)")
+    parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
     given = parser.parse_args(arguments)
     out = given.out or given.race.with_suffix(".html")
     try:
-        out.write_text(html(Record.from_json(given.race.read_text("utf-8"))), "utf-8")
+        record = Record.from_json(given.race.read_text("utf-8"))
+        if given.space:
+            out = write_space(record, given.space)
+        else:
+            out.write_text(html(record), "utf-8")
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

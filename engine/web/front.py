@@ -17,7 +17,9 @@ import uvicorn
 from engine.web.guard import HEADERS
 
 READINESS = "/readiness"  # where pages ask how far the engine is
-ALIVE = "/alive"  # where pages say that they are still there while a run of theirs goes on
+ALIVE = (
+    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?job=NAME&page=shown, hidden or gone
+)
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 
 
@@ -31,6 +33,7 @@ class Front:
         self.words: Callable[[], str] = lambda: "Loading PyTorch"
         self.runs: Callable[[], int] = lambda: 0
         self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
+        self.dropped: Callable[[str], None] = lambda job: None
         self.live: Any = None
 
     # ---- the server
@@ -75,7 +78,10 @@ class Front:
             await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
         elif scope["type"] == "http" and scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
-            here = self.heard(asked.get("job", ""), asked.get("hidden") == "true")
+            job, state = asked.get("job", ""), asked.get("page")
+            here = state != "gone" and self.heard(job, state == "hidden")
+            if state == "gone":
+                self.dropped(job)
             await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
         elif self.live is not None:
             await self.live(scope, receive, send)

@@ -62,7 +62,7 @@ def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield type(error).__name__, str(error)
 
 
-async def lent(kind: str, values: dict[str, Any]) -> AsyncGenerator[str]:
+async def lent(kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
     tokens, begun = order(SERVED["pair"], kind, values).tokens, 0.0
     steps = carried_out(kind, values)

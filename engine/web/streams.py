@@ -43,6 +43,8 @@ async def told(
         async with aclosing(news_of) as stream:
             async for news in stream:
                 yield news
+    except gr.Error:  # ZeroGPU's own, such as a quota that is used up
+        raise
     except Exception as error:
         raise refusal(sentence_of(error)) from None
 
@@ -79,9 +81,9 @@ def streaming(
 
 def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, view: str) -> None:
     """`begin` streams into the wire named `channel`, and `halt` cancels that. `TreeRace.<view>` hears of begin, failure and halt."""
-    running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields))
+    running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields, channel))
     running.failure(None, js=call(f"{view}.failed"), **QUIET)
-    halt.click(None, js=call(f"{view}.stop"), cancels=[running], **QUIET)
+    halt.click(None, js=call("stop", channel, view), cancels=[running], **QUIET)
 
 
 def api(function: Stream) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.acceptance import ACCEPTANCES
+from engine.models.pairs import PAIRS
 from engine.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +45,26 @@ def test_links_lead_to_files(path):
 
 def test_the_readme_is_short_and_its_front_matter_is_what_spaces_read():
     readme = text("README.md")
-    assert len(readme.splitlines()) <= 150
+    assert len(readme.splitlines()) <= 175
     front = readme.split("---\n")[1]
-    for line in ("sdk: gradio", "app_file: app.py", "license: apache-2.0", "tags: ["):
+    expected = (
+        "sdk: gradio",
+        "app_file: app.py",
+        "license: apache-2.0",
+        "python_version: ",
+        "suggested_hardware: ",
+        "thumbnail: ",
+    )
+    for line in (*expected, "tags: ["):
         assert f"\n{line}" in front
+    named = {path for pair in PAIRS.values() for path in (pair.target, pair.draft) if path and not Path(path).is_dir()}
+    assert set(re.findall(r"[\w.-]+/[\w.-]+", front.split("models: ")[1])) == named
+
+
+def test_a_table_of_the_readme_names_the_tests_that_hold_it():
+    section = text("README.md").split("## What happens if")[1].split("\n## ")[0]
+    named = re.findall(r"`(tests/[\w/.]+)`", section)
+    assert len(named) >= 7 and all((ROOT / path).is_file() for path in named)
 
 
 def test_the_readme_leads_to_every_document():

@@ -57,3 +57,13 @@ def test_the_replay_page_wears_the_servers_colours():
         variable = f"--{name.replace('_', '-')}: "
         assert f"{variable}{getattr(theme, name)};" in light
         assert f"{variable}{getattr(theme, f'{name}_dark')};" in dark
+
+
+def test_a_static_space_is_written_by_one_command(capsys, tmp_path):
+    file, folder = tmp_path / "race.json", tmp_path / "space"
+    file.write_text(made_race().to_json(), "utf-8")
+    run(standalone.main, file, "--space", folder)
+    front = (folder / "README.md").read_text("utf-8").split("---")[1]
+    assert "sdk: static\napp_file: index.html" in front and "license: apache-2.0" in front
+    assert len((folder / "index.html").read_text("utf-8")) == len(standalone.html(made_race()))
+    assert sorted(each.name for each in folder.iterdir()) == ["README.md", "index.html"]

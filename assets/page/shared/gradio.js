@@ -29,22 +29,35 @@ TreeRace.gradio = (() => {
    * The function for an event whose values have these names. The handler gets them as one object and may answer with those that it changes.
    * @param {string} path
    * @param {string[]} names
+   * @param {string} [channel] the wire of a run that the event begins
    * @returns {(...values: unknown[]) => unknown[]}
    */
-  function named(path, names) {
+  function named(path, names, channel) {
     return (...values) => {
+      if (channel) TreeRace.wire.wanted(channel);
       const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
       const now = { ...given, ...called(path, given) };
       return names.map((name) => now[name]);
     };
   }
 
-  return { mount, named };
+  /**
+   * The visitor stops the run of this wire; the view hears of it.
+   * @param {string} channel
+   * @param {string} path of the view
+   */
+  function stop(channel, path) {
+    TreeRace.wire.stopped(channel);
+    called(`${path}.stop`);
+  }
+
+  return { mount, named, stop };
 })();
 
 // By these names, and by methods of the parts that they mount, Python knows the page.
 TreeRace.mount = TreeRace.gradio.mount;
 TreeRace.named = TreeRace.gradio.named;
+TreeRace.stop = TreeRace.gradio.stop;
 TreeRace.mountWire = TreeRace.wire.mountWire;
 TreeRace.mountHeader = TreeRace.masthead.mountHeader;
 TreeRace.mountRace = TreeRace.raceView.mountRace;

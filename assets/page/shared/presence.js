@@ -11,11 +11,12 @@ TreeRace.presence = (() => {
   /**
    * Gives a sign for this run.
    * @param {string} job
+   * @param {"shown" | "hidden" | "gone"} page
    * @returns {Promise<boolean | null>} whether the run goes on; null when nobody answers
    */
-  async function sign(job) {
-    const asked = `alive?job=${encodeURIComponent(job)}&hidden=${document.hidden}`;
-    const answer = await fetch(asked, { method: "POST" }).catch(() => null);
+  async function sign(job, page = document.hidden ? "hidden" : "shown") {
+    const asked = `alive?job=${encodeURIComponent(job)}&page=${page}`;
+    const answer = await fetch(asked, { method: "POST", signal: AbortSignal.timeout(EVERY) }).catch(() => null);
     return answer?.ok ? (await answer.json()).here : null;
   }
 
@@ -35,7 +36,15 @@ TreeRace.presence = (() => {
   }
 
   // A hidden page's timers are slow. It says so at once, and is given more time.
-  document.addEventListener("visibilitychange", () => kept.forEach(sign));
+  document.addEventListener("visibilitychange", () => {
+    for (const job of kept) sign(job);
+  });
 
-  return { keep };
+  /**
+   * The visitor no longer wants this run.
+   * @param {string} job
+   */
+  const drop = (job) => sign(job, "gone");
+
+  return { drop, keep };
 })();

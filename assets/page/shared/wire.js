@@ -3,6 +3,10 @@
 "use strict";
 
 TreeRace.wire = (() => {
+  /** @type {Map<string, string>} by wire: the server's name for the last run */
+  const jobs = new Map();
+  /** @type {Set<string>} wires whose run was stopped, and none was asked for since */
+  const unwanted = new Set();
   const ON_ITS_WAY = 2000; // milliseconds that the last message may take after the run has ended
 
   /**
@@ -32,7 +36,9 @@ TreeRace.wire = (() => {
     const stand = async ({ place, ...message }) => {
       window.dispatchEvent(new CustomEvent("place", { detail: { channel: name, words: place } }));
       if (message.job === job) return;
+      if (unwanted.has(name)) return TreeRace.presence.drop(message.job);
       job = message.job;
+      jobs.set(name, job);
       await TreeRace.presence.keep(message.job);
       await new Promise((done) => setTimeout(done, ON_ITS_WAY));
       if (message.job === job) window.dispatchEvent(new CustomEvent("over", { detail: { channel: name } }));
@@ -70,5 +76,20 @@ TreeRace.wire = (() => {
     onWire("over", (told) => told.channel === channel && view.over());
   }
 
-  return { answered, mountWire, onRuns, onWire };
+  /**
+   * A run of this wire is asked for.
+   * @param {string} channel
+   */
+  const wanted = (channel) => unwanted.delete(channel);
+
+  /**
+   * The run of this wire is not wanted any more, also where the server has not named it yet.
+   * @param {string} channel
+   */
+  function stopped(channel) {
+    unwanted.add(channel);
+    TreeRace.presence.drop(jobs.get(channel) ?? "");
+  }
+
+  return { answered, mountWire, onRuns, onWire, stopped, wanted };
 })();
