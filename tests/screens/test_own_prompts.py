@@ -34,7 +34,7 @@ def test_a_file_is_read(name, text, prompts):
         ("a.jsonl", '"one"\n\n{"prompt": }', "Line 3 is not valid JSON"),
         ("a.jsonl", "[" * 100_000, "Line 1 is not valid JSON"),
         ("a.jsonl", '{"text": "one"}', "Line 1 has no “prompt”"),
-        ("a.jsonl", '"one"\n{"prompt": [1, 2]}', "The prompt on line 2 must be a string, got [1, 2]"),
+        ("a.jsonl", '"one"\n{"prompt": [1, 2]}', "The prompt on line 2 must be a string, got a list"),
         ("a.jsonl", "17", "The prompt on line 1 must be a string, got 17"),
         ("a.jsonl", '"one"\n"  "', "Prompt 2 is empty"),
         ("a.jsonl", '"\\ud800"', "Prompt 1 holds half a character"),
