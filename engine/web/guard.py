@@ -31,7 +31,7 @@ READ = (  # what may be read; the page's own files are added to these
     r"/(assets|static)/(?!.*\.\.)[\w./-]{1,200}",
     r"/(gradio_api/)?theme\.css",
     r"/(favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d{1,4})?)",
-    r"/gradio_api/(info/?|startup-events)",
+    r"/gradio_api/(info/?|startup-events|app_id/?)",  # a page that has lost its server asks for the last one until it answers
     r"/gradio_api/heartbeat/[\w-]{1,64}",
     r"/gradio_api/call/\w{1,64}/[\w-]{1,64}",
 )
