@@ -37,12 +37,12 @@ TreeRace.verdict = (() => {
     const [most, least] = [Math.max(...speeds), Math.min(...speeds)];
     const started = Math.min(...tokens) >= LEAST;
     const level = isLevel(most / least);
-    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ${finish ? "faster so far" : "ahead"}`;
+    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ${finish ? "so far" : "ahead"}`;
     const margin = level ? "" : `${titles[leader]}, by ${most - least} tokens`;
     return {
       hue: level ? "" : leader,
       ratio: started ? ratio : "",
-      margin: finish ? finishOf(tokens, titles, finish) : started ? margin : "",
+      margin: finish ? finishOf(tokens, finish) : started ? margin : "",
     };
   }
 
@@ -50,14 +50,13 @@ TreeRace.verdict = (() => {
    * The lane that has ended, and how far the other is. Where both write the same text, the other takes at least the time that it has
    * taken: so many times as long is certain. It is rounded down.
    * @param {[number, number]} tokens
-   * @param {string[]} titles
    * @param {Finish} finish
    */
-  function finishOf(tokens, titles, { lane, seconds, time, same }) {
+  function finishOf(tokens, { lane, seconds, time, same }) {
     const certain = Math.floor((10 * time) / seconds) / 10;
-    const way = same ? ` of ${tokens[lane]} tokens` : " tokens";
+    const way = same ? ` of ${tokens[lane]}` : " tokens";
     const bound = same && certain > 1 ? `: at least ${asNumber(certain, 1)}×` : "";
-    return `${titles[lane]}: done in ${asNumber(seconds, 2)} s, the other is at ${tokens[1 - lane]}${way}${bound}`;
+    return `done in ${asNumber(seconds, 2)} s, the other at ${tokens[1 - lane]}${way}${bound}`;
   }
 
   /** @param {string} text */
