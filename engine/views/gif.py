@@ -215,12 +215,8 @@ def lead(shots: list[Shot]) -> tuple[str, str]:
         return "", INK
     left, right = (each.tokens / each.clock for each in shots)
     ahead = int(right >= left)
-    ratio, word = max(left, right) / min(left, right), "faster so far" if any(map(ended, shots)) else "ahead"
-    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x {word}: {shots[ahead].lane.title}", HUES[ahead][1])
-
-
-def ended(shot: Shot) -> bool:
-    return len(shot.steps) == len(shot.lane.trace.steps)
+    ratio = max(left, right) / min(left, right)
+    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x ahead: {shots[ahead].lane.title}", HUES[ahead][1])
 
 
 def verdict(record: Record) -> tuple[str, str]:

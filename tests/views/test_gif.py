@@ -50,4 +50,4 @@ def test_the_films_lead_does_not_fall_when_one_lane_is_done():
     """Plain decoding takes 5 ms a token; the tree writes all six in 10 ms."""
     record = made_race()
     leads = [lead([shot(lane, time) for lane in record.lanes])[0] for time in (0.0001, 0.0151, 0.0201, 0.0251)]
-    assert leads == ["", *["3.0x faster so far: draft tree"] * 3]
+    assert leads == ["", *["3.0x ahead: draft tree"] * 3]

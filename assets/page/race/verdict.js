@@ -24,7 +24,7 @@ TreeRace.verdict = (() => {
   }
 
   /**
-   * Who leads, by the tokens of the left and the right lane; who wrote faster so far, once one has ended.
+   * Who leads, by the tokens of the left and the right lane. Once one has ended it is by their tokens a second, which goes on smoothly.
    * @param {[number, number]} tokens
    * @param {string[]} titles
    * @param {Finish | null} [finish]
@@ -37,7 +37,7 @@ TreeRace.verdict = (() => {
     const [most, least] = [Math.max(...speeds), Math.min(...speeds)];
     const started = Math.min(...tokens) >= LEAST;
     const level = isLevel(most / least);
-    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ${finish ? "so far" : "ahead"}`;
+    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ahead`;
     const margin = level ? "" : `${titles[leader]}, by ${most - least} tokens`;
     return {
       hue: level ? "" : leader,

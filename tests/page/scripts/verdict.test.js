@@ -26,12 +26,12 @@ test("once a lane is done the lead is in tokens a second, and what is certain of
     leadOf([left, 118], ["plain decoding", "tree"], { lane: 1, seconds: 0.39, time, same: true, ...finish });
   assert.deepEqual(at(41, 0.39), {
     hue: 1,
-    ratio: "2.9× so far",
+    ratio: "2.9× ahead",
     margin: "done in 0.39 s, the other at 41 of 118",
   });
   assert.deepEqual(at(101, 0.97), {
     hue: 1,
-    ratio: "2.9× so far",
+    ratio: "2.9× ahead",
     margin: "done in 0.39 s, the other at 101 of 118: at least 2.4×",
   });
   assert.equal(at(2, 0.5).ratio, "");
@@ -53,7 +53,7 @@ test("whatever the lanes' speeds, what is called certain is never more than the 
 
 test("a lane with fewer tokens may be done first and yet be slower", () => {
   const { hue, ratio } = leadOf([90, 20], ["one", "two"], { lane: 1, seconds: 1, time: 1.5, same: false });
-  assert.deepEqual([hue, ratio], [0, "3.0× so far"]);
+  assert.deepEqual([hue, ratio], [0, "3.0× ahead"]);
 });
 
 test("a lane is the finisher from its last step on, until the other is done too", () => {
