@@ -9,7 +9,7 @@ from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.kernels.expansion import FAVOURITE, OTHER, chance
+from engine.kernels.expansion import COPY, FAVOURITE, OTHER, chance
 from engine.policies.auto import LONGEST_REST, Auto
 from engine.policies.ranking import favourites
 from engine.record.costs import Costs
@@ -124,6 +124,19 @@ def test_chances_follow_what_came_true():
     assert chance(auto.chances, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
     assert chance(auto.chances, score, FAVOURITE)[0] < 0.9
+
+
+def test_what_became_of_copies_is_counted_apart_from_guesses():
+    """Guesses come true and copies never do: guesses are trusted all the same. Else trees would be as small as copies are bad."""
+
+    class Copying(Fixed):
+        def copies(self, tree, node):
+            return [3] * 5, 0.6
+
+    auto, drafter = policy(depth=12), Copying(0.9)
+    rounds(auto, drafter, 40, accepts=True)
+    [[score, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
+    assert chance(auto.chances, 0.6, COPY)[0] < 0.3 and chance(auto.chances, score, FAVOURITE)[0] > 0.9
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -1,0 +1,248 @@
+"""The planted mistakes: where each stands, what it changes, and the tests that must fail on it. Knows no process and no clock.
+
+Most of them change the text or its law. Those marked "speed" cost speed only: token match keeps the text whatever is drafted.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`old` stands exactly once in `file` and is replaced by `new`. `tests` are arguments of pytest; at least one test must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    costs: str = "text"
+
+
+def of(room: str, *rows: tuple[str, ...]) -> list[Mutation]:
+    return [Mutation(name, f"engine/{room}{file}", *rest) for name, file, *rest in rows]
+
+
+EXACT, LONG = "tests/core/test_exact.py", "tests/forward/test_long_contexts.py"
+TARGET, TREE, RULES = "tests/core/test_target.py", "tests/core/test_tree.py", "tests/acceptance/test_acceptance.py"
+POLICIES, AUTO, FAST = (
+    "tests/policies/test_policies.py",
+    "tests/policies/test_auto.py",
+    "tests/fast/test_equal_to_reference.py",
+)
+LIMITS, PROPHET = f"{POLICIES} -k keep_to_their_limits", f"{EXACT} -k always_right"
+DRAFTS, CHUNKS = f"{EXACT} -k drafts_own_cache", f"{LONG} -k 'several_chunks and llama'"
+
+MUTATIONS = [
+    *of(
+        "acceptance/",
+        ("one noise for all depths", "token_match.py", "position + depth + 1 for", "position + 1 for", PROPHET),
+        ("bonus from the root's row", "token_match.py", "Verdict(path, token)", "Verdict(path, draw(0))", PROPHET),
+        ("residual not taken", "walk.py", "r, law = residual(r, d, p), self", "r, law = r, self", RULES),
+        ("p and q swapped", "walk.py", "float(r[token] / d[token])", "float(d[token] / r[token])", RULES),
+        ("a failed token stays in q", "without_replacement.py", "        d[token] = 0\n", "", RULES),
+        (
+            "division factor of another equation",
+            "k_seq.py",
+            "> rho * beta:",
+            "> beta:",
+            f"{POLICIES} -k division_factor",
+        ),
+        ("shortest path wins", "independent.py", "last = max(reached", "last = min(reached", RULES),
+        ("typical without entropy", "typical.py", "if chance > limit[parent]:", "if chance > EPSILON:", RULES),
+    ),
+    *of(
+        "policies/",
+        ("a node too many", "beam.py", "heapq.nlargest(beam, ", "heapq.nlargest(beam + 1, ", LIMITS),
+        ("budget without the root", "expand_rerank.py", "keep=nodes - 1)", "keep=nodes)", LIMITS),
+        ("a level too deep", "sequoia.py", "range(1, room + 1)", "range(1, room + 2)", LIMITS),
+        (
+            "a key drawn twice",
+            "dyspec.py",
+            '"draft", position, node)',
+            '"draft", position, 0)',
+            f"{POLICIES} -k no_key",
+        ),
+        (
+            "a key for all levels",
+            "chains.py",
+            '"draft", position, level)',
+            '"draft", position, 1)',
+            f"{POLICIES} -k no_key",
+        ),
+        (
+            "the tree forgets its q",
+            "drawing.py",
+            "zip(nodes, q, strict=True)",
+            "zip(nodes, log_q, strict=True)",
+            f"{POLICIES} -k holds_the_q",
+        ),
+        (
+            "draws spent in one place",
+            "dyspec.py",
+            "left[node] -= tree.q[child]",
+            "left[node] -= 0",
+            f"{POLICIES} -k dyspec_spends",
+            "speed",
+        ),
+        (
+            "drafting never rests",
+            "auto.py",
+            "self.rest = self.pause",
+            "self.rest = 0",
+            f"{AUTO} -k always_wrong",
+            "speed",
+        ),
+        (
+            "copies scored as favourites",
+            "auto.py",
+            "chance(self.chances, score, COPY)",
+            "chance(self.chances, score, 0)",
+            f"{AUTO} -k copies",
+            "speed",
+        ),
+        (
+            "NaN is drafted from",
+            "asking.py",
+            "not math.isfinite(most.sum())",
+            "False",
+            "tests/policies/test_asking.py -k NaN",
+        ),
+    ),
+    *of(
+        "",
+        (
+            "position by index",
+            "tree.py",
+            "base + depth for depth in self.depth",
+            "base + at for at in range(len(self))",
+            TREE,
+        ),
+        ("a mask of neighbours", "tree.py", "seen[parents[node], above]", "seen[node - 1, above]", TREE),
+        (
+            "the worst nodes are kept",
+            "tree.py",
+            "worst_last = [-score",
+            "worst_last = [score",
+            f"{POLICIES} -k dynamic_program",
+        ),
+        (
+            "a stop token is not shown",
+            "decode.py",
+            "return burst[: index + 1], ",
+            "return burst[:index], ",
+            f"{EXACT} -k stop_token",
+        ),
+        (
+            "the window ends a token late",
+            "decode.py",
+            "context - 1 - position  #",
+            "context - position  #",
+            f"{EXACT} -k window",
+        ),
+        ("noise of the root's position", "sampling.py", "noise(positions[row], 1", "noise(positions[0], 1", PROPHET),
+        ("the root's row is not committed", "target.py", "keep([0, *path])", "keep(path or [0])", TARGET),
+    ),
+    *of(
+        "forward/",
+        (
+            "the second prefill chunk one position early",
+            "session.py",
+            "self.rows, self.rows + len(chunk))",
+            "self.rows - (start > 0), self.rows - (start > 0) + len(chunk))",
+            CHUNKS,
+        ),
+        (
+            "a chunk's last token is lost",
+            "session.py",
+            "ids[start : start + PREFILL_CHUNK]",
+            "ids[start : start + 511]",
+            CHUNKS,
+        ),
+        ("nothing is forgotten", "session.py", "self.cache.rows = rows", "pass", DRAFTS),
+        ("a commit in tree order", "cache.py", "if row != offset]", "if row > offset]", TARGET),
+        (
+            "a mask over the first rows",
+            "cache.py",
+            "mask[:, columns - visible.shape[1] :]",
+            "mask[:, : visible.shape[1]]",
+            TARGET,
+        ),
+        ("features a layer early", "llama.py", "taps.count(number + 1)", "taps.count(number)", f"{TARGET} -k features"),
+        ("logits of the first row", "llama.py", "normed[-1:] if last_only", "normed[:1] if last_only", CHUNKS),
+    ),
+    *of(
+        "drafters/",
+        (
+            "a drafted node sees itself alone",
+            "drafted_rows.py",
+            "[*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]",
+            "[first + row]",
+            DRAFTS,
+            "speed",
+        ),
+        ("the draft misses accepted tokens", "model.py", "path = path[len(kept) :]", "path = []", DRAFTS, "speed"),
+    ),
+    *of(
+        "kernels/",
+        (
+            "attention forgets what lies 600 rows back",
+            "exact_attention.py",
+            "        most = most_of(some)\n",
+            "        some[: max(0, end - 600)] = LOWEST\n        most = most_of(some)\n",
+            f"{LONG} -k 'thousand_rows and compiled and all'",
+        ),
+        (
+            "a row does not see itself",
+            "phases.py",
+            "- columns + last + 1\n",
+            "- columns + last\n",
+            f"{LONG} -k 'thousand_rows and compiled and all'",
+        ),
+        (
+            "a commit reads the wrong row",
+            "attention.py",
+            "rows[base + moves[index, 1]]",
+            "rows[base + moves[index, 0]]",
+            TARGET,
+        ),
+        (
+            "scores read under the wrong kind",
+            "expansion.py",
+            "min(rank, OTHER)",
+            "FAVOURITE",
+            f"{AUTO} -k chances",
+            "speed",
+        ),
+        (
+            "of equals the later one goes first",
+            "expansion.py",
+            "score > nodes[order[place - 1]].score",
+            "score >= nodes[order[place - 1]].score",
+            "tests/policies/test_expansion.py -k terms",
+            "speed",
+        ),
+        (
+            "a pruned tree's parents are mixed up",
+            "expansion.py",
+            "index[parent] if parent else 0",
+            "parent",
+            "tests/policies/test_expansion.py -k kept",
+        ),
+        (
+            "drafted nodes at the wrong place",
+            "growing_compiled.py",
+            "root.position + node.depth",
+            "root.position + place",
+            f"{FAST} -k drafters.model_compiled",
+            "speed",
+        ),
+        (
+            "greedy scores are not sharpened",
+            "ranking_compiled.py",
+            "keys[best[0]]) * power",
+            "keys[best[0]])",
+            f"{FAST} -k kernels.ranking_compiled",
+            "speed",
+        ),
+    ),
+]
