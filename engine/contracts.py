@@ -94,7 +94,10 @@ class Drafter(Part):
         raise NotImplementedError
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess."""
+        """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess.
+
+        Minus infinity rules a token out. `engine.policies.asking` refuses a row that rules out all of them, and NaN.
+        """
         raise NotImplementedError
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
