@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 import torch
 
+from engine.forward.llama import LeanLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.session import PREFILL_CHUNK
@@ -33,9 +34,9 @@ def long_model(name: str):
 @cache
 def runner_of(name: str, way: str) -> Runner:
     model = long_model(name)
-    if way == "compiled":
-        return over(CompiledLlama(model, 2), model)
-    return unlightened(model) if way == "transformers" else Runner(model, lean=True)
+    if way == "transformers":
+        return unlightened(model)
+    return over(CompiledLlama(model, 2) if way == "compiled" else LeanLlama(model), model)
 
 
 @cache
@@ -67,9 +68,9 @@ def test_a_prompt_of_several_chunks_is_read_as_one(name, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens(way):
-    session = runner_of("llama", way).open(LONGEST, features=True)
-    _, features = session.prefill(text()[:700])
-    one, whole = runner_of("llama", way).open(LONGEST, features=True), []
+    """By transformers' own modules, a hundred tokens at a time."""
+    _, features = runner_of("llama", way).open(LONGEST, features=True).prefill(text()[:700])
+    one, whole = runner_of("llama", "transformers").open(LONGEST, features=True), []
     for start in range(0, 700, 100):
         _, seen = one.forward(text()[start : start + 100], list(range(start, start + 100)))
         one.keep(list(range(100)))

@@ -52,8 +52,8 @@ MUTATIONS = [
     ),
     *of(
         "policies/",
-        ("a node too many", "beam.py", "heapq.nlargest(beam, ", "heapq.nlargest(beam + 1, ", LIMITS),
-        ("budget without the root", "expand_rerank.py", "keep=nodes - 1)", "keep=nodes)", LIMITS),
+        ("a node too many", "beam.py", "heapq.nlargest(beam, ", "heapq.nlargest(beam + 1, ", LIMITS, "speed"),
+        ("budget without the root", "expand_rerank.py", "keep=nodes - 1)", "keep=nodes)", LIMITS, "speed"),
         ("a level too deep", "sequoia.py", "range(1, room + 1)", "range(1, room + 2)", LIMITS),
         (
             "a key drawn twice",
@@ -123,7 +123,8 @@ MUTATIONS = [
             "tree.py",
             "worst_last = [-score",
             "worst_last = [score",
-            f"{POLICIES} -k dynamic_program",
+            "tests/policies/test_expansion.py -k kept",
+            "speed",
         ),
         (
             "a stop token is not shown",
@@ -167,7 +168,7 @@ MUTATIONS = [
             "mask[:, : visible.shape[1]]",
             TARGET,
         ),
-        ("features a layer early", "llama.py", "taps.count(number + 1)", "taps.count(number)", f"{TARGET} -k features"),
+        ("features a layer early", "llama.py", "taps.count(number + 1)", "taps.count(number)", f"{LONG} -k features"),
         ("logits of the first row", "llama.py", "normed[-1:] if last_only", "normed[:1] if last_only", CHUNKS),
     ),
     *of(
@@ -227,6 +228,7 @@ MUTATIONS = [
             "index[parent] if parent else 0",
             "parent",
             "tests/policies/test_expansion.py -k kept",
+            "speed",
         ),
         (
             "drafted nodes at the wrong place",
