@@ -48,7 +48,7 @@ class HostRounds:
 
     def check(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""
-        vocab, highest = self.target.session.runner.vocab, max(tree.tokens)
+        vocab, highest = self.target.session.runner.vocab, max(tree.tokens[1:], default=0)
         widths = {len(row) for row in tree.q_rows.values()} - {vocab}
         if highest >= vocab or widths:
             answered = f"log-probabilities of {widths.pop():,} tokens" if widths else f"token {highest:,}"
