@@ -133,7 +133,7 @@ TreeRace.raceView = (() => {
     }
 
     failed() {
-      const begun = this.root.dataset.state === "racing" && this.run !== null && !this.result;
+      const begun = this.root.dataset.state !== "waiting" && this.run !== null && !this.result;
       if (begun) this.halt();
       this.told = true;
       this.changed();
