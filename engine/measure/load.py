@@ -86,11 +86,11 @@ class Visitor:
 class Page:
     """The server as its page calls it. Fields that a caller does not set keep what the page begins with."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, address: str = "127.0.0.1"):
+        """`address` is where the calls come from."""
+        ways = httpx.AsyncHTTPTransport(local_address=address, limits=httpx.Limits(max_connections=None))
+        self.http = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(PATIENCE), transport=ways)
         self.url = url
-        self.http = httpx.AsyncClient(
-            base_url=url, timeout=httpx.Timeout(PATIENCE), limits=httpx.Limits(max_connections=None)
-        )
 
     async def read_config(self) -> None:
         config = (await self.http.get("config")).json()
@@ -151,6 +151,9 @@ async def flood(page: Page, counts: Counter) -> None:
 
     async def call() -> None:
         answer = await page.http.post("gradio_api/call/race", json={"data": ["Flood", "tree", 4, 4, 0.0, 200, 0]})
+        if answer.status_code != 200:
+            counts[f"flood: {answer.json()['detail']}"] += 1
+            return
         async with page.http.stream("GET", f"gradio_api/call/race/{answer.json()['event_id']}") as stream:
             text = "".join([line async for line in stream.aiter_lines()])
         counts["flood: refused with a sentence" if "You have" in text or "full" in text else "flood: raced"] += 1
@@ -180,8 +183,8 @@ async def rubbish(page: Page, counts: Counter) -> None:
             counts[f"rubbish: {answer.status_code // 100}xx"] += 1
 
 
-async def wave(page: Page, visitors: list[Visitor], counts: Counter) -> None:
-    number = visitors[0].wave
+def background(page: Page, stranger: Page, number: int, counts: Counter) -> list[asyncio.Task]:
+    """The others: one floods, one sweeps, one sends a file of prompts, one sends rubbish."""
     order = {
         "prompts": ["Story: A long day"] * 3,
         "system": "tree",
@@ -190,16 +193,42 @@ async def wave(page: Page, visitors: list[Visitor], counts: Counter) -> None:
         "seed": number,
     }
     texts = {"prompts": [f"Story: {text}" for text in (*HEROES, *PLACES)], "system": "tree"}
-    background = [
-        asyncio.create_task(flood(page, counts)),
-        asyncio.create_task(rubbish(page, counts)),
+    return [
+        asyncio.create_task(flood(stranger, counts)),
+        asyncio.create_task(rubbish(stranger, counts)),
         asyncio.create_task(long_work(page, "sweep_on_page", f"sweeps{number}", counts, hidden=json.dumps(order))),
         asyncio.create_task(long_work(page, "prompts_on_page", f"file{number}", counts, hidden=json.dumps(texts))),
     ]
-    await asyncio.gather(*(race(page, visitor, f"visitor{visitor.number}wave{visitor.wave}") for visitor in visitors))
-    for task in background:
+
+
+async def end(page: Page, tasks: list[asyncio.Task]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*background, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    while await page.runs():
+        await asyncio.sleep(0.05)
+
+
+async def lone(page: Page, stranger: Page, tries: int, counts: Counter) -> dict:
+    """One visitor's default races, with all the others behind them and with nobody."""
+    fields = {"prompt": "Story: Once upon a time, there was a little fox who", "temperature": 0.0, "tokens": 200}
+    beside, alone = (
+        [Visitor(number, -1, False, {**fields, "seed": number}) for number in range(tries)] for _ in range(2)
+    )
+    for number, visitor in enumerate(beside):
+        others = background(page, stranger, 1000 + number, counts)
+        await asyncio.sleep(0.5)
+        await race(page, visitor, f"lone{number}")
+        await end(page, others)
+        await race(page, alone[number], f"nobody{number}")
+    waits = [visitor.waited for visitor in beside if visitor.waited]
+    ratios = [[visitor.end["speedup"] for visitor in each if visitor.end] for each in (beside, alone)]
+    return {
+        "finished": len(ratios[0]),
+        "wait_seconds": {"median": statistics.median(waits), "most": max(waits)},
+        "wait_alone": statistics.median(visitor.waited for visitor in alone if visitor.waited),
+        "ratio": {"beside": statistics.median(ratios[0]), "alone": statistics.median(ratios[1])},
+    }
 
 
 async def time_to_free(page: Page, tries: int) -> list[float]:
@@ -217,22 +246,26 @@ async def time_to_free(page: Page, tries: int) -> list[float]:
 
 async def measure(page: Page, server: psutil.Process, count: int, waves: int, tokens: int, seed: int) -> dict:
     choose, counts, visitors, memory = random.Random(seed), Counter[str](), [], [server.memory_info().rss]
-    await page.read_config()
+    stranger = Page(page.url, "127.0.0.2")  # who floods and who sends rubbish come from elsewhere
+    for each in (page, stranger):
+        await each.read_config()
     for number in range(waves):
         here = []
-        for each in range(count):
-            prompt = f"Story: Visitor {each} of wave {number} met a {choose.choice(HEROES)} near {choose.choice(PLACES)}. The"
+        for who in range(count):
+            prompt = (
+                f"Story: Visitor {who} of wave {number} met a {choose.choice(HEROES)} near {choose.choice(PLACES)}. The"
+            )
             fields = {
                 "prompt": prompt,
                 "seed": choose.randrange(1000),
                 "temperature": choose.choice((0.0, 0.8)),
                 "tokens": tokens,
             }
-            here.append(Visitor(each, number, choose.random() < LEAVERS, fields))
+            here.append(Visitor(who, number, choose.random() < LEAVERS, fields))
         begun = time.monotonic()
-        await wave(page, here, counts)
-        while await page.runs():
-            await asyncio.sleep(0.05)
+        others = background(page, stranger, number, counts)
+        await asyncio.gather(*(race(page, visitor, f"visitor{visitor.number}wave{number}") for visitor in here))
+        await end(page, others)
         visitors += here
         memory.append(server.memory_info().rss)
         print(f"wave {number + 1}: {time.monotonic() - begun:.0f} s, {memory[-1] / 1e6:,.0f} MB", flush=True)
@@ -245,6 +278,7 @@ async def measure(page: Page, server: psutil.Process, count: int, waves: int, to
         ratios.append((visitor.end["speedup"], alone.end["speedup"]))
     waits = sorted(visitor.waited for visitor in visitors if visitor.waited is not None)
     free = await time_to_free(page, 20)
+    one = await lone(page, stranger, 20, counts)
     return {
         "outcomes": dict(Counter(visitor.outcome for visitor in visitors)),
         "refusals": dict(Counter(re.sub(r"\d+", "N", visitor.refused) for visitor in visitors if visitor.refused)),
@@ -254,6 +288,7 @@ async def measure(page: Page, server: psutil.Process, count: int, waves: int, to
         "wait_seconds": {"p50": statistics.median(waits), "p95": waits[int(0.95 * (len(waits) - 1))]},
         "free_seconds": {"median": statistics.median(free), "most": max(free)},
         "memory_mb": [round(each / 1e6) for each in memory],
+        "lone": one,
         "ratio": {
             "loaded": statistics.median(loaded for loaded, _ in ratios),
             "alone": statistics.median(alone for _, alone in ratios),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.web.bodies import Bodies, Doors, Refused
+from engine.web.pace import Pace, address_of
 
 HEADERS = (
     (
@@ -36,6 +37,10 @@ READ = (  # what may be read; the page's own files are added to these
     r"/gradio_api/call/\w{1,64}/[\w-]{1,64}",
 )
 QUEUE = "/gradio_api/queue/data"
+RUNS = re.compile(r"/gradio_api/(queue/join|call/\w{1,64})/?")
+NAMED = re.compile(rb'"session_hash": "([\w-]{1,64})"')
+OF_ADDRESS, OF_VISITOR = (200, 40), (16, 4)  # calls at once and a second; a hall full of visitors may share one address
+HURRY = "You send calls faster than they can be answered. Wait a second, then try again."
 SESSION = re.compile(rb"(.{0,1000}&)?session_hash=[\w-]{1,64}(&.{0,1000})?")  # private Spaces add a signature
 WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")
 PATIENCE = 30.0  # seconds in which a body must have come
@@ -57,6 +62,7 @@ class Guard:
     def __init__(self, app: Callable, doors: Doors):
         self.app, self.bodies, self.large = app, Bodies(doors), 0
         self.read = re.compile("|".join((*READ, *(re.escape(f"/gradio_api/file={path}") for path in doors.files))))
+        self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -66,9 +72,14 @@ class Guard:
         try:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
+                address = sender(scope)
+                unhurried(self.addresses.allows(address))
                 length = length_of(scope, self.bodies.most(path))
                 with self.room(length):
                     body = self.bodies.checked(path, await whole(receive, length))
+                    if RUNS.fullmatch(path):
+                        session = NAMED.search(body[:200])  # it stands before the values
+                        unhurried(self.visitors.allows(session[1].decode() if session else address))
                     await self.pass_on(with_length(scope, len(body)), once(body, receive), send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or asks_for_queue(scope)):
                 await self.pass_on(scope, receive, send)
@@ -113,6 +124,16 @@ class Guard:
         if not 0 < status < 400:
             words = "The server could not answer. Try again." if status in (0, 500) else WORDS.get(status, NOTHING)
             await sentence(send, status or 500, words)
+
+
+def unhurried(allowed: bool) -> None:
+    if not allowed:
+        raise Refused(429, HURRY, {"refused": HURRY})
+
+
+def sender(scope: dict) -> str:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    return address_of(headers, (scope.get("client") or ("",))[0])
 
 
 def asks_for_queue(scope: dict) -> bool:

@@ -1,7 +1,6 @@
 """Runs that stream into a wire of the page, and refusals as sentences. Knows Gradio's events and who asks; knows no race."""
 
 import html
-import os
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -15,6 +14,7 @@ from engine.screens.device import DEVICE, Call
 from engine.screens.orders import order
 from engine.web.form import Fields
 from engine.web.lending import LENDS, lent
+from engine.web.pace import address_of
 from engine.web.parts import by_name, call, wire
 
 Stream = Callable[..., AsyncIterator[str]]
@@ -56,8 +56,7 @@ def visitor(watched: bool) -> str:
         return ""
     if watched:
         return str(request.session_hash)
-    passed_on = request.headers.get("x-forwarded-for", "") if "SPACE_ID" in os.environ else ""
-    return passed_on.rpartition(",")[2].strip() or str(getattr(request.client, "host", ""))
+    return address_of(request.headers, str(getattr(request.client, "host", "")))
 
 
 def sentence_of(error: Exception) -> str:
