@@ -12,7 +12,7 @@ from engine.record.parsing import shown
 from engine.record.race_file import MOST_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
-READER = [sys.executable, "-m", "engine.views.reading"]
+READER = [sys.executable, "-c", "import sys; from engine.views.reading import main; main(sys.argv[1:])"]
 DEADLINE = 20.0  # seconds; a file of the largest size takes a few, and more while a race runs
 WAITING = 2.0  # seconds that a file waits for the one before it
 LONGEST_REST = 5.0  # seconds

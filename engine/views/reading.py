@@ -1,7 +1,4 @@
-"""Reading: a visitor's race file becomes what the page shows, in a process of its own. Standard library only: it starts at once.
-
-python -m engine.views.reading opened < race.json
-"""
+"""Reading: a visitor's race file becomes what the page shows, in a process of its own. Standard library only: it starts at once."""
 
 import json
 import os
@@ -56,7 +53,3 @@ def main(arguments: list[str]) -> None:
     keep_small()
     text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
     sys.stdout.buffer.write(json.dumps(answer(arguments[0], text)).encode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

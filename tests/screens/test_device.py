@@ -203,3 +203,45 @@ def test_what_making_ready_raises_reaches_who_asked_for_it():
 
     with pytest.raises(KeyError, match="odd"):
         Device().carry_out(steps())
+
+
+def test_a_hidden_page_is_given_more_time(monkeypatch):
+    monkeypatch.setattr(devices, "SILENCE", 0.2)
+    monkeypatch.setattr(devices, "EVERY", 0.05)
+    device, steps = Device(), iter(range(60))
+
+    def slow():
+        for _ in steps:
+            threading.Event().wait(0.01)
+            yield None
+        yield "news"
+
+    async def asleep():
+        async for news in device.stream(Call(slow, "a"), watched=True):
+            if news == "news":
+                return news
+            assert device.heard(json.loads(news)["job"], hidden=True) or steps.__length_hint__() == 0
+
+    assert run(asleep()) == ["news"]
+
+
+def test_a_run_that_is_not_wanted_any_more_ends_without_words():
+    device, closed = Device(), threading.Event()
+
+    def endless():
+        try:
+            yield "news"
+            while True:
+                yield None
+        finally:
+            closed.set()
+
+    async def leaves():
+        call = Call(endless, "a")
+        async for news in device.stream(call, watched=True):
+            if news == "news":
+                device.dropped(call.name)
+
+    run(leaves())
+    assert closed.wait(LONGEST) and device.line.everyone == []
+    device.dropped("nobody")
