@@ -18,6 +18,7 @@ SLICE = 0.015  # seconds of a turn, which ends earlier with news
 MOMENT = 0.02  # seconds that the worker waits for news to be taken
 EVERY = 0.5  # seconds between two words on where a visitor stands
 SILENCE, ASLEEP = 10.0, 150.0  # seconds until a page that was heard of counts as lost, shown or hidden
+MOST_UNWANTED = 1000  # names that are remembered
 
 
 @dataclass(eq=False)
@@ -39,6 +40,7 @@ class Device:
         self.changed = threading.Condition()
         self.line: Line[Call] = Line(budget)
         self.calls: dict[str, Call] = {}
+        self.unwanted: dict[str, None] = {}  # names of calls that were dropped before they came
         self.doing = ""  # what is being made ready, in words
         self.current: Call | None = None  # whose turn it is
         self.thread: threading.Thread | None = None
@@ -48,9 +50,11 @@ class Device:
     async def stream(self, call: Call, watched: bool = False) -> AsyncGenerator[str, None]:
         """The call's news as they come, and now and then where its visitor stands. Closing the stream frees everything.
 
-        A `watched` stream begins with the call's name, by which its page says that it is there (`heard`). Raises what the work raises,
-        and `ValueError` when it is not let in, takes too long or has lost its page.
+        A `watched` stream begins with the call's name. By it the page says that it is there (`heard`) or wants it no more (`dropped`).
+        Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
+        if call.name in self.unwanted:
+            return
         loop, bell, said, due = asyncio.get_running_loop(), asyncio.Event(), "", time.monotonic() + EVERY
         quiet = True  # whether nothing was said since it was last looked
 
@@ -62,6 +66,7 @@ class Device:
         self.enter(call)
         try:
             if watched:
+                call.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
                 yield json.dumps({"job": call.name, "place": ""})
             while True:
                 bell.clear()
@@ -102,6 +107,10 @@ class Device:
         with self.changed:
             if call := self.calls.get(name):
                 self.leave(call)
+            else:
+                self.unwanted[name] = None
+                if len(self.unwanted) > MOST_UNWANTED:
+                    del self.unwanted[next(iter(self.unwanted))]
 
     @property
     def words(self) -> str:

@@ -29,8 +29,8 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 
 def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    async def sweep_on_page(order, **_):
-        async for news in told(pair, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), watched=True):
+    async def sweep_on_page(order, job, **_):
+        async for news in told(pair, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), job):
             yield news
 
     async def sweep(
@@ -70,8 +70,8 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
 
 
 def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    async def prompts_on_page(order, **dialled):
-        async for news in told(pair, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, watched=True):
+    async def prompts_on_page(order, job, **dialled):
+        async for news in told(pair, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, job):
             yield news
 
     async def prompts(

@@ -14,9 +14,9 @@ from engine.web.streams import api, runs, told
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    async def prix_on_page(systems, **settings):
+    async def prix_on_page(systems, job, **settings):
         names = systems.split() if isinstance(systems, str) else systems
-        async for news in told(pair, "prix", lambda: {"systems": names, **settings}, watched=True):
+        async for news in told(pair, "prix", lambda: {"systems": names, **settings}, job):
             yield news
 
     async def prix(

@@ -27,7 +27,7 @@ class RaceForm(Form):
 
 
 def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    async def race_on_page(left, right, left_mix, right_mix, broken, **settings):
+    async def race_on_page(left, right, left_mix, right_mix, broken, job, **settings):
         def values() -> dict:
             systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
             if broken:
@@ -38,7 +38,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
                 )  # nobody moved these dials, so each lane keeps its own system's shape
             return {"systems": systems, **settings}
 
-        async for news in told(pair, "race", values, watched=True):
+        async for news in told(pair, "race", values, job):
             yield news
 
     async def race(

@@ -1,7 +1,9 @@
 """Runs that stream into a wire of the page, and refusals as sentences. Knows Gradio's events and who asks; knows no race."""
 
 import html
+import re
 import traceback
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -15,11 +17,12 @@ from engine.screens.orders import order
 from engine.web.form import Fields
 from engine.web.lending import LENDS, lent
 from engine.web.pace import address_of
-from engine.web.parts import by_name, call, wire
+from engine.web.parts import by_name, call, hidden, wire
 
 Stream = Callable[..., AsyncIterator[str]]
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
+NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -29,16 +32,17 @@ def refusal(sentence: str) -> gr.Error:
 
 
 async def told(
-    pair: LoadedPair, kind: str, values: Callable[[], dict[str, Any]], watched: bool = False
+    pair: LoadedPair, kind: str, values: Callable[[], dict[str, Any]], job: object = None
 ) -> AsyncIterator[str]:
-    """The news of an order (`engine.screens.orders`), which takes its turns on the device. A `watched` one belongs to an open page.
+    """The news of an order (`engine.screens.orders`), which takes its turns on the device. A `job` is an open page's name for it.
 
     Whatever goes wrong becomes a sentence, also in `values`.
     """
     try:
         given = values()
         asked = order(pair, kind, given)
-        work = Call(asked.steps, visitor(watched), asked.rank, asked.bytes)
+        watched = job is not None
+        work = Call(asked.steps, visitor(watched), asked.rank, asked.bytes, name_of(job))
         news_of: AsyncGenerator[str, None] = lent(kind, given) if LENDS else DEVICE.stream(work, watched)
         async with aclosing(news_of) as stream:
             async for news in stream:
@@ -47,6 +51,15 @@ async def told(
         raise
     except Exception as error:
         raise refusal(sentence_of(error)) from None
+
+
+def name_of(job: object) -> str:
+    """The page's name for a run, or a name of ours where it gives none."""
+    if job is None or job == "":
+        return uuid.uuid4().hex
+    if not (isinstance(job, str) and NAME.fullmatch(job)):
+        raise ValueError("A run's name has 1 to 64 letters, digits and dashes.")
+    return job
 
 
 def visitor(watched: bool) -> str:
@@ -72,17 +85,24 @@ def sentence_of(error: Exception) -> str:
 
 
 def streaming(
-    begin: gr.Button, stream: Stream, fields: Fields, channel: str, js: str | None = None
+    begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, pending: str
 ) -> gr.events.Dependency:
-    """`begin` streams into the wire named `channel`. `stream` gets the fields by name, after `js` has changed them."""
-    return begin.click(stream, inputs_kwargs=fields, outputs=wire(channel), js=js, **ON_PAGE)
+    """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, and `job`.
+
+    The page's script names the job, so that it can stop one of which the server has not told yet. `TreeRace.<pending>` may change fields.
+    """
+    fields = fields | {"job": hidden(f"job-{channel}")}
+    running = begin.click(
+        stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(pending, fields, channel), **ON_PAGE
+    )
+    halt.click(None, js=call("wire.stopped", channel), cancels=[running], **QUIET)
+    return running
 
 
 def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, view: str) -> None:
-    """`begin` streams into the wire named `channel`, and `halt` cancels that. `TreeRace.<view>` hears of begin, failure and halt."""
-    running = streaming(begin, stream, fields, channel, by_name(f"{view}.pending", fields, channel))
-    running.failure(None, js=call(f"{view}.failed"), **QUIET)
-    halt.click(None, js=call("stop", channel, view), cancels=[running], **QUIET)
+    """`streaming`, of whose begin, failure and halt `TreeRace.<view>` hears."""
+    streaming(begin, halt, stream, fields, channel, f"{view}.pending").failure(None, js=call(f"{view}.failed"), **QUIET)
+    halt.click(None, js=call(f"{view}.stop"), **QUIET)
 
 
 def api(function: Stream) -> None:

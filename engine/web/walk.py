@@ -15,8 +15,8 @@ CONTROLS = ("prompt", "left", "right", "depth", "width", "nodes", "temperature",
 
 
 def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
-    async def distances(**asked):
-        async for news in told(pair, "distance", lambda: asked, watched=True):
+    async def distances(job, **asked):
+        async for news in told(pair, "distance", lambda: asked, job):
             yield news
 
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
@@ -28,6 +28,5 @@ def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         None, js=call("walk.controls.settled"), **QUIET
     )
     asked = form.fields(*(name for name in CONTROLS if name not in ("left", "right")))
-    measuring = streaming(trigger("walk-measure"), distances, asked, "treebreak")
+    measuring = streaming(trigger("walk-measure"), halt, distances, asked, "treebreak", "walk.breaks.pending")
     measuring.failure(None, js=call("walk.breaks.failed"), **QUIET)
-    halt.click(None, cancels=[measuring], **QUIET)

@@ -245,3 +245,13 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
     run(leaves())
     assert closed.wait(LONGEST) and device.line.everyone == []
     device.dropped("nobody")
+
+
+def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
+    monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
+    device, call = Device(), Call(lambda: counted("a", 3), "a")
+    device.dropped(call.name)
+    assert run(all_of(device, call, watched=True)) == [[]]
+    for number in range(20):
+        device.dropped(str(number))
+    assert list(device.unwanted) == ["15", "16", "17", "18", "19"]

@@ -82,14 +82,14 @@ MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree",
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
     "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW},
-    "race_on_page": {"prompt": "Once", **MENUS, **DIALS},
+    "race_on_page": {"prompt": "Once", "job": "a-1", **MENUS, **DIALS},
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], **FEW},
-    "prix_on_page": {"prompt": "Once", "systems": "tree lookup", **FEW},
+    "prix_on_page": {"prompt": "Once", "job": "", "systems": "tree lookup", **FEW},
     "sweep": {"prompts": ["Once"], "system": "tree", "grid": "shape", **SWEPT, "max_new_tokens": 8, "seed": 0},
-    "sweep_on_page": {"order": json.dumps({"prompts": ["Once"], **SWEPT}), "prompt": "", "temperature": 0, "seed": 0},
+    "sweep_on_page": {"order": json.dumps({"prompts": ["Once"], **SWEPT}), "job": "a-1", "prompt": "", "temperature": 0, "seed": 0},
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", **FEW},
-    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), **FEW},
-    "distances": {"prompt": "Once", "broken": "tree!mask", **DIALS},
+    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", **FEW},
+    "distances": {"prompt": "Once", "job": "a-1", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {
     "look": "tree",

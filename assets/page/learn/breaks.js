@@ -181,6 +181,9 @@ TreeRace.breaks = (() => {
       this.result.scrollIntoView({ block: "nearest" });
     }
 
+    // The measuring begins, with what the form holds.
+    pending() {}
+
     halted() {
       this.busy = false;
       if (this.result.querySelector("progress"))

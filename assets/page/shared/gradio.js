@@ -34,30 +34,19 @@ TreeRace.gradio = (() => {
    */
   function named(path, names, channel) {
     return (...values) => {
-      if (channel) TreeRace.wire.wanted(channel);
       const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
-      const now = { ...given, ...called(path, given) };
+      const job = channel ? { job: TreeRace.wire.asked(channel) } : {};
+      const now = { ...given, ...called(path, given), ...job };
       return names.map((name) => now[name]);
     };
   }
 
-  /**
-   * The visitor stops the run of this wire; the view hears of it.
-   * @param {string} channel
-   * @param {string} path of the view
-   */
-  function stop(channel, path) {
-    TreeRace.wire.stopped(channel);
-    called(`${path}.stop`);
-  }
-
-  return { mount, named, stop };
+  return { mount, named };
 })();
 
 // By these names, and by methods of the parts that they mount, Python knows the page.
 TreeRace.mount = TreeRace.gradio.mount;
 TreeRace.named = TreeRace.gradio.named;
-TreeRace.stop = TreeRace.gradio.stop;
 TreeRace.mountWire = TreeRace.wire.mountWire;
 TreeRace.mountHeader = TreeRace.masthead.mountHeader;
 TreeRace.mountRace = TreeRace.raceView.mountRace;

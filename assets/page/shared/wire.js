@@ -3,10 +3,8 @@
 "use strict";
 
 TreeRace.wire = (() => {
-  /** @type {Map<string, string>} by wire: the server's name for the last run */
+  /** @type {Map<string, string>} by wire: the name of its last run */
   const jobs = new Map();
-  /** @type {Set<string>} wires whose run was stopped, and none was asked for since */
-  const unwanted = new Set();
   const ON_ITS_WAY = 2000; // milliseconds that the last message may take after the run has ended
 
   /**
@@ -27,7 +25,7 @@ TreeRace.wire = (() => {
     /** @type {string | null} */
     let run = null;
     let seq = 0;
-    /** @type {string | null} the server's name for the run that goes on */
+    /** @type {string | null} the name of the run that goes on */
     let job = null;
     /**
      * Where the run stands among others is told as "place". A run that ends without its last message is told as "over".
@@ -36,9 +34,7 @@ TreeRace.wire = (() => {
     const stand = async ({ place, ...message }) => {
       window.dispatchEvent(new CustomEvent("place", { detail: { channel: name, words: place } }));
       if (message.job === job) return;
-      if (unwanted.has(name)) return TreeRace.presence.drop(message.job);
       job = message.job;
-      jobs.set(name, job);
       await TreeRace.presence.keep(message.job);
       await new Promise((done) => setTimeout(done, ON_ITS_WAY));
       if (message.job === job) window.dispatchEvent(new CustomEvent("over", { detail: { channel: name } }));
@@ -77,19 +73,25 @@ TreeRace.wire = (() => {
   }
 
   /**
-   * A run of this wire is asked for.
+   * A name for the run that this wire now asks for.
    * @param {string} channel
    */
-  const wanted = (channel) => unwanted.delete(channel);
+  function asked(channel) {
+    const name = [Date.now(), ...Array.from({ length: 2 }, () => Math.random() * 2 ** 52)].map((each) =>
+      each.toString(36),
+    );
+    jobs.set(channel, name.join("-").replaceAll(".", ""));
+    return jobs.get(channel);
+  }
 
   /**
-   * The run of this wire is not wanted any more, also where the server has not named it yet.
+   * The run of this wire is not wanted any more, also where the server has not told of it yet.
    * @param {string} channel
    */
   function stopped(channel) {
-    unwanted.add(channel);
-    TreeRace.presence.drop(jobs.get(channel) ?? "");
+    const job = jobs.get(channel);
+    if (job) TreeRace.presence.drop(job);
   }
 
-  return { answered, mountWire, onRuns, onWire, stopped, wanted };
+  return { answered, asked, mountWire, onRuns, onWire, stopped };
 })();
