@@ -144,7 +144,8 @@ def same_length(values: list, others: list, where: str, name: str) -> None:
 
 
 def one_of(value: str, known: tuple[str, ...], where: str) -> None:
-    require(value in known, f"{where} must be one of {', '.join(map(repr, known))}, got {shown(value)}.")
+    if value not in known:  # words only where they are needed: this is asked of every node
+        raise ValueError(f"{where} must be one of {', '.join(map(repr, known))}, got {shown(value)}.")
 
 
 def not_negative(values: list[float], where: str) -> None:

@@ -1,7 +1,7 @@
 """Text that a model or a visitor could write to be run: the page, its charts, its files and its messages show it literally."""
 
 import csv
-import re
+import json
 
 from playwright.sync_api import Page, expect
 
@@ -86,21 +86,20 @@ def test_a_refusal_that_quotes_a_visitor_is_text(page, server):
     page.goto(f"{server}?right={IMAGE}&prompt=%20&depth={IMAGE}")
     expect(page.locator("[data-notice]")).to_contain_text("<img src=x")
     page.fill("#prompt textarea", f"{IMAGE} Story")
-    page.evaluate(
-        """name => {
-          const box = document.querySelector('#mix-1 textarea');
-          box.value = name;
-          box.dispatchEvent(new Event('input', { bubbles: true }));
-        }""",
-        f"model/{IMAGE}/token_match",
-    )
-    page.locator("#systems input").nth(1).click()
-    page.get_by_role("option", name=re.compile("mix your own")).click()
+    page.route("**/queue/join*", forged)
     page.click("#race-go")
     toast = page.get_by_test_id("toast-body")
     expect(toast).to_contain_text("<img src=x")
     assert toast.locator("img, script").count() == 0
     nothing_ran(page)
+    page.unroute("**/queue/join*")
+
+
+def forged(route) -> None:
+    """Sends the name of no system, which the answer quotes."""
+    body = route.request.post_data_json
+    body["data"] = [f"model/{IMAGE}/token_match" if each == "tree" else each for each in body["data"]]
+    route.continue_(post_data=json.dumps(body))
 
 
 def test_no_cell_of_a_table_begins_a_formula(page):
