@@ -89,7 +89,7 @@ def streaming(
 ) -> gr.events.Dependency:
     """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, and `job`.
 
-    The page's script names the job, so that it can stop one of which the server has not told yet. `TreeRace.<pending>` may change fields.
+    The page's script names the job, so that it can stop one of which the server has not told yet. `TreeRace.<pending>` hears of it.
     """
     fields = fields | {"job": hidden(f"job-{channel}")}
     running = begin.click(

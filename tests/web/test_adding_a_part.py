@@ -4,7 +4,6 @@ What would need a second place (a table by name, a `KeyError` on the way) fails 
 """
 
 import ast
-import asyncio
 import json
 import re
 from dataclasses import replace
@@ -30,6 +29,7 @@ from engine.screens.serving import configurations
 from engine.screens.sweep import Plan
 from engine.systems import SYSTEMS, find
 from engine.web.page import build
+from helpers.commands import awaited
 from helpers.new_parts import Again, Comb, Echo
 from helpers.pairs import tiny_pair
 from helpers.paths import ROOT
@@ -62,7 +62,7 @@ def api(pair):
         events = [json.loads(event) async for event in endpoints[name](*values, **named)]
         return [event for event in events if "place" not in event]
 
-    return lambda name, *values, **named: asyncio.run(streamed(name, *values, **named))
+    return lambda name, *values, **named: awaited(streamed(name, *values, **named))
 
 
 def raced(pair, *systems: str, **settings) -> Race:

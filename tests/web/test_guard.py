@@ -250,3 +250,18 @@ def test_an_error_inside_is_a_sentence_and_its_text_stays_inside(http, page, mon
     assert answer.status_code == 500 and detail(answer) == "The server could not answer. Try again."
     printed = "".join(capfd.readouterr())
     assert "RuntimeError" in printed and SECRET not in printed
+
+
+def test_a_flood_of_calls_is_refused_before_the_application_sees_it(page, monkeypatch):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    http = TestClient(Guard(app, doors(page)))
+    statuses = [asked(http, {}).status_code for _ in range(200)]
+    assert statuses[:32] == [200] * 32 and statuses.count(429) > 100 and len(seen) == statuses.count(200)
+    assert "faster than they can be answered" in detail(asked(http, {}))
+    assert asked(http, {"session_hash": "another1"}).status_code == 200  # another page at the same address

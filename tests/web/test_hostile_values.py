@@ -1,6 +1,5 @@
 """Every function behind page and API, private ones too, given what no page sends: a sentence at once, and the next call right."""
 
-import asyncio
 import json
 import math
 import re
@@ -15,7 +14,9 @@ from starlette.testclient import TestClient
 
 from engine.systems import find
 from engine.web import streams as streams_of_page
+from engine.web.pace import Pace
 from engine.web.page import build, mounted
+from helpers.commands import awaited
 from helpers.traces import made_race
 
 LONGEST_SENTENCE, LONGEST_QUOTE = 900, 60  # characters; a sentence may list all systems
@@ -86,7 +87,13 @@ STREAMS = {  # what each is given when all is right
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], **FEW},
     "prix_on_page": {"prompt": "Once", "job": "", "systems": "tree lookup", **FEW},
     "sweep": {"prompts": ["Once"], "system": "tree", "grid": "shape", **SWEPT, "max_new_tokens": 8, "seed": 0},
-    "sweep_on_page": {"order": json.dumps({"prompts": ["Once"], **SWEPT}), "job": "a-1", "prompt": "", "temperature": 0, "seed": 0},
+    "sweep_on_page": {
+        "order": json.dumps({"prompts": ["Once"], **SWEPT}),
+        "job": "a-1",
+        "prompt": "",
+        "temperature": 0,
+        "seed": 0,
+    },
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", **FEW},
     "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", **FEW},
     "distances": {"prompt": "Once", "job": "a-1", "broken": "tree!mask", **DIALS},
@@ -125,6 +132,7 @@ def no_engine(monkeypatch):
         raise ValueError(ACCEPTED)
 
     monkeypatch.setattr(streams_of_page, "Call", accepted)
+    monkeypatch.setattr(Pace, "allows", lambda *_: True)
 
 
 def plain_text(message: str) -> str:
@@ -132,9 +140,13 @@ def plain_text(message: str) -> str:
     return message.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
+async def first(stream) -> str:
+    return await anext(stream)
+
+
 def refused(stream, given: dict) -> str:
     with pytest.raises(gr.Error) as error:
-        asyncio.run(anext(stream(**given)))
+        awaited(first(stream(**given)))
     assert error.value.print_exception is False  # or the log would have the trace, and with it the prompt
     return plain_text(error.value.message)
 
