@@ -39,7 +39,7 @@ READ = (  # what may be read; the page's own files are added to these
 QUEUE = "/gradio_api/queue/data"
 RUNS = re.compile(r"/gradio_api/(queue/join|call/\w{1,64})/?")
 NAMED = re.compile(rb'"session_hash": "([\w-]{1,64})"')
-OF_ADDRESS, OF_VISITOR = (200, 40), (32, 10)  # calls at once and a second; a hall full of visitors may share one address
+OF_ADDRESS, OF_VISITOR = (200, 40), (16, 8)  # calls at once and a second; a hall full of visitors may share one address
 HURRY = "You send calls faster than they can be answered. Wait a second, then try again."
 SESSION = re.compile(rb"(.{0,1000}&)?session_hash=[\w-]{1,64}(&.{0,1000})?")  # private Spaces add a signature
 WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")

@@ -24,6 +24,7 @@ from engine.web.parts import call, part
 from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
 
+SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
 CALLS = 400  # that Gradio handles at once; most of them wait for the device
 LOOK = 0.05  # seconds between two looks at the queue, so that an idle page takes hardly any of a core
 
@@ -119,6 +120,7 @@ def doors(page: gr.Blocks) -> Doors:
 def dress(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
+    page.state_session_capacity = SESSIONS
     for each in page.fns.values():
         each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
     queue = page.queue(max_size=CALLS, api_open=False)._queue
