@@ -25,10 +25,10 @@ def messages() -> list[dict]:
 
     def measure(setting):
         for news in made_up(setting):
-            yield news if isinstance(news, float) else {**news, "speedup": SPEEDS[news["x"], news["y"]]}
+            yield news if news is None or isinstance(news, float) else {**news, "speedup": SPEEDS[news["x"], news["y"]]}
 
     sweep.measure = measure
-    return [json.loads(line) for line in numbered(sweep.run())]
+    return [json.loads(line) for line in numbered(sweep.run()) if line is not None]
 
 
 def open_lab(page: Page) -> None:
