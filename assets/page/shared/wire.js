@@ -37,7 +37,8 @@ TreeRace.wire = (() => {
       job = message.job;
       await TreeRace.presence.keep(message.job);
       await new Promise((done) => setTimeout(done, ON_ITS_WAY));
-      if (message.job === job) window.dispatchEvent(new CustomEvent("over", { detail: { channel: name } }));
+      const isWanted = message.job === job && jobs.get(name) === job;
+      if (isWanted) window.dispatchEvent(new CustomEvent("over", { detail: { channel: name } }));
     };
     const receive = () => {
       const message = JSON.parse(props.value || "null");
@@ -90,6 +91,7 @@ TreeRace.wire = (() => {
    */
   function stopped(channel) {
     const job = jobs.get(channel);
+    jobs.delete(channel);
     if (job) TreeRace.presence.drop(job);
   }
 
