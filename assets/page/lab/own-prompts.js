@@ -164,10 +164,6 @@ TreeRace.ownPrompts = (() => {
       if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
     }
 
-    over() {
-      this.failed();
-    }
-
     failed() {
       if (this.root.dataset.state !== "running") return;
       this.root.dataset.state = "done";

@@ -148,10 +148,6 @@ TreeRace.sweepView = (() => {
       if (this.root.dataset.state === "waiting") this.say(words || WAITING);
     }
 
-    over() {
-      this.failed();
-    }
-
     failed() {
       const { state } = this.root.dataset;
       if (state === "done") return; // it was stopped, which cancels the run

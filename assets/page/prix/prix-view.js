@@ -105,12 +105,10 @@ TreeRace.prixView = (() => {
       this.say(words || (this.isPending ? WARMING : ""));
     }
 
-    over() {
-      if (this.isPending || !this.end) this.failed();
-    }
-
+    // The run has ended without its last message. One that was stopped before keeps its words.
     failed() {
-      const begun = !this.isPending && this.root.dataset.state === "racing" && !this.end;
+      const begun = !this.isPending;
+      if (begun && (this.end || this.root.dataset.state !== "racing")) return;
       this.isPending = false;
       if (begun) this.halt();
       if (this.end) this.verdict();

@@ -128,11 +128,9 @@ TreeRace.raceView = (() => {
       this.strip.stands(words, this.root.dataset.state === "waiting", !this.result);
     }
 
-    over() {
-      if (this.root.dataset.state !== "done") this.failed();
-    }
-
+    // The run has ended without its last message. One that was stopped before keeps its words.
     failed() {
+      if (this.root.dataset.state === "done") return;
       const begun = this.root.dataset.state !== "waiting" && this.run !== null && !this.result;
       if (begun) this.halt();
       this.told = true;

@@ -246,8 +246,8 @@ TreeRace.saveAndOpen = (() => {
       for (const message of messages)
         window.dispatchEvent(new CustomEvent("treerace", { detail: { ...message, lost: 0 } }));
       if (!messages.length) return;
-      TreeRace.view.skip();
       if (!TreeRace.view.result) TreeRace.view.failed();
+      TreeRace.view.skip();
     }
 
     /**

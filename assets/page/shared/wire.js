@@ -66,11 +66,11 @@ TreeRace.wire = (() => {
   /**
    * Tells the view where a run of that wire stands among others, and that it is over when it has ended without its last message.
    * @param {string} channel
-   * @param {{ stands: (words: string) => void, over: () => void }} view
+   * @param {{ stands: (words: string) => void, failed: () => void }} view
    */
   function onRuns(channel, view) {
     onWire("place", (told) => told.channel === channel && view.stands(told.words));
-    onWire("over", (told) => told.channel === channel && view.over());
+    onWire("over", (told) => told.channel === channel && view.failed());
   }
 
   /**
