@@ -26,6 +26,7 @@ import psutil
 import torch
 
 from engine.models.loading import hardware_name
+from engine.screens.device import REST
 
 PLACES = (
     "the forest",
@@ -245,7 +246,8 @@ async def time_to_free(page: Page, tries: int) -> list[float]:
 
 
 async def measure(page: Page, server: psutil.Process, count: int, waves: int, tokens: int, seed: int) -> dict:
-    choose, counts, visitors, memory = random.Random(seed), Counter[str](), [], [server.memory_info().rss]
+    choose, counts, visitors = random.Random(seed), Counter[str](), []
+    memory = [(server.memory_info().rss / 1e6,) * 2]
     stranger = Page(page.url, "127.0.0.2")  # who floods and who sends rubbish come from elsewhere
     for each in (page, stranger):
         await each.read_config()
@@ -267,8 +269,10 @@ async def measure(page: Page, server: psutil.Process, count: int, waves: int, to
         await asyncio.gather(*(race(page, visitor, f"visitor{visitor.number}wave{number}") for visitor in here))
         await end(page, others)
         visitors += here
-        memory.append(server.memory_info().rss)
-        print(f"wave {number + 1}: {time.monotonic() - begun:.0f} s, {memory[-1] / 1e6:,.0f} MB", flush=True)
+        seconds, busy = time.monotonic() - begun, server.memory_info().rss
+        await asyncio.sleep(REST + 1)  # until freed memory is given back
+        memory.append((busy / 1e6, server.memory_info().rss / 1e6))
+        print(f"wave {number + 1}: {seconds:.0f} s, {busy / 1e6:,.0f} MB, {memory[-1][1]:,.0f} MB at rest", flush=True)
     ratios, equal, finished = [], 0, [visitor for visitor in visitors if visitor.outcome == "finished"]
     for visitor in finished:
         alone = Visitor(visitor.number, -1, False, visitor.fields)
@@ -287,7 +291,7 @@ async def measure(page: Page, server: psutil.Process, count: int, waves: int, to
         "others": dict(counts),
         "wait_seconds": {"p50": statistics.median(waits), "p95": waits[int(0.95 * (len(waits) - 1))]},
         "free_seconds": {"median": statistics.median(free), "most": max(free)},
-        "memory_mb": [round(each / 1e6) for each in memory],
+        "memory_mb": {"loaded": [round(busy) for busy, _ in memory], "at_rest": [round(rest) for _, rest in memory]},
         "lone": one,
         "ratio": {
             "loaded": statistics.median(loaded for loaded, _ in ratios),

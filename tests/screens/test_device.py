@@ -257,3 +257,20 @@ def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
     for number in range(20):
         device.dropped(str(number))
     assert list(device.unwanted) == ["15", "16", "17", "18", "19"]
+
+
+def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monkeypatch):
+    monkeypatch.setattr(devices, "REST", 0.05)
+    given, device = [], Device()
+    monkeypatch.setattr(devices, "give_memory_back", lambda: given.append(threading.current_thread()))
+    for rests in (1, 2):
+        run(*(all_of(device, Call(lambda: counted("a", 3), visitor=name)) for name in "ab"))
+        assert given.count(device.thread) == rests - 1
+        threading.Event().wait(0.5)
+        assert given.count(device.thread) == rests
+
+
+def test_giving_memory_back_is_left_out_where_the_c_library_cannot(monkeypatch):
+    devices.give_memory_back()
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
+    devices.give_memory_back()
