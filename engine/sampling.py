@@ -23,7 +23,7 @@ import torch
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import larger
 
-MAX_TEMPERATURE = 5.0
+MAX_TEMPERATURE = 100.0
 DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # when less of q is left to draw from, it is rounding
 BLOCK_ELEMENTS = 1 << 18  # numbers in a block of noise, at most

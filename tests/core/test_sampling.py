@@ -77,8 +77,8 @@ def test_choose_and_accept_are_keyed():
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ({"temperature": -1.0}, "between 0 and 5, got -1.0"),
-        ({"temperature": math.nan}, "between 0 and 5, got nan"),
+        ({"temperature": -1.0}, "between 0 and 100, got -1.0"),
+        ({"temperature": math.nan}, "between 0 and 100, got nan"),
         ({"top_k": -3}, "top_k must be 0"),
         ({"top_p": 0.0}, "top_p must be above 0"),
         ({"seed": -1}, "Seed must be a whole number"),
