@@ -28,6 +28,7 @@ ARROWS = {
         "sampling tree"
     ),
     "train": "models nets forward",
+    "custom_generate": "race systems decode rounds models forward sampling tree",
     "race": "systems decode rounds contracts models record sampling tree",
     "systems": "named_systems breaks rounds policies drafters acceptance contracts target models record sampling",
     "named_systems": "",

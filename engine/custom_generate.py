@@ -1,0 +1,210 @@
+"""`model.generate(..., custom_generate=treerace)`: generate() of transformers with a system of this engine behind it.
+
+generate() prepares lengths, logits processors and stopping criteria; the decode loop writes the text. Whatever cannot be honoured is
+refused by name.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+from transformers.generation.streamers import BaseStreamer
+
+from engine.decode import decode
+from engine.forward.llama_eight_bit import eight_bits_pay
+from engine.forward.runner import Runner
+from engine.models.loading import DTYPES, hardware_name
+from engine.models.pairs import LoadedPair, Pair
+from engine.models.refusals import obstacle
+from engine.race import SHAPE, checked
+from engine.rounds.timing import costs_of
+from engine.sampling import Sampling
+from engine.systems import System, find
+from engine.tree import LARGEST_TREE
+
+WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", TopPLogitsWarper: "top_p"}
+READ = {
+    "attention_mask",
+    "position_ids",
+    "past_key_values",
+    "use_cache",
+    "logits_to_keep",
+}  # what generate() adds itself
+FLAGS = ("return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
+SDPA = "sdpa", "sdpa_in_two_rows"  # the second is what a runner gives some models
+KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
+
+
+def treerace(
+    model: PreTrainedModel,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    system: str = "",
+    draft: PreTrainedModel | None = None,
+    draft_tokenizer: PreTrainedTokenizerBase | None = None,
+    depth: int | None = None,
+    width: int | None = None,
+    nodes: int | None = None,
+    seed: int = 0,
+    stream_to: BaseStreamer | None = None,
+    **model_kwargs: Any,
+) -> torch.Tensor:
+    """`[1, L]` int64: `input_ids [1, L_0]` and what `model` writes behind them, as generate() answers.
+
+    `system` is a name or a mix of `engine.systems`; without one it is "tree" with a `draft`, else "lookup". Depth, width and nodes are
+    the tree's. A draft shares the target's tokens; where the two pad their logits to different sizes, `draft_tokenizer` shows it.
+    Sampling draws by `seed` and position: the same seed gives the same text with every system that keeps the tokens. The weights are
+    read by the first call, and again after they have changed; gradients are switched off.
+
+    generate() hands no `streamer` and no `tokenizer` to a callable, so the streamer for the tokens is named `stream_to`.
+    Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
+    """
+    refuse_others(input_ids, generation_config, model_kwargs)
+    sampling = sampling_of(model, logits_processor, generation_config, seed)
+    stops, others = stops_of(stopping_criteria)
+    pair = pair_of(model, draft, draft_tokenizer)
+    chosen = find(system or ("tree" if draft is not None else "lookup"))
+    shape = {
+        name: int(checked(name, getattr(chosen, name) if value is None else value))
+        for name, value in zip(SHAPE, (depth, width, nodes), strict=True)
+    }
+    text, streamers = input_ids.cpu(), [] if stream_to is None else [stream_to]
+    for streamer in streamers:
+        streamer.put(text)
+    most = generation_config.max_length - text.shape[1]
+    with closing(tokens(pair, chosen, shape, sampling, text[0].tolist(), most, stops)) as written:
+        for token in written:
+            text = torch.cat((text, torch.tensor([[token]])), 1)
+            for streamer in streamers:
+                streamer.put(text[0, -1:])
+            if others and bool(others(text, None).all()):
+                break
+    for streamer in streamers:
+        streamer.end()
+    return text.to(input_ids.device)
+
+
+def tokens(
+    pair: LoadedPair,
+    system: System,
+    shape: dict[str, int],
+    sampling: Sampling,
+    prompt: list[int],
+    most: int,
+    stops: frozenset[int],
+) -> Generator[int, None, None]:
+    """Up to `most` tokens behind the prompt. Closing the generator frees the caches. Raises `ValueError` for too long a prompt."""
+    if len(prompt) >= pair.context:
+        raise ValueError(f"The prompt has {len(prompt):,} tokens. The context holds {pair.context:,}, answer included.")
+    capacity = min(pair.context, len(prompt) + most) + LARGEST_TREE
+    costs = costs_of(pair, system.drafter) if system.reads_costs else None
+    rounds = system.rounds(pair, capacity, shape, sampling, costs)
+    steps, end = decode(rounds, prompt, most, stops, pair.context), ""
+    while not end:
+        with pair.target.undisturbed():
+            done = next(steps)
+        end = done.end
+        yield from done.burst
+
+
+def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
+    """Raises `ValueError` for what this engine does not do."""
+    asked = [name for name in FLAGS if getattr(config, name, None)]
+    asked += [name for name in ("num_beams", "num_return_sequences") if (getattr(config, name, None) or 1) > 1]
+    mask, past = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
+    if mask is not None and not bool(mask.all()):
+        asked.append("attention_mask with padding")
+    if past is not None and past.get_seq_length():
+        asked.append("past_key_values with tokens in it")
+    asked += [name for name, value in model_kwargs.items() if name not in READ and value is not None]
+    if asked:
+        raise ValueError(
+            f"treerace cannot honour {', '.join(asked)}. Leave that out, or call generate() without treerace."
+        )
+    if len(input_ids) != 1:
+        raise ValueError(f"treerace writes one text at a time, and this batch has {len(input_ids)}. Call it for each.")
+
+
+def sampling_of(
+    model: PreTrainedModel, processors: LogitsProcessorList, config: GenerationConfig, seed: int
+) -> Sampling:
+    """Temperature, top-k and top-p as generate() has prepared them. Raises `ValueError` for any other processor."""
+    if not config.do_sample:
+        honoured: dict[str, Any] = {}
+        unknown = list(processors)
+    else:
+        known = [each for each in processors if type(each) in WARPERS]
+        honoured = {"temperature": 1.0} | {WARPERS[type(each)]: getattr(each, WARPERS[type(each)]) for each in known}
+        unknown = [each for each in processors if type(each) not in WARPERS]
+    if unknown:
+        raise ValueError(
+            f"treerace honours temperature, top_k and top_p, and cannot honour {type(unknown[0]).__name__}. "
+            "Leave out the option that asks for it."
+        )
+    return Sampling(**honoured, seed=seed, device=model.device if model.device.type == "cuda" else None)
+
+
+def stops_of(criteria: StoppingCriteriaList) -> tuple[frozenset[int], Callable | None]:
+    """The tokens that end a text, and what else may end it, which is asked after every token."""
+    ends = [each.eos_token_id.tolist() for each in criteria if isinstance(each, EosTokenCriteria)]
+    others = [each for each in criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
+    return frozenset(token for each in ends for token in each), StoppingCriteriaList(others) if others else None
+
+
+def pair_of(
+    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
+) -> LoadedPair:
+    """The two models as a pair, made once for the same weights. Raises `ValueError` for models that cannot be raced."""
+    weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
+    state = [(each.data_ptr(), each._version) for each in weights]
+    kept = model.__dict__.get(KEPT)
+    if kept is None or kept[0] != state:
+        kept = model.__dict__[KEPT] = state, loaded(model, draft, tokenizer)
+    return kept[1]
+
+
+def loaded(
+    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
+) -> LoadedPair:
+    for each in (model, draft):
+        if each is not None and (reason := obstacle(each.config)):
+            raise ValueError(f"{type(each).__name__} cannot be raced: {reason}.")
+        if each is not None and each.config._attn_implementation not in SDPA:
+            raise ValueError(f'Load {type(each).__name__} with attn_implementation="sdpa", which takes a tree\'s mask.')
+    if draft is not None and draft.config.vocab_size != model.config.vocab_size:
+        sizes = f"{draft.config.vocab_size:,} and {model.config.vocab_size:,}"
+        if tokenizer is None:
+            raise ValueError(
+                f"Draft and target have {sizes} logits. Give draft_tokenizer, which shows what is padding."
+            )
+        if max(tokenizer.get_vocab().values()) >= min(draft.config.vocab_size, model.config.vocab_size):
+            raise ValueError(
+                f"Draft and target have {sizes} logits, and the tokenizer has more tokens than that. Choose another draft."
+            )
+    target = Runner(model)
+    drafting = None if draft is None else Runner(draft, eight_bit=eight_bits_pay(draft))
+    return LoadedPair(
+        pair=Pair(name="given", title="given pair", target="", draft=None if draft is None else ""),
+        tokenizer=tokenizer,  # no text is read here
+        target=target,
+        draft=drafting,
+        bigram=None,
+        hardware=hardware_name(target.device),
+        dtype=next((name for name, dtype in DTYPES.items() if dtype == target.dtype), str(target.dtype)),
+        context=target.context if drafting is None else min(target.context, drafting.context),
+        stop_ids=frozenset(),  # generate() names them
+    )

@@ -1,0 +1,157 @@
+"""generate() of transformers with this engine behind it: the same greedy tokens, one text a seed, and sentences for the rest."""
+
+import re
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, StoppingCriteria, StoppingCriteriaList
+
+from engine.custom_generate import treerace
+from helpers.pairs import byte_tokenizer, tiny_llama
+
+PROMPT = torch.tensor([[72, 101, 108, 108, 111, 32, 116, 104, 101, 114, 101, 32, 72, 101]])
+OURS = {"custom_generate": treerace}
+SYSTEMS = ["vanilla", "lookup", "tree", "auto", "sequoia", "model/chain/token_match"]
+
+
+@pytest.fixture(scope="module")
+def models():
+    """A random target, and a draft that is often right: the target with a little noise on its head."""
+    target, draft = tiny_llama(0), tiny_llama(0)
+    noise = torch.randn(draft.lm_head.weight.shape, generator=torch.Generator().manual_seed(1))
+    draft.lm_head.weight.data.add_(noise)
+    return target, draft
+
+
+def written(models, prompt=PROMPT, **options) -> list[int]:
+    target, draft = models
+    return target.generate(prompt, **{"max_new_tokens": 40, "draft": draft, **OURS, **options})[0].tolist()
+
+
+def plain(models, **options) -> list[int]:
+    return models[0].generate(PROMPT, **{"max_new_tokens": 40, "do_sample": False, **options})[0].tolist()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_greedy_tokens_are_those_of_generate(models, system):
+    text = written(models, system=system, do_sample=False)
+    assert text == plain(models) and len(text) == PROMPT.shape[1] + 40
+
+
+def test_without_a_draft_it_looks_up(models):
+    assert written(models, draft=None) == plain(models)
+
+
+def test_a_stop_token_ends_the_text_where_generate_ends_it(models):
+    ends = plain(models)[PROMPT.shape[1] + 7]
+    text = written(models, eos_token_id=[ends, 3], do_sample=False)
+    assert text == plain(models, eos_token_id=[ends, 3]) and text[-1] == ends
+
+
+class AtLength(StoppingCriteria):
+    def __init__(self, length):
+        self.length, self.seen = length, []
+
+    def __call__(self, input_ids, scores, **kwargs):
+        self.seen.append(input_ids.shape[1])
+        return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
+
+
+@pytest.mark.parametrize("more", [1, 2, 3, 4, 5, 11])
+def test_stopping_criteria_are_asked_after_every_token_of_a_burst(models, more):
+    length = PROMPT.shape[1] + more
+    criterion = AtLength(length)
+    text = written(models, stopping_criteria=StoppingCriteriaList([criterion]), do_sample=False)
+    assert text == plain(models)[:length]
+    assert criterion.seen == list(range(PROMPT.shape[1] + 1, length + 1))
+
+
+def test_a_seed_gives_one_text_with_every_system_and_another_seed_another(models):
+    texts = {system: written(models, system=system, do_sample=True, temperature=0.8, seed=3) for system in SYSTEMS}
+    del texts["sequoia"]  # it keeps the distribution, not the tokens
+    assert len({tuple(text) for text in texts.values()}) == 1
+    assert texts["tree"] != written(models, system="tree", do_sample=True, temperature=0.8, seed=4)
+    assert texts["tree"] != plain(models)
+
+
+@pytest.mark.parametrize(("options", "allowed"), [({"top_k": 3}, 3), ({"top_p": 1e-6}, 1), ({"top_k": 1}, 1)])
+def test_top_k_and_top_p_leave_tokens_out(models, options, allowed):
+    text = written(models, do_sample=True, temperature=1.5, **options)
+    ids = torch.tensor([text])
+    best = models[0](ids).logits[0].topk(allowed, dim=-1).indices
+    for position in range(PROMPT.shape[1], len(text)):
+        assert text[position] in best[position - 1]
+    assert (text == plain(models)) is (allowed == 1)
+
+
+def test_a_streamer_gets_the_prompt_then_every_token_then_the_end(models):
+    class Streamer:
+        def __init__(self):
+            self.heard = []
+
+        def put(self, value):
+            self.heard += value.flatten().tolist()
+
+        def end(self):
+            self.heard.append("end")
+
+    streamer = Streamer()
+    text = written(models, stream_to=streamer)
+    assert streamer.heard == [*text, "end"]
+
+
+def test_changed_weights_are_read_again(models):
+    target, draft = tiny_llama(5), models[1]
+    before = written((target, draft))
+    kept = target.__dict__["_treerace"][1]
+    assert written((target, draft)) == before and target.__dict__["_treerace"][1] is kept
+    with torch.no_grad():
+        target.lm_head.weight.mul_(-1)
+    assert written((target, draft)) == plain((target, draft)) != before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_beams": 2}, "num_beams"),
+        ({"do_sample": True, "num_return_sequences": 2}, "num_return_sequences"),
+        ({"return_dict_in_generate": True, "output_scores": True}, "return_dict_in_generate, output_scores"),
+        ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor"),
+        ({"do_sample": True, "min_p": 0.1}, "MinPLogitsWarper"),
+        ({"attention_mask": torch.tensor([[0] + [1] * 13])}, "attention_mask with padding"),
+        ({"prompt": PROMPT.repeat(2, 1)}, "this batch has 2"),
+        ({"depth": 99}, "Depth must be between 1 and 12, got 99"),
+        ({"nodes": 2.5}, "Nodes must be a whole number"),
+        ({"system": "nothing"}, "Unknown system 'nothing'"),
+        ({"system": "tree", "draft": None}, "has no draft model"),
+        ({"do_sample": True, "seed": -1}, "Seed must be"),
+        ({"prompt": PROMPT.repeat(1, 12)}, "The context holds 160"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused_by_name(models, options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        written(models, **options)
+
+
+def test_models_that_cannot_be_raced_are_refused(models):
+    target = models[0]
+    state = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_layer=1, n_head=2, n_embd=32, summary_first_dropout=0.0))
+    state.config._attn_implementation = "eager"
+    with pytest.raises(ValueError, match="GPT2LMHeadModel"):
+        state.generate(PROMPT, max_new_tokens=4, pad_token_id=0, **OURS)
+    eager = tiny_llama(2)
+    eager.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match='Load LlamaForCausalLM with attn_implementation="sdpa"'):
+        target.generate(PROMPT, max_new_tokens=4, draft=eager, **OURS)
+
+
+def test_a_draft_with_padded_logits_needs_the_tokenizer(models):
+    draft = tiny_llama(1, layers=1)
+    draft.resize_token_embeddings(264)
+    with pytest.raises(ValueError, match="Give draft_tokenizer"):
+        written((models[0], draft))
+    assert written((models[0], draft), draft_tokenizer=byte_tokenizer()) == plain(models)
+    larger = byte_tokenizer()
+    larger.add_tokens(["one more"])
+    with pytest.raises(ValueError, match="more tokens than that"):
+        written((tiny_llama(0), draft), draft_tokenizer=larger)
