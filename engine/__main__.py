@@ -14,6 +14,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "bench": Command("engine.measure.bench", "race systems over held-out prompts; with --peers beside generate()"),
+    "pays": Command("engine.measure.pays.command", "tell whether speculative decoding pays for your own prompts"),
     "overhead": Command("engine.measure.overhead", "tell where a round's time goes: forwards, policy, rule, commit"),
     "growth": Command("engine.measure.growth", "tell how cost grows with length, tree, context, model and races"),
     "floor": Command(
@@ -42,7 +43,10 @@ def overview() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the command that the first argument names, with the other arguments. Without any, prints the overview."""
+    """Runs the command that the first argument names, with the other arguments. Without any, prints the overview.
+
+    Ctrl-C ends it with a sentence and exit status 130.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return
@@ -50,7 +54,11 @@ def main(arguments: list[str]) -> None:
     if name not in COMMANDS:
         print(f"Unknown command {name!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)
-    import_module(COMMANDS[name].module).main(others)
+    try:
+        import_module(COMMANDS[name].module).main(others)
+    except KeyboardInterrupt:  # also while torch is imported
+        print(f"\nThe command {name} was stopped before it was done.", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

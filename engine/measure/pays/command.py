@@ -1,0 +1,66 @@
+"""`python -m engine pays`: tell whether speculative decoding pays for your own prompts; JSON on the last line.
+
+Every lossless system that the pair allows, `auto` included, races over the file's prompts. Plain decoding and `generate()` run
+beside it, interleaved. On the first three prompts each system's default shape is raced against two smaller ones. The best of them then
+runs over all prompts. The verdict is about the best lossless system:
+
+- "yes": the 95 % interval of its speedup begins above 1.
+- "no": the interval ends below 1, or the speedup is below 1.
+- "only": anything else; then only some prompts gain.
+
+A speedup compares seconds a token, prefill included. Over prompts it is the geometric mean; its interval is a bootstrap over prompts.
+The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from tqdm import tqdm
+
+from engine.measure.options import add_pair, refusals
+from engine.measure.pays import words
+from engine.measure.pays.prompts import FEWEST, read
+from engine.measure.pays.racing import Wish, chosen, fitting, race, races
+from engine.measure.pays.report import report
+from engine.models.loading import load
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine pays", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        required=True,
+        help='a .jsonl file of {"prompt": ...} or strings, or a .txt file; one a line',
+    )
+    parser.add_argument("--systems", help="names or mixes, comma-separated; every lossless one when left out")
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0, help="of the texts and of the bootstrap")
+    add_pair(parser)
+    options = parser.parse_args(arguments)
+    with refusals(parser):
+        figures = judged(options)
+    print(words.report(figures))
+    print(json.dumps(figures))
+
+
+def judged(options: argparse.Namespace) -> dict:
+    """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
+    prompts = read(options.prompts)
+    pair = load(options.pair, device=options.device)
+    wish = Wish(options.temperature, options.tokens, options.seed)
+    systems = chosen(pair, options.systems)
+    raced, refused = fitting(pair, prompts, wish)
+    if len(raced) < FEWEST:
+        raise ValueError(
+            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed. "
+            f"Prompt {min(refused) + 1}: {refused[min(refused)]}"
+        )
+    with tqdm(total=races(len(systems), len(raced)), desc="races", unit="race") as bar:
+        outcome = race(pair, [prompts[index] for index in raced], systems, wish, bar.update)
+    figures = report(pair, prompts, raced, refused, wish, outcome)
+    return {"sentence": words.sentence(figures)} | figures

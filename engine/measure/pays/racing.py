@@ -1,0 +1,182 @@
+"""Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
+
+A setting is a system's name, with a shape of its own where it is not the default one. At most three are tried: the default shape, and
+two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.measure import peers
+from engine.measure.bench import seconds_per_token
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, FIELD, Race, Settings, encoded
+from engine.record.trace import Trace
+from engine.systems import SYSTEMS, System, find
+
+PROBES = 3  # prompts that settings are tried on
+PROBE_TOKENS = 32  # new tokens a prompt there, at most
+SMALLER = (2, 4)  # what depth and nodes are divided by
+IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How every race is run."""
+
+    temperature: float
+    tokens: int
+    seed: int
+
+    def settings(self, prompt: str, systems: tuple[str, ...], tokens: int | None = None) -> Settings:
+        return Settings(
+            prompt,
+            systems,
+            temperature=self.temperature,
+            max_new_tokens=self.tokens if tokens is None else tokens,
+            seed=self.seed,
+        )
+
+
+@dataclass
+class Raced:
+    """What one setting did, prompt by prompt. `plain` is the baseline's trace of the same race."""
+
+    traces: list[Trace] = field(default_factory=list)
+    plain: list[Trace] = field(default_factory=list)
+    identical: list[bool | str] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    """All races, by system. `tried` holds seconds a token by setting, None where one setting is all there is."""
+
+    settings: dict[str, str]
+    tried: dict[str, dict[str, float] | None]
+    raced: dict[str, Raced]
+    generated: list[peers.Written]
+
+
+def allows(pair: LoadedPair, system: System) -> str:
+    """Why the pair cannot run the system, "" when it can."""
+    try:
+        system.build(pair, pair.context, system.depth, system.width, system.nodes)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def chosen(pair: LoadedPair, named: str | None) -> list[str]:
+    """The systems to race: those named, separated by commas, or every lossless one that the pair allows.
+
+    Raises `ValueError` for a name twice, for one that the pair cannot run, and when no named system is lossless.
+    """
+    if named is None:
+        able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
+        return [system.name for system in able if not allows(pair, system)]
+    names = [name.strip() for name in named.split(",")]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"--systems names {twice[0]!r} twice. Name every system once.")
+    for system in map(find, names):
+        if not system.guesses:
+            raise ValueError(f"--systems names {system.name!r}, which is always raced. Name systems that guess.")
+        if reason := allows(pair, system):
+            raise ValueError(reason)
+    if all(find(name).guarantee == "lossy" for name in names):
+        raise ValueError(f"--systems {named!r} holds lossy systems only. Name one that keeps the text, such as auto.")
+    return names
+
+
+def settings_of(pair: LoadedPair, name: str) -> list[str]:
+    """The settings that are tried of a system. One that is named with a shape or a break keeps it."""
+    system = find(name)
+    if system.reads_costs or ":" in name or "!" in name:
+        return [name]
+    found = [name]
+    for part in SMALLER:
+        depth, nodes = math.ceil(system.depth / part), max(2, math.ceil(system.nodes / part))
+        smaller = f"{name}:{depth}x{min(system.width, nodes - 1)}x{nodes}"
+        if not allows(pair, find(smaller)):
+            found.append(smaller)
+    return found
+
+
+def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int], dict[int, str]]:
+    """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` for a senseless wish."""
+    wish.settings("a prompt", (BASELINE,))
+    refused: dict[int, str] = {}
+    for index, prompt in enumerate(prompts):
+        try:
+            encoded(pair, wish.settings(prompt, (BASELINE,)).prompt)
+        except ValueError as error:
+            refused[index] = str(error)
+    return [index for index in range(len(prompts)) if index not in refused], refused
+
+
+def done(pair: LoadedPair, settings: Settings) -> Race:
+    """A race that was run to its end."""
+    race = Race(pair, settings)
+    for _ in race.run():
+        pass
+    return race
+
+
+def groups(names: list[str]) -> list[list[str]]:
+    """The names, so many together as race beside one baseline."""
+    return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)]
+
+
+def races(systems: int, prompts: int) -> int:
+    """How often `race` tells that something is done."""
+    return systems + prompts * (1 + math.ceil(systems / IN_A_RACE))
+
+
+def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], None]) -> Outcome:
+    """Every system in its best setting over the prompts, beside plain decoding and `generate()`.
+
+    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn. `tell` is called after every
+    piece of work.
+    """
+    settings, tried = {}, {}
+    for name in systems:
+        settings[name], tried[name] = best_setting(pair, prompts[:PROBES], name, wish)
+        tell()
+    raced = {name: Raced() for name in systems}
+    generated: list[peers.Written] = []
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    peers.timed(pair, peers.plain, first, 8, wish.temperature)  # first calls
+    for index, prompt in enumerate(prompts):
+        work: list[list[str]] = groups(systems)
+        work.insert(index % (len(work) + 1), [])  # where `generate()` runs
+        for names in work:
+            if names:
+                lanes = (BASELINE, *(settings[name] for name in names))
+                keep(raced, names, done(pair, wish.settings(prompt, lanes)))
+            else:
+                ids = encoded(pair, prompt)
+                generated.append(peers.timed(pair, peers.plain, ids, wish.tokens, wish.temperature))
+            tell()
+    return Outcome(settings, tried, raced, generated)
+
+
+def best_setting(pair: LoadedPair, prompts: list[str], name: str, wish: Wish) -> tuple[str, dict[str, float] | None]:
+    """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
+    candidates = settings_of(pair, name)
+    if len(candidates) == 1:
+        return name, None
+    taken = dict.fromkeys(candidates, 0.0)
+    for prompt in prompts:
+        for lane in done(pair, wish.settings(prompt, tuple(candidates), min(PROBE_TOKENS, wish.tokens))).lanes:
+            taken[lane.trace.system] += seconds_per_token(lane.trace) / len(prompts)
+    return min(taken, key=taken.__getitem__), taken
+
+
+def keep(raced: dict[str, Raced], names: list[str], race: Race) -> None:
+    """Adds a race's lanes, the baseline first, to what was raced."""
+    base, *others = race.lanes
+    for name, lane, figures in zip(names, others, race.result()["lanes"][1:], strict=True):
+        raced[name].traces.append(lane.trace)
+        raced[name].plain.append(base.trace)
+        raced[name].identical.append(figures["identical"])
