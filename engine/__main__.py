@@ -15,6 +15,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "bench": Command("engine.measure.bench", "race systems over held-out prompts; with --peers beside generate()"),
     "pays": Command("engine.measure.pays.command", "tell whether speculative decoding pays for your own prompts"),
+    "doctor": Command("engine.measure.pays.doctor", "tell where two runs part, and whether rounding explains it"),
     "overhead": Command("engine.measure.overhead", "tell where a round's time goes: forwards, policy, rule, commit"),
     "growth": Command("engine.measure.growth", "tell how cost grows with length, tree, context, model and races"),
     "floor": Command(
