@@ -182,6 +182,7 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     figures = command.report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["verdict"] == "no" and words.sentence(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5
+    assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.report(figures)
     assert "0 of 3 prompts gain" in words.report(figures) and "3 of 3 prompts lose" in words.report(figures)
 
 

@@ -10,6 +10,7 @@ runs over all prompts. The verdict is about the best lossless system:
 
 A speedup compares seconds a token, prefill included. Over prompts it is the geometric mean; its interval is a bootstrap over prompts.
 The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
+Over fewer than ten prompts an interval is too narrow.
 """
 
 import argparse

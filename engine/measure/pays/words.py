@@ -4,6 +4,7 @@ from engine.measure.peers import SAME
 
 PLAIN = "plain decoding"
 MOST_PROMPTS = 5  # that gain, and as many that lose
+TOO_FEW = 10  # prompts; a percentile bootstrap over fewer is too narrow
 BEGINNING = 60  # characters of a prompt
 
 
@@ -47,6 +48,10 @@ def report(figures: dict) -> str:
         "",
         *prompts(figures),
     ]
+    if len(figures["prompts"]) < TOO_FEW:
+        parts.append(
+            f"The intervals are too narrow: {len(figures['prompts'])} prompts are few. Race {TOO_FEW} or more."
+        )
     if unlike := [each["name"] for each in figures["systems"] if each["identical"] is False]:
         parts.append(f"Another text than plain decoding's: {', '.join(unlike)}. `python -m engine doctor` tells why.")
     for each in figures["refused"]:
