@@ -20,8 +20,8 @@ from helpers.paths import ROOT
 STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily went to the park"]
 KEYS = {
     *(
-        "sentence",
         "verdict",
+        "answer",
         "best",
         "pair",
         "machine",
@@ -54,7 +54,7 @@ def told(rows: list[dict]) -> str:
     best = verdict.best_of(rows)
     return words.sentence(
         {
-            "verdict": verdict.verdict(best),
+            "answer": verdict.verdict(best),
             "best": best["name"],
             "systems": rows,
             "prompts": best["by_prompt"],
@@ -158,9 +158,9 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     tried = rows["lookup"]["tried_seconds_per_token"]
     assert rows["lookup"]["setting"] == min(tried, key=tried.__getitem__) and len(tried) == 3
     best = max(rows.values(), key=lambda each: each["speedup"])
-    assert figures["best"] == best["name"] and figures["verdict"] == verdict.verdict(best)
+    assert figures["best"] == best["name"] and figures["answer"] == verdict.verdict(best)
     assert [each["speedup"] for each in figures["prompts"]] == best["by_prompt"]
-    assert said[0] == figures["sentence"] and said[0].startswith(figures["verdict"])
+    assert said[0] == figures["verdict"] and said[0].startswith(figures["answer"])
     for each in rows.values():
         assert each["identical"] is True and each["tau"] >= 1 and len(each["by_prompt"]) == 3
         assert sum(each["time"].values()) == pytest.approx(1)
@@ -180,7 +180,7 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     outcome = racing.race(pair, STORIES, systems, wish, lambda: told_of.append(None))
     assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.generated) == 3
     figures = command.report(pair, STORIES, raced, refused, wish, outcome)
-    assert figures["verdict"] == "no" and words.sentence(figures).startswith("no: the best system, ")
+    assert figures["answer"] == "no" and words.sentence(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5
     assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.report(figures)
     assert "0 of 3 prompts gain" in words.report(figures) and "3 of 3 prompts lose" in words.report(figures)

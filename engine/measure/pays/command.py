@@ -64,4 +64,4 @@ def judged(options: argparse.Namespace) -> dict:
     with tqdm(total=races(len(systems), len(raced)), desc="races", unit="race") as bar:
         outcome = race(pair, [prompts[index] for index in raced], systems, wish, bar.update)
     figures = report(pair, prompts, raced, refused, wish, outcome)
-    return {"sentence": words.sentence(figures)} | figures
+    return {"verdict": words.sentence(figures)} | figures

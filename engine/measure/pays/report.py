@@ -69,7 +69,7 @@ def report(
     base = outcome.raced[best["name"]].plain
     plain = [seconds_per_token(trace) for trace in base]
     return {
-        "verdict": verdict(best),
+        "answer": verdict(best),
         "best": best["name"],
         "pair": pair.title,
         "machine": pair.hardware,

@@ -12,11 +12,11 @@ def sentence(figures: dict) -> str:
     """The verdict in a sentence that begins with it."""
     row = best(figures)
     prompts, span = len(figures["prompts"]), between(row["interval"])
-    if figures["verdict"] == "yes":
+    if figures["answer"] == "yes":
         return (
             f"yes: {row['setting']} writes these prompts {row['speedup']:.2f} times as fast as plain decoding, {span}."
         )
-    if figures["verdict"] == "no":
+    if figures["answer"] == "no":
         return f"no: the best system, {row['setting']}, reaches {row['speedup']:.2f} times plain decoding, {span}."
     return (
         f"only for {row['gaining']} of {prompts} prompts: {row['setting']} gains there. "
