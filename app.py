@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from engine.measure.options import add_models, given_pair, refusals
+from engine.models.pairs import Pair
 from engine.views import opening
 from engine.web.front import Front
 
@@ -18,20 +20,24 @@ if TYPE_CHECKING:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
-    host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", parser.parse_args().port
+    add_models(parser)
+    options = parser.parse_args()
+    host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
+    with refusals(parser):
+        pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.web.page import build, launch
 
-        return launch(build(pair()), host, port)
+        return launch(build(loaded(pair)), host, port)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
-        go_live(front)
+        go_live(front, pair)
         front.wait()
 
 
@@ -50,7 +56,7 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front) -> None:
+def go_live(front: Front, pair: Pair) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it."""
     from engine.screens.device import DEVICE  # what takes seconds to import is imported behind the opening page
     from engine.screens.readiness import AT_ONCE, Readiness, compiling
@@ -58,7 +64,7 @@ def go_live(front: Front) -> None:
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    readiness = Readiness(pair(), DEVICE)
+    readiness = Readiness(loaded(pair), DEVICE)
     front.words = lambda: readiness.words
     readiness.make(*AT_ONCE)
     front.words = lambda: "Building the live page"
@@ -69,12 +75,12 @@ def go_live(front: Front) -> None:
     readiness.make_rest()
 
 
-def pair() -> "LoadedPair":
-    """The pair that the environment names. What cannot be loaded ends the process with a sentence."""
+def loaded(pair: Pair) -> "LoadedPair":
+    """The pair in memory; the environment says in how many bits. What cannot be loaded ends the process with a sentence."""
     from engine.models.loading import load
 
     try:
-        return load(os.environ.get("TREERACE_PAIR", "embedded"), four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
+        return load(pair, four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
     except ValueError as error:
         raise SystemExit(str(error)) from None
 

@@ -22,6 +22,7 @@ from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LayerOps, Sizes
 from engine.forward.lighten import on_cpu
 from engine.forward.products import pack, packed_product
+from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import turns_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -47,10 +48,6 @@ def rotations(model: PreTrainedModel, head_dim: int) -> torch.Tensor:
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
     return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
-
-
-def head_dim_of(config: PreTrainedConfig) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor | None:

@@ -9,7 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of, head_norm_of, root_of, rotations
+from engine.forward.llama import head_norm_of, root_of, rotations
+from engine.forward.sizes import head_dim_of
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES

@@ -12,7 +12,8 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of, head_norm_of, root_of, rotations, serves
+from engine.forward.llama import head_norm_of, root_of, rotations, serves
+from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import scale_heads, turn
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit, product

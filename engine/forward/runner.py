@@ -14,10 +14,11 @@ from engine.forward.cuda_graphs import why_eager
 from engine.forward.layer_ops import normalised
 from engine.forward.lender import Lender
 from engine.forward.lighten import lighten
-from engine.forward.llama import LeanLlama, head_dim_of, serves
+from engine.forward.llama import LeanLlama, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.session import Session
+from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.forward.torch_threads import one_torch_thread
 
 
@@ -67,20 +68,21 @@ class Runner:
         return Session(self, capacity, features, graphed=self.device.type == "cuda")
 
     @property
+    def kv_heads(self) -> int:
+        """Keys and values by layer and token. Raises `ValueError` for a model whose cache holds no plain heads."""
+        heads = kv_heads_of(self.config)
+        if heads is None:
+            raise ValueError(f"The cache of a {self.config.model_type} model holds no plain keys and values by head.")
+        return heads
+
+    @property
     def row_bytes(self) -> int:
         """Bytes that one row takes in a cache of `new_cache`."""
-        return (
-            2
-            * self.config.num_hidden_layers
-            * self.config.num_key_value_heads
-            * head_dim_of(self.config)
-            * self.dtype.itemsize
-        )
+        return 2 * self.config.num_hidden_layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize
 
     def new_cache(self, capacity: int) -> KVCache:
-        heads = self.config.num_key_value_heads
         width = head_dim_of(self.config)
-        return KVCache(self.config.num_hidden_layers, heads, width, capacity, self.dtype, self.device)
+        return KVCache(self.config.num_hidden_layers, self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
         self,

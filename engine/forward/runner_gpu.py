@@ -13,6 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer
+from engine.forward.sizes import kv_heads_of
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
@@ -46,7 +47,7 @@ AttentionMaskInterface.register("folded_sdpa", sdpa_mask)
 def fold_heads(model: PreTrainedModel) -> int:
     """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
-    groups = config.num_attention_heads // config.num_key_value_heads
+    groups = config.num_attention_heads // (kv_heads_of(config) or config.num_attention_heads)
     if groups > 1 and config._attn_implementation != "folded_sdpa":
         model.set_attn_implementation("folded_sdpa")
     return groups if config._attn_implementation == "folded_sdpa" else 1

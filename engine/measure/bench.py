@@ -15,7 +15,7 @@ import statistics
 from tqdm import tqdm
 
 from engine.measure import peers
-from engine.measure.options import add_pair, first_prompts, held_out, refusals
+from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Race, Settings
@@ -209,7 +209,7 @@ def main(arguments: list[str]) -> None:
     with refusals(parser):
         prompts = first_prompts(options.domain, options.prompts)
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
-        pair = load(options.pair, device=options.device)
+        pair = load(given_pair(options), device=options.device)
         if options.systems is None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:

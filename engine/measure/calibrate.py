@@ -16,7 +16,7 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.measure.options import add_pair, refusals
+from engine.measure.options import add_pair, given_pair, own_place, refusals
 from engine.models.loading import load
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.record.calibration import Calibration
@@ -160,16 +160,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
     parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
-    parser.add_argument("--out", type=Path, default=EMBEDDED / "calibration.json")
+    parser.add_argument("--out", type=Path, help="the file to write; the embedded pair's own when left out")
     options = parser.parse_args(arguments)
     with refusals(parser):
+        pair = given_pair(options)
+        out = own_place(options.out, EMBEDDED / "calibration.json", pair)
         if options.data is None:
             gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
             prompts = [each["prompt"] for domain in gallery.values() for each in domain]
         else:
             prompts = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
         measured = calibrate(
-            load(options.pair, device=options.device), prompts, options.tokens, options.temperature, options.repeats
+            load(pair, device=options.device), prompts, options.tokens, options.temperature, options.repeats
         )
-    options.out.write_text(json.dumps(asdict(measured), indent=1) + "\n", encoding="utf-8")
-    print(f"{options.out}: {measured}")
+    out.write_text(json.dumps(asdict(measured), indent=1) + "\n", encoding="utf-8")
+    print(f"{out}: {measured}")

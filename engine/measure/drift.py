@@ -11,9 +11,9 @@ from pathlib import Path
 
 from engine.contracts import Acceptance, Drafter, Policy
 from engine.decode import decode
-from engine.measure.options import add_pair, held_out, refusals
+from engine.measure.options import add_pair, given_pair, held_out, refusals
 from engine.models.loading import load
-from engine.models.pairs import LoadedPair
+from engine.models.pairs import LoadedPair, Pair
 from engine.nets.specblock import SpecBlock
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -61,9 +61,9 @@ def total(counts: list[Count]) -> Count:
     return sum(counts, Count())
 
 
-def loaded(name: str, device: str | None, folder: Path | None) -> LoadedPair:
-    """The named pair. A SpecBlock net in `folder` replaces the pair's own."""
-    pair = load(name, device=device)
+def loaded(named: Pair, device: str | None, folder: Path | None) -> LoadedPair:
+    """The pair. A SpecBlock net in `folder` replaces the pair's own."""
+    pair = load(named, device=device)
     if folder is None:
         return pair
     model = pair.target.model
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
     options = parser.parse_args(arguments)
     with refusals(parser):
-        pair = loaded(options.pair, options.device, options.net)
+        pair = loaded(given_pair(options), options.device, options.net)
         stream = changing(pair, {"stories": options.stories, "code": options.code})
         capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
         lanes = {
@@ -134,4 +134,4 @@ def main(arguments: list[str]) -> None:
         cost = 1e3 * bandit.seconds[arm] / made if made else 0.0
         print(f"{arm}: {made} updates of {bandit.choices} choices, {cost:.1f} ms each")
     updates = {"choices": bandit.choices, "updates": bandit.updates, "seconds": bandit.seconds}
-    print(json.dumps({"pair": options.pair, "hardware": pair.hardware, "domains": figures, **updates}))
+    print(json.dumps({"pair": pair.title, "hardware": pair.hardware, "domains": figures, **updates}))

@@ -1,10 +1,12 @@
-"""What several commands ask for: a pair on a device, held-out prompts. Knows argparse and one file; loads and measures nothing."""
+"""What several commands ask for: a pair on a device, held-out prompts. Knows argparse and names; loads and measures nothing."""
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from engine.models.pairs import Pair, named, own_pair
 
 HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 
@@ -24,9 +26,51 @@ def first_prompts(domain: str, count: int) -> list[str]:
     return texts[domain][:count]
 
 
+def add_models(parser: ArgumentParser) -> None:
+    """`--pair`, or `--target`, `--draft` and `--drafter` of the person's own; `given_pair` makes a pair of them."""
+    where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
+    parser.add_argument("--pair", help="a listed pair; the embedded one when left out")
+    parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
+    parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
+    parser.add_argument(
+        "--drafter", metavar="FOLDER", help="a folder of learned drafters for --target, and their calibration.json"
+    )
+
+
+def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
+    """The pair that the options of `add_models` name; `otherwise` is the listed one when they name none.
+
+    Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `own_pair` refuses.
+    """
+    if options.target is None:
+        for option in ("draft", "drafter"):
+            if getattr(options, option) is not None:
+                raise ValueError(
+                    f"--{option} {getattr(options, option)!r} needs --target, the model that it drafts for."
+                )
+        return named(otherwise if options.pair is None else options.pair)
+    if options.pair is not None:
+        raise ValueError(
+            f"--target {options.target!r} and --pair {options.pair!r} both name a target: give one of them."
+        )
+    return own_pair(options.target, options.draft, options.drafter)
+
+
+def own_place(out: Path | None, shipped: Path, pair: Pair) -> Path:
+    """Where a command writes: `out`, or the repository's own `shipped` when it is None.
+
+    Raises `ValueError` when another pair than the embedded one would replace what is shipped.
+    """
+    if out is None and pair.name != "embedded":
+        raise ValueError(
+            f"--out is needed for {pair.title}: {shipped.name} of the repository belongs to the embedded pair."
+        )
+    return shipped if out is None else out
+
+
 def add_pair(parser: ArgumentParser) -> None:
-    """`--pair` and `--device`, for `load`."""
-    parser.add_argument("--pair", default="embedded", help="the embedded pair when left out")
+    """The options of `add_models`, and `--device`, for `load`."""
+    add_models(parser)
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
 
 

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import add_pair, refusals
+from engine.measure.options import add_pair, given_pair, own_place, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
@@ -94,8 +94,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--out", type=Path, help="a file with --prompt (race.json), else a folder (assets/races)")
     given = parser.parse_args(arguments)
     with refusals(parser):
+        named = given_pair(given)
         if given.prompt is None:
-            files = {(given.out or RACES) / f"{name}.json": settings_of(*each) for name, each in RECORDED.items()}
+            folder = own_place(given.out, RACES, named)
+            files = {folder / f"{name}.json": settings_of(*each) for name, each in RECORDED.items()}
         else:
             settings = Settings(
                 given.prompt,
@@ -105,6 +107,6 @@ def main(arguments: list[str]) -> None:
                 seed=given.seed,
             )
             files = {given.out or Path("race.json"): settings}
-        pair = load(given.pair, device=given.device)
+        pair = load(named, device=given.device)
         for path, settings in files.items():
             print(write(path, record(pair, settings)), flush=True)

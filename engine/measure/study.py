@@ -8,7 +8,7 @@ import json
 
 from tqdm import tqdm
 
-from engine.measure.options import add_pair, first_prompts, held_out, refusals
+from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     options = parser.parse_args(arguments)
     with refusals(parser):
-        pair = load(options.pair, device=options.device)
+        pair = load(given_pair(options), device=options.device)
         claims = cases(list(SYSTEMS), options.temperatures)
         for name in (options.claims or "").split(",") if options.claims else ():
             if name not in claims:

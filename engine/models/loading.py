@@ -23,8 +23,9 @@ from transformers import (
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
-from engine.models.pairs import PAIRS, Checkpoint, LoadedPair, Pair
+from engine.models.pairs import Checkpoint, LoadedPair, Pair, named
 from engine.models.refusals import (
+    FAMILIES,
     in_plain_words,
     obstacle,
     refuse_missing_weights,
@@ -42,22 +43,21 @@ _loaded: dict[tuple, LoadedPair] = {}
 
 
 def load(
-    name: str = "embedded", device: str | None = None, dtype: str | None = None, four_bit: bool = False
+    pair: str | Pair = "embedded", device: str | None = None, dtype: str | None = None, four_bit: bool = False
 ) -> LoadedPair:
-    """The named pair, loaded once. The same arguments give the same object, from any thread.
+    """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
     `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
-    if name not in PAIRS:
-        raise ValueError(f"Unknown pair {name!r}. Available: {', '.join(PAIRS)}.")
+    chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (name, place, precision, four_bit)
+    key = (chosen, place, precision, four_bit)
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
-                _loaded[key] = load_pair(PAIRS[name], str(place), precision, four_bit)
+                _loaded[key] = load_pair(chosen, str(place), precision, four_bit)
     return _loaded[key]
 
 
@@ -155,7 +155,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     if problem:
         raise ValueError(
             f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. "
-            "Llama, Qwen2, Qwen3 and Mistral models without a sliding window work."
+            f"{FAMILIES} models without a sliding window work."
         )
     with in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)

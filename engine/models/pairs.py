@@ -4,15 +4,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformers import (
-    PreTrainedTokenizerBase,
-)
+if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
+    from transformers import PreTrainedTokenizerBase
 
-from engine.forward.runner import Runner
-from engine.models.bigram import BigramTable
-from engine.nets import Net
-from engine.record.calibration import Calibration
+    from engine.forward.runner import Runner
+    from engine.models.bigram import BigramTable
+    from engine.nets import Net
+    from engine.record.calibration import Calibration
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
 
@@ -67,6 +67,13 @@ class Pair:
     def draft_checkpoint(self) -> Checkpoint | None:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
+    @property
+    def training(self) -> str:
+        """The options by which `python -m engine train` finds the target."""
+        if self.name in PAIRS:
+            return f"--pair {self.name}"
+        return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
+
 
 PAIRS = {
     pair.name: pair
@@ -118,6 +125,61 @@ PAIRS = {
 }
 
 
+def named(name: str) -> Pair:
+    """The listed pair of that name. Raises `ValueError` for an unknown one."""
+    if name not in PAIRS:
+        raise ValueError(f"Unknown pair {name!r}. Available: {', '.join(PAIRS)}.")
+    return PAIRS[name]
+
+
+def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
+    """A pair of models that a person names: each a folder, or `OWNER/NAME@COMMIT` on the Hub.
+
+    `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair.
+
+    Raises `ValueError`, with the option's name, for what is no folder of that kind and for a revision that is no full commit.
+    """
+    if drafters is not None and not any(Path(drafters).glob("*/config.json")):
+        raise ValueError(
+            f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
+            "config.json, as `python -m engine train` writes them."
+        )
+    (path, revision), title = place("--target", target), short_name(target)
+    measured = None if drafters is None else str(Path(drafters) / "calibration.json")
+    if draft is None:
+        return Pair("own", title, path, target_revision=revision, drafters=drafters, calibration=measured)
+    guess, guess_revision = place("--draft", draft)
+    title = f"{short_name(draft)} → {title}"
+    return Pair("own", title, path, guess, revision, guess_revision, drafters=drafters, calibration=measured)
+
+
+def place(option: str, given: str) -> tuple[str, str | None]:
+    """A folder and None, or a Hub repository and its commit. Raises `ValueError` when `given` is neither."""
+    if given and Path(given).is_dir():
+        if not (Path(given) / "config.json").is_file():
+            raise ValueError(
+                f"{option} {given!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors."
+            )
+        return given, None
+    repository, at, revision = given.partition("@")
+    if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise ValueError(
+            f"{option} {given!r} is no folder here: give a folder with config.json and safetensors, or a repository of the Hub "
+            "as OWNER/NAME@COMMIT, with all 40 digits of the commit."
+        )
+    if not re.fullmatch("[0-9a-f]{40}", revision):
+        raise ValueError(
+            f"{option} {given!r} names {revision!r}, which is no full commit and may change: give all 40 digits of one, "
+            f"as in {repository}@{'0123456789' * 4}."
+        )
+    return repository, revision
+
+
+def short_name(given: str) -> str:
+    """What a person calls the model: the last part of its folder or of its repository."""
+    return Path(given).resolve().name if Path(given).is_dir() else given.partition("@")[0].rpartition("/")[2]
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedPair:
     """A pair in memory. `dtype` is the target's, a name in `DTYPES` or "nf4"; `context` is the smaller context window.
@@ -127,26 +189,26 @@ class LoadedPair:
     """
 
     pair: Pair
-    tokenizer: PreTrainedTokenizerBase
-    target: Runner
-    draft: Runner | None
-    bigram: BigramTable | None
+    tokenizer: "PreTrainedTokenizerBase"
+    target: "Runner"
+    draft: "Runner | None"
+    bigram: "BigramTable | None"
     hardware: str
     dtype: str
     context: int
     stop_ids: frozenset[int]
-    learned: Mapping[str, Net] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    learned: "Mapping[str, Net]" = field(default_factory=dict)
+    calibration: "Calibration | None" = None
 
     @property
     def title(self) -> str:
         return self.pair.title
 
-    def net(self, name: str) -> Net:
+    def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
             raise ValueError(
                 f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
-                f"--pair {self.pair.name}`, or choose the system tree or lookup."
+                f"{self.pair.training}`, or choose the system tree or lookup."
             )
         return self.learned[name]

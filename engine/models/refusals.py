@@ -13,12 +13,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.llama import head_dim_of
+from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
 from engine.models.pairs import EMBEDDED, Checkpoint
 
 FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
+
+FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
+    "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, GPT-2, GPT-NeoX, OPT and Falcon"
+)
 
 
 def obstacle(config: PreTrainedConfig) -> str | None:
@@ -36,10 +40,16 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return f"it has layers of type {', '.join(others)}, and a tree mask needs full attention everywhere"
     if window is not None and window < config.max_position_embeddings:
         return f"it attends over a sliding window of {window} tokens, and a tree mask needs full attention"
-    if getattr(config, "num_key_value_heads", None) is None or hasattr(config, "kv_lora_rank"):
-        return "its cache does not hold plain keys and values by head"
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"
+    if getattr(config, "alibi", False):
+        return "its ALiBi bias counts rows of the cache, and a node's position is its depth"
+    if hasattr(config, "kv_lora_rank"):
+        return "its cache does not hold plain keys and values by head"
+    if kv_heads_of(config) is None:
+        return "nobody has tried here what its cache holds"
+    if getattr(config, "word_embed_proj_dim", config.hidden_size) != config.hidden_size:
+        return f"it projects {config.hidden_size} numbers to {config.word_embed_proj_dim} before its logits, and drafters read both"
     if rope in UNSTEADY_ROPE:
         return f"its {rope} rotary embedding changes with the length of the text"
     if not kind._supports_sdpa:
@@ -85,9 +95,9 @@ def refuse_sizes_beyond_four_bit(checkpoint: Checkpoint, config: PreTrainedConfi
     head_dim = head_dim_of(config)
     sizes = {
         "hidden size": config.hidden_size,
-        "MLP size": config.intermediate_size,
+        "MLP size": mlp_of(config),
         "query size": head_dim * config.num_attention_heads,
-        "key/value size": head_dim * config.num_key_value_heads,
+        "key/value size": head_dim * (kv_heads_of(config) or 0),
     }
     for what, size in sizes.items():
         if size % FOUR_BIT_MULTIPLE:

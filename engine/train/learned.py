@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from engine.forward.sizes import mlp_of
 from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.nets import NetConfig
@@ -33,7 +34,7 @@ def config_for(name: str, target: PreTrainedModel) -> NetConfig:
         kind=name,
         hidden=config.hidden_size,
         heads=config.num_attention_heads,
-        mlp=config.intermediate_size,
+        mlp=mlp_of(config),
         layers=RECIPES[name].LAYERS,
         depth=RECIPES[name].DEPTH,
         vocab=config.vocab_size,

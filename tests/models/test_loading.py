@@ -55,7 +55,7 @@ def test_the_default_dtype_follows_the_device():
 
 
 def test_load_keeps_one_object_for_the_same_arguments(llama, qwen, monkeypatch):
-    monkeypatch.setattr(loading, "PAIRS", {"embedded": pair_of(llama[0], qwen[0])})
+    monkeypatch.setattr(pairs, "PAIRS", {"embedded": pair_of(llama[0], qwen[0])})
     monkeypatch.setattr(loading, "_loaded", {})
     first = loading.load(device="cpu")
     assert loading.load("embedded", "cpu", "fp32") is first

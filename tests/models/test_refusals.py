@@ -74,7 +74,7 @@ def test_a_sliding_window_is_refused_from_disk(llama, tmp_path):
         (MistralConfig(**{**SIZES, "sliding_window": 32}), "sliding window of 32 tokens"),
         (MambaConfig(), "recurrent state"),
         (T5Config(), "no causal language model"),
-        (AutoConfig.for_model("gpt2"), "plain keys and values"),
+        (AutoConfig.for_model("deepseek_v3"), "plain keys and values"),
         (AutoConfig.for_model("gemma2"), "layers of type sliding_attention"),
         (LlamaConfig(**SIZES, quantization_config={"quant_method": "awq"}), "already quantised"),
         (

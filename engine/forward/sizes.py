@@ -1,0 +1,29 @@
+"""Sizes: what a model's configuration says under the names of its family. Knows configurations; knows no weights."""
+
+from transformers import PreTrainedConfig
+
+# These have a key and a value for every query head, and no name for their number.
+ALL_HEADS = frozenset({"gpt2", "gpt_neox", "opt"})
+
+
+def head_dim_of(config: PreTrainedConfig) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def kv_heads_of(config: PreTrainedConfig) -> int | None:
+    """How many keys and values a layer's cache holds for a token; None where that is not known to be plain heads."""
+    if hasattr(config, "kv_lora_rank"):
+        return None
+    if config.model_type == "falcon":  # its newer architecture repeats keys and values before they are cached
+        if config.new_decoder_architecture:
+            return config.num_attention_heads
+        return 1 if config.multi_query else config.num_kv_heads
+    if config.model_type in ALL_HEADS:
+        return config.num_attention_heads
+    return getattr(config, "num_key_value_heads", None)
+
+
+def mlp_of(config: PreTrainedConfig) -> int:
+    """The width of an MLP."""
+    names = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
+    return next((size for name in names if (size := getattr(config, name, None))), 4 * config.hidden_size)

@@ -1,0 +1,185 @@
+"""Every family that the loader names: a tree's logits are plain decoding's, and races are lossless."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers as tr
+
+from engine.forward.session import Session
+from engine.models import loading, refusals
+from engine.race import Race, Settings
+from engine.target import Target
+from engine.tree import DraftTree
+from helpers.checkpoints import VOCAB, byte_tokenizer, pair_of
+
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+SHARED = {"intermediate_size": 64, "num_key_value_heads": 2}
+CHECKED = {  # variant -> the loader's word for the family, model class, configuration
+    "llama": ("Llama", tr.LlamaForCausalLM, SHARED),
+    "qwen2": ("Qwen2", tr.Qwen2ForCausalLM, SHARED),
+    "qwen3": ("Qwen3", tr.Qwen3ForCausalLM, SHARED | {"head_dim": 16}),
+    "mistral": ("Mistral", tr.MistralForCausalLM, SHARED | {"sliding_window": None}),
+    "gemma": ("Gemma", tr.GemmaForCausalLM, SHARED | {"head_dim": 32}),
+    "phi3": ("Phi-3", tr.Phi3ForCausalLM, SHARED),
+    "olmo2": ("OLMo 2", tr.Olmo2ForCausalLM, SHARED),
+    "smollm3": ("SmolLM3", tr.SmolLM3ForCausalLM, SHARED),
+    "granite": ("Granite", tr.GraniteForCausalLM, SHARED),
+    "mixtral": ("Mixtral", tr.MixtralForCausalLM, SHARED | {"num_local_experts": 4, "sliding_window": None}),
+    "gpt2": ("GPT-2", tr.GPT2LMHeadModel, {}),
+    "gpt2, scaled by layer": ("GPT-2", tr.GPT2LMHeadModel, {"scale_attn_by_inverse_layer_idx": True}),
+    "gpt_neox": ("GPT-NeoX", tr.GPTNeoXForCausalLM, {"intermediate_size": 64}),
+    "gpt_neox, in sequence": (
+        "GPT-NeoX",
+        tr.GPTNeoXForCausalLM,
+        {"intermediate_size": 64, "use_parallel_residual": False},
+    ),
+    "opt": ("OPT", tr.OPTForCausalLM, {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "opt, norm behind": (
+        "OPT",
+        tr.OPTForCausalLM,
+        {"ffn_dim": 64, "word_embed_proj_dim": 32, "do_layer_norm_before": False},
+    ),
+    "falcon, one key head": ("Falcon", tr.FalconForCausalLM, {}),
+    "falcon, all heads": ("Falcon", tr.FalconForCausalLM, {"multi_query": False, "parallel_attn": False, "bias": True}),
+    "falcon, new": ("Falcon", tr.FalconForCausalLM, {"new_decoder_architecture": True, "num_kv_heads": 2}),
+}
+PROMPT = [5, 80, 33, 12, 200, 41, 7]
+NEW = [name for name, (family, *_) in CHECKED.items() if family in ("GPT-2", "GPT-NeoX", "OPT", "Falcon")]
+OFTEN = ["gpt2", "gpt_neox", "opt", "falcon, one key head", "falcon, new"]
+
+
+def random_model(name: str) -> tr.PreTrainedModel:
+    """A random model in transformers' own modules. Norms and biases are random too, so that a forgotten one shows."""
+    _, kind, sizes = CHECKED[name]
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**{**SIZES, **sizes})).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns the folder of a family's checkpoint, made when it is first asked for."""
+    place = tmp_path_factory.mktemp("families")
+
+    def of(name: str):
+        path = place / name
+        if not path.exists():
+            random_model(name).save_pretrained(path)
+            byte_tokenizer().save_pretrained(path)
+        return path
+
+    return of
+
+
+def random_tree(root: int, seed: int, nodes: int = 12) -> DraftTree:
+    draw, tree = torch.Generator().manual_seed(seed), DraftTree.rooted(root)
+    for _ in range(nodes):
+        parent, token = (int(torch.randint(high, (1,), generator=draw)) for high in (len(tree), VOCAB - 1))
+        if token not in [tree.tokens[each] for each in range(1, len(tree)) if tree.parents[each] == parent]:
+            tree.add(parent, token, 1.0, 1.0)
+    return tree
+
+
+def path_to(tree: DraftTree, node: int) -> list[int]:
+    """The nodes from the root's child to `node`."""
+    found = []
+    while node:
+        found.insert(0, node)
+        node = tree.parents[node]
+    return found
+
+
+@torch.no_grad()
+def farthest(target: Target, model: tr.PreTrainedModel) -> float:
+    """The largest difference of a node's logits from the unchanged model's behind the node's text, over two trees in a row."""
+    text, root, worst = list(PROMPT), 9, 0.0
+    target.prefill(text)
+    for seed in range(2):
+        tree = random_tree(root, seed)
+        logits, _ = target.verify(tree)
+        for leaf in set(range(len(tree))) - set(tree.parents):
+            path = path_to(tree, leaf)
+            written = [*text, root, *(tree.tokens[each] for each in path)]
+            plain = model(torch.tensor([written])).logits[0, len(text) :]
+            worst = max(worst, (logits[[0, *path]].float() - plain.float()).abs().max().item())
+        path = path_to(tree, max(range(len(tree)), key=lambda node: tree.depth[node]))
+        target.commit(path)
+        text, root = [*text, root, *(tree.tokens[each] for each in path)], 100 + seed
+    return worst
+
+
+def test_the_loader_names_the_families_that_are_checked_here():
+    assert re.split(", | and ", refusals.FAMILIES) == list(dict.fromkeys(family for family, *_ in CHECKED.values()))
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_trees_logits_are_those_of_plain_decoding(name, folder):
+    """A mask that is ignored, or a position that is counted by rows, is off by tenths."""
+    loaded = loading.load_pair(pair_of(folder(name)), device="cpu")
+    assert farthest(Target(loaded.target, 64, features=True), random_model(name)) < 2e-5
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_in_bfloat16_they_are_within_its_rounding(name, folder):
+    loaded = loading.load_pair(pair_of(folder(name)), device="cpu", dtype="bf16")
+    assert farthest(Target(loaded.target, 64), random_model(name).bfloat16()) < 0.08
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, folder):
+    """Run eagerly on a CPU."""
+    runner = loading.load_pair(pair_of(folder(name)), device="cpu").target
+    target = Target(runner, 64)
+    target.session = Session(runner, 64, graphed=True)
+    assert farthest(target, random_model(name)) < 2e-5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", OFTEN)
+def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, folder):
+    """Learned positions end with the window, so a node beyond it would be an error. The target drafts for itself: paths are long."""
+    loaded = loading.load_pair(pair_of(folder(name), folder(name)), device="cpu")
+    assert loaded.target.way == loaded.draft.way == "transformers"
+    settings = Settings("Once", ("vanilla", "tree"), temperature=temperature, max_new_tokens=200, seed=3)
+    race = Race(replace(loaded, stop_ids=frozenset()), settings)
+    for _ in race.run():
+        pass
+    plain, tree = (lane.trace for lane in race.lanes)
+    assert race.result()["identical"] is True and len(plain.prompt_tokens + plain.tokens) >= 63
+    assert len(tree.steps) < 0.5 * len(tree.tokens)
+
+
+def test_learned_features_are_what_the_head_reads(folder):
+    for name in NEW:
+        runner = loading.load_pair(pair_of(folder(name)), device="cpu").target
+        with torch.inference_mode():
+            logits, features = runner.open(16, features=True).forward(PROMPT, list(range(len(PROMPT))))
+            read = runner.model.get_output_embeddings()(features[:, -1])
+        torch.testing.assert_close(read, logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (tr.FalconConfig(alibi=True), "ALiBi bias counts rows of the cache"),
+        (tr.OPTConfig(hidden_size=1024, word_embed_proj_dim=512), "projects 1024 numbers to 512 before its logits"),
+        (tr.BloomConfig(), "takes no position ids"),
+        (tr.GPTJConfig(), "nobody has tried here what its cache holds"),
+        (tr.DeepseekV3Config(), "does not hold plain keys and values by head"),
+    ],
+)
+def test_what_was_not_verified_stays_refused(config, reason):
+    assert reason in refusals.obstacle(config)

@@ -1,0 +1,135 @@
+"""Models of one's own: named on the command line, refused in one sentence, raced like any pair."""
+
+import subprocess
+import sys
+from argparse import ArgumentParser
+
+import pytest
+import torch
+
+from engine.__main__ import main
+from engine.measure.options import add_models, given_pair
+from engine.models import loading, pairs
+from engine.race import Race, Settings
+from engine.train.learned import RECIPES, config_for
+from helpers.checkpoints import byte_tokenizer
+from helpers.pairs import tiny_llama
+from helpers.paths import ROOT
+
+COMMIT = "a" * 40
+MEASURING = ("bench", "overhead", "growth", "study", "drift", "calibrate", "record")
+
+
+def given(*arguments: object, otherwise: str = "embedded") -> pairs.Pair:
+    parser = ArgumentParser()
+    add_models(parser)
+    return given_pair(parser.parse_args([*map(str, arguments)]), otherwise)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A target and its draft, each in a folder as a person would have them."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, seed in (("large", 0), ("small", 1)):
+        model = tiny_llama(seed, layers=2 - seed)
+        model.resize_token_embeddings(257)
+        model.save_pretrained(folder / name)
+        byte_tokenizer().save_pretrained(folder / name)
+    return folder
+
+
+def raced(pair: pairs.LoadedPair, system: str, temperature: float) -> bool:
+    race = Race(pair, Settings("Once upon", ("vanilla", system), temperature=temperature, max_new_tokens=12))
+    for _ in race.run():
+        pass
+    return race.result()["identical"]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_folders_race_as_target_and_draft(own, temperature):
+    pair = given("--target", own / "large", "--draft", own / "small")
+    assert (pair.name, pair.title) == ("own", "small → large")
+    assert raced(loading.load(pair, "cpu"), "tree", temperature) is True
+
+
+def test_a_target_alone_races_what_needs_no_draft_model(own):
+    loaded = loading.load(given("--target", own / "large"), "cpu")
+    assert loaded.title == "large"
+    assert raced(loaded, "lookup", 0.8) is True and raced(loaded, "auto", 0.0) is True
+    with pytest.raises(ValueError, match=r"The pair large has no draft model\. Choose the system lookup"):
+        raced(loaded, "tree", 0.0)
+    with pytest.raises(ValueError, match=rf"train eagle --target {own / 'large'}`"):
+        loaded.net("eagle")
+
+
+def test_a_folder_of_drafters_comes_along(own, tmp_path):
+    with pytest.raises(ValueError, match="holds no learned drafter"):
+        given("--target", own / "large", "--drafter", tmp_path)
+    target = loading.load(given("--target", own / "large"), "cpu").target.model
+    net = RECIPES["medusa"].build(target, config_for("medusa", target), torch.arange(257).repeat(4))
+    net.save(tmp_path / "medusa")
+    loaded = loading.load(given("--target", own / "large", "--drafter", tmp_path), "cpu")
+    assert list(loaded.learned) == ["medusa"] and loaded.calibration is None
+    (tmp_path / "calibration.json").write_text('{"ranks": [[0.5, 0.2], [0.4, 0.2]], "verify_ms": {}}')
+    again = loading.load_pair(given("--target", own / "large", "--drafter", tmp_path), "cpu")
+    assert again.calibration.ranks and raced(again, "medusa", 0.8) is True
+
+
+def test_a_repository_is_named_with_its_commit():
+    pair = given("--target", f"org/large@{COMMIT}", "--draft", f"org/small@{COMMIT}")
+    assert (pair.target, pair.target_revision, pair.draft, pair.draft_revision) == (
+        "org/large", COMMIT, "org/small", COMMIT,
+    )  # fmt: skip
+    assert pair.title == "small → large" and pair.training == f"--target org/large --revision {COMMIT}"
+    assert pair.target_checkpoint.source["trust_remote_code"] is False
+
+
+def test_without_models_of_ones_own_a_listed_pair_is_taken():
+    assert given() is pairs.PAIRS["embedded"] and given(otherwise="qwen2.5-7b") is pairs.PAIRS["qwen2.5-7b"]
+    assert given("--pair", "embedded", otherwise="qwen2.5-7b") is pairs.PAIRS["embedded"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--target", "x", "--pair", "embedded"), r"--target 'x' and --pair 'embedded' both name a target"),
+        (("--target", "org/name@main"), r"--target 'org/name@main' names 'main', .* give all 40 digits"),
+        (("--target", "org/name@" + "A" * 40), r"is no full commit"),
+        (("--target", "org/name"), r"'org/name' is no folder here: give .* OWNER/NAME@COMMIT"),
+        (("--target", "no/such/folder"), r"'no/such/folder' is no folder here"),
+        (("--target", ""), r"--target '' is no folder here"),
+        (("--target", ROOT / "engine"), r"engine' has no config\.json"),
+        (("--target", f"org/name@{COMMIT}", "--draft", "nowhere"), r"--draft 'nowhere' is no folder here"),
+        (("--target", f"org/name@{COMMIT}", "--drafter", "nowhere"), r"--drafter 'nowhere' holds no learned drafter"),
+        (("--draft", "x"), r"--draft 'x' needs --target"),
+        (("--drafter", "x", "--pair", "embedded"), r"--drafter 'x' needs --target"),
+        (("--pair", "gpt-9"), r"Unknown pair 'gpt-9'\. Available: embedded"),
+    ],
+)
+def test_what_names_no_pair_is_one_sentence(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        given(*arguments)
+    assert str(refusal.value).endswith(".") and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_every_measuring_command_takes_models_of_ones_own(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--target", "nowhere"])
+    assert ended.value.code == 2 and "error: --target 'nowhere' is no folder here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["calibrate", "record"])
+def test_only_the_embedded_pair_replaces_what_is_shipped(command, own, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--target", str(own / "large")])
+    assert "error: --out is needed for large" in capsys.readouterr().err
+
+
+def test_the_app_refuses_before_it_serves_or_loads_anything():
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "app.py", "--port", "0", "--target", "nowhere"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert ended.stderr.endswith("with all 40 digits of the commit.\n") and " torch\n" not in ended.stderr
