@@ -190,4 +190,8 @@ def load_model(
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
+    if four_bit and all(weight.dtype != torch.uint8 for weight in model.parameters()):
+        raise ValueError(
+            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in 4 bits: load it without four_bit."
+        )
     return model.eval()

@@ -12,7 +12,7 @@ from engine.models import loading, refusals
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.checkpoints import VOCAB, byte_tokenizer, pair_of
+from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
 
 SIZES = {
     "vocab_size": VOCAB,
@@ -160,6 +160,20 @@ def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperatur
     plain, tree = (lane.trace for lane in race.lanes)
     assert race.result()["identical"] is True and len(plain.prompt_tokens + plain.tokens) >= 63
     assert len(tree.steps) < 0.5 * len(tree.tokens)
+
+
+def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
+    """Falcon's own linear layers would stay as they are, without a word."""
+    for kind in (tr.GPT2LMHeadModel, tr.FalconForCausalLM):
+        torch.manual_seed(0)
+        model = kind(kind.config_class(**SIZES | {"hidden_size": 128, "num_attention_heads": 2})).eval()
+        model.save_pretrained(tmp_path / kind.__name__)
+        byte_tokenizer().save_pretrained(tmp_path / kind.__name__)
+    pair = loading.load_pair(pair_of(tmp_path / "GPT2LMHeadModel"), device="cpu", four_bit=True)
+    wanted = reference(tr.GPT2LMHeadModel.from_pretrained(tmp_path / "GPT2LMHeadModel"))
+    assert 0.005 < (logits_of(pair.target) - wanted).std() / wanted.std() < 0.3
+    with pytest.raises(ValueError, match=r"\(falcon\) has no layers that bitsandbytes keeps in 4 bits"):
+        loading.load_pair(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", four_bit=True)
 
 
 def test_learned_features_are_what_the_head_reads(folder):
