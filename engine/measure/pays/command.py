@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from engine.measure.options import add_pair, refusals
+from engine.measure.options import add_pair, given_pair, refusals
 from engine.measure.pays import words
 from engine.measure.pays.prompts import FEWEST, read
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
 def judged(options: argparse.Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
     prompts = read(options.prompts)
-    pair = load(options.pair, device=options.device)
+    pair = load(given_pair(options), device=options.device)
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import add_pair, refusals
+from engine.measure.options import add_pair, given_pair, refusals
 from engine.measure.pays.rounding import threshold
 from engine.measure.pays.runs import Run, read
 from engine.models.loading import load
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     with refusals(parser):
         a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
-        pair = load(options.pair, device=options.device)
+        pair = load(given_pair(options), device=options.device)
         found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
     print("\n".join(found["facts"]))
     print(json.dumps(found))
