@@ -79,7 +79,9 @@ class Drafter(Part):
     Calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked about before, then one `commit`.
     """
 
-    reads_features: bool = False  # whether it reads the target's hidden states; if not, it gets None for them
+    reads_features: bool | tuple[int, ...] = (
+        False  # the hidden states that it reads, as `engine.forward.session.Session` takes them
+    )
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far

@@ -98,7 +98,7 @@ class System:
         measured = {"costs": costs} if policy.reads_costs and costs else {}
         return drafter(pair, capacity), policy(depth, width, nodes, proposal, pair.calibration, **measured), rule()
 
-    def target(self, pair: LoadedPair, capacity: int, features: bool) -> Target:
+    def target(self, pair: LoadedPair, capacity: int, features: bool | tuple[int, ...]) -> Target:
         """The lane's own view of the pair's target."""
         kind = BREAKS[self.broken].target if self.broken else Target
         return kind(pair.target, capacity, features)

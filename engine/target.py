@@ -10,8 +10,8 @@ from engine.tree import DraftTree
 
 
 class Target:
-    def __init__(self, runner: Runner, capacity: int, features: bool = False):
-        """`features` asks every forward for the hidden states that learned drafters read (`engine.forward.session.Session`)."""
+    def __init__(self, runner: Runner, capacity: int, features: bool | tuple[int, ...] = False):
+        """`features` says which hidden states every forward returns, as `engine.forward.session.Session` takes it."""
         self.session = runner.open(capacity, features)
 
     @property
@@ -20,11 +20,11 @@ class Target:
         return self.session.rows
 
     def prefill(self, ids: list[int]) -> torch.Tensor | None:
-        """Write the rows of the context without its last token, the root. Returns their features `[len(ids), 4, H]`, if asked for."""
+        """Write the rows of the context without its last token, the root. Returns their features, if asked for."""
         return self.session.prefill(ids)[1]
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One forward: logits `[N, V]` behind every node and, if asked for, features `[N, 4, H]`.
+        """One forward: logits `[N, V]` behind every node and, if asked for, features.
 
         A node sees the committed context and its own path, nothing else.
         """

@@ -12,10 +12,10 @@ from engine.drafters.drafted_rows import DraftedRows, stream_start
 from engine.drafters.eagle_compiled import grow_with_eagle
 from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.models.pairs import LoadedPair
+from engine.nets.eagle import Eagle
+from engine.nets.eagle3 import Eagle3
 from engine.nets.eagle_compiled import CompiledSession, behind_level
 from engine.tree import DraftTree
-
-WINDOW = 256  # rows attended to, as many as a training row had, so that drafting does not slow down as a text grows
 
 
 class EagleDrafter(GrowsAtOnce):
@@ -23,11 +23,13 @@ class EagleDrafter(GrowsAtOnce):
     about = "A small layer that goes on from the target's own hidden states."
     source = "EAGLE-3 (Li et al. 2025)"
     counterpart = Counterpart("EAGLE")
-    reads_features = True
+    reads_features: bool | tuple[int, ...] = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no EAGLE drafter was trained for the pair's target."""
-        self.session, self.vocab = pair.net("eagle").open(capacity), pair.target.vocab
+        """Raises `ValueError` when the pair has no EAGLE drafter, neither a trained nor a published one."""
+        net: Eagle | Eagle3 = pair.net("eagle")
+        self.reads_features, self.window = net.reads, net.window
+        self.session, self.vocab = net.open(capacity), pair.target.vocab
         self.forwards = 0
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
@@ -57,7 +59,7 @@ class EagleDrafter(GrowsAtOnce):
         """The arguments of the session's `root`."""
         rows = self.session.cache.rows
         self.base, self.outputs = rows + len(self.pending), {0: 0}
-        return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - WINDOW)
+        return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Log-probabilities `[n, V]` behind nodes whose parents were asked before. Each goes on from its parent's output."""
@@ -66,7 +68,7 @@ class EagleDrafter(GrowsAtOnce):
             [self.outputs[tree.keys[tree.parents[node]]] for node in nodes],
             [self.first + self.base - 1 + tree.depth[node] for node in nodes],
             self.rows.write(tree, nodes),
-            max(0, self.base - WINDOW),
+            max(0, self.base - self.window),
         )
         for node in nodes:
             self.outputs[tree.keys[node]] = len(self.outputs)

@@ -73,9 +73,14 @@ class LayerOps:
         gate, up = gate_up.chunk(2, -1)
         return F.silu(gate).mul_(up)
 
-    def features(self, tapped: list[torch.Tensor], last: torch.Tensor) -> torch.Tensor:
-        """Features `[N, taps + 1, H]` from the taps' hidden states and from what the head reads, `last`, each `[N, H]`."""
-        return normalised(torch.stack([*tapped, last], 1))
+
+def features_of(tapped: list[torch.Tensor], last: torch.Tensor, taps: tuple[int, ...]) -> torch.Tensor:
+    """Features `[N, taps + 1, H]` from the taps' hidden states and from what the head reads, `last`, each `[N, H]`.
+
+    Those of negative taps stay as they are. All taps have the same sign.
+    """
+    hidden = torch.stack([*tapped, last], 1)
+    return normalised(hidden) if taps[0] > 0 else hidden.float()
 
 
 def normalised(hidden: torch.Tensor) -> torch.Tensor:

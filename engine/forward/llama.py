@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import LayerOps, Sizes
+from engine.forward.layer_ops import LayerOps, Sizes, features_of
 from engine.forward.lighten import on_cpu
 from engine.forward.products import pack, packed_product
 from engine.forward.sizes import head_dim_of
@@ -137,6 +137,6 @@ class LeanLlama:
         for number, (qkv, out, gate_up, down) in enumerate(self.layers):
             x, normed = ops.added(x, out(ops.attended(qkv(normed), number, where)), 2 * number + 1)
             x, normed = ops.added(x, down(ops.gated(gate_up(normed))), 2 * number + 2)
-            tapped += [x] * taps.count(number + 1)
+            tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
         logits = self.head(normed[-1:] if last_only else normed)
-        return logits, ops.features(tapped, normed) if taps else None
+        return logits, features_of(tapped, normed, taps) if taps else None

@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache
 from engine.forward.cuda_graphs import why_eager
-from engine.forward.layer_ops import normalised
+from engine.forward.layer_ops import features_of
 from engine.forward.lender import Lender
 from engine.forward.lighten import lighten
 from engine.forward.llama import LeanLlama, serves
@@ -64,7 +64,7 @@ class Runner:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.lean, CompiledLlama) else nullcontext()
 
-    def open(self, capacity: int, features: bool = False) -> "Session":
+    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
         return Session(self, capacity, features, graphed=self.device.type == "cuda")
 
     @property
@@ -108,4 +108,5 @@ class Runner:
         )
         if not taps:
             return output.logits[0], None
-        return output.logits[0], normalised(torch.stack([output.hidden_states[at][0] for at in (*taps, -1)], 1))
+        tapped = [output.hidden_states[abs(tap)][0] for tap in taps]
+        return output.logits[0], features_of(tapped, output.hidden_states[-1][0], taps)

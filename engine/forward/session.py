@@ -23,18 +23,28 @@ def tapped_layers(layers: int) -> tuple[int, int, int]:
     return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
 
 
+def taps_of(features: bool | tuple[int, ...], layers: int) -> tuple[int, ...]:
+    """The layers, counted from 1, whose outputs a forward of a model with so many returns. A negative one is returned as it is."""
+    if isinstance(features, tuple):
+        return tuple(-layer for layer in features)
+    return tapped_layers(layers) if features else ()
+
+
 class Session:
     """One KV cache over a runner's model. A forward writes its rows behind `rows`; `keep` then says which of them stay.
 
     With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each divided
     by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output, which the
-    LM head reads.
+    LM head reads. Where `features` names layers in ascending order, their outputs as they are stand in place of the three. Published
+    drafters were trained on such.
     """
 
-    def __init__(self, runner: "Runner", capacity: int, features: bool = False, graphed: bool = False):
+    def __init__(
+        self, runner: "Runner", capacity: int, features: bool | tuple[int, ...] = False, graphed: bool = False
+    ):
         """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs."""
         self.runner = runner
-        self.taps = taps = tapped_layers(runner.config.num_hidden_layers) if features else ()
+        self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         self.buckets = None
         if graphed:
             key = ("buckets", static_capacity(capacity), taps)

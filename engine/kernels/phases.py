@@ -231,7 +231,7 @@ def gate(turn, room, layer, first, work):
 def add(turn, room, first, after, weight, least):
     """Add `more` to the stream, for the rows from `first` on, and norm it for what comes next.
 
-    `after` is how many layers are behind it, or 0 in the middle of one. It decides which features are written.
+    `after` counts the layers behind it, 0 in the middle of one. It decides which features are written, a negative tap's as they are.
     """
     count, taps = len(room.ids) - first, len(room.taps)
     row = next_task(turn, count)
@@ -241,8 +241,10 @@ def add(turn, room, first, after, weight, least):
             x[k] += more[k]
         unit_row(x, weight, least, normed)
         for tap in range(taps):
-            if room.taps[tap] == after:
-                factor = np.sqrt(np.float32(len(x)) / (dot(x, x) + np.float32(1e-12)))
+            if abs(room.taps[tap]) == after:
+                factor = np.float32(1)
+                if room.taps[tap] > 0:
+                    factor = np.sqrt(np.float32(len(x)) / (dot(x, x) + np.float32(1e-12)))
                 for k in range(len(x)):
                     room.features[row, tap, k] = x[k] * factor
         if taps and after == len(room.kv):

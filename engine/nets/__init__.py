@@ -1,13 +1,18 @@
-"""Nets: the learned drafters' weights. One file per net and one line in `NETS`; `engine/drafters/` makes drafters of them."""
+"""Nets: the learned drafters' weights. One file per net and one line in `NETS`; `engine/drafters/` makes drafters of them.
+
+Drafters that others published are read from their own files (`PUBLISHED`), and take the place of the trained drafter of that name.
+"""
 
 import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from transformers import PreTrainedModel
 
+from engine.nets import eagle3_formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -17,10 +22,21 @@ from engine.nets.specblock import SpecBlock
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
 
+PUBLISHED = {"eagle": eagle3_formats}
+
+
+class Kind(Protocol):
+    """What makes a net of the files in a folder."""
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Net:
+        """Raises `ValueError` when the files do not hold such a net."""
+        ...
+
+
 class StoredNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(self, folders: dict[str, tuple[type[Net], Path]], embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor):
         self.folders, self.weights = folders, (embedding, head)
         self.lock, self.loaded = threading.Lock(), {}
 
@@ -45,20 +61,37 @@ class StoredNets(Mapping[str, Net]):
 def load_nets(folder: Path, target: PreTrainedModel) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target; weights are read when a net is first used.
 
-    Raises `ValueError` when one does not fit the target.
+    A published drafter's folder may have any name. Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
-    found = {}
+    found: dict[str, tuple[Kind, Path]] = {}
     for path in sorted(folder.glob("*/config.json")):
-        try:
-            kind = json.loads(path.read_text(encoding="utf-8"))["kind"]
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} holds no drafter's sizes: {error}. {ANEW}") from error
-        if kind not in NETS:
-            raise ValueError(f"{path} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
-        NetConfig.fitting(path.parent, embedding)
-        found[path.parent.name] = NETS[kind], path.parent
+        config = config_in(path)
+        name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
+        kind: Kind
+        if name:
+            kind = PUBLISHED[name].checkpoint_of(path.parent, config, embedding, target.config.num_hidden_layers)
+        else:
+            name, kind = path.parent.name, NETS[config["kind"]]
+            NetConfig.fitting(path.parent, embedding)
+        if name in found:
+            raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
+        found[name] = kind, path.parent
     return StoredNets(found, embedding, head)
+
+
+def config_in(path: Path) -> dict:
+    """The config in a file. Raises `ValueError` unless it is one of `PUBLISHED` or names a kind of `NETS`."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if any(form.is_form_of(config) for form in PUBLISHED.values()):
+            return config
+        kind = config["kind"]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no drafter's sizes: {error}. {ANEW}") from error
+    if kind not in NETS:
+        raise ValueError(f"{path} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
+    return config
 
 
 __all__ = ["NETS", "Net", "NetConfig", "load_nets"]

@@ -5,6 +5,8 @@ target has read, and the drafter's own output for drafted tokens. The net has it
 is the target's `i + offsets[i]`.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -15,6 +17,9 @@ from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, 
 
 
 class Eagle(Net):
+    reads = True  # the target's features, as `engine.forward.session.Session` takes them
+    window = 256  # rows attended to, as many as a training row had, so that drafting does not slow down as a text grows
+
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         """`config.own_vocab` is the size of the drafter's own vocabulary."""
         super().__init__(config, embedding, head)
@@ -104,6 +109,8 @@ class EagleSession:
     An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above.
     """
 
+    net: Any  # whatever answers `fused`, `step` and `log_q`
+
     def __init__(self, net: Eagle, capacity: int):
         config, self.net, self.device = net.config, net, net.embedding.device
         self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
@@ -137,9 +144,13 @@ class EagleSession:
     def step(self, tokens, feature, positions, visible, start) -> torch.Tensor:
         self.cache.room_for(len(tokens))
         rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        mask = additive(visible, rows + len(tokens)).to(self.device)
         tokens, positions = torch.tensor([tokens, positions], device=self.device).unbind()
+        mask = self.masked(visible, positions, start, self.cache.rows)
         return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
+
+    def masked(self, visible: torch.Tensor, positions: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """The additive mask `[N, end - start]` of the entries at `positions [N]`, whose rows are the last ones before `end`."""
+        return additive(visible, end - start).to(self.device)
 
 
 def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:

@@ -28,7 +28,9 @@ REPEATS, SECONDS = 7, 0.5  # of every timing; past so many seconds it stops earl
 
 Name = TypeVar("Name", bound=Hashable)
 _lock = threading.Lock()
-_measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool, dict[int, float]], dict[str, Costs]]] = WeakKeyDictionary()
+_measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool | tuple[int, ...], dict[int, float]], dict[str, Costs]]] = (
+    WeakKeyDictionary()
+)
 
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
@@ -45,7 +47,10 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
 
 @torch.inference_mode()
 def verify_ms(
-    pair: LoadedPair, features: bool = False, repeats: int = REPEATS, seconds: float = math.inf
+    pair: LoadedPair,
+    features: bool | tuple[int, ...] = False,
+    repeats: int = REPEATS,
+    seconds: float = math.inf,
 ) -> dict[int, float]:
     """Median ms of a verification by its number of rows.
 

@@ -98,3 +98,16 @@ def test_features_are_the_normalised_hidden_states_on_every_way():
         assert torch.allclose(behind[:, -1] @ model.lm_head.weight.T, logits, atol=1e-3, rtol=0)
     assert Target(Runner(model), 64).prefill(PROMPT) is None
     assert Target(Runner(model), 64, features=True).prefill([]).shape == (0, 4, 64)
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_named_layers_are_read_as_they_are_on_every_way(lean):
+    """By tree and in the prompt, unlike the features of trained drafters, which are scaled."""
+    model = tiny_llama(0, layers=4)
+    hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
+    expected = torch.stack([hidden[k][0] for k in (1, 3, -1)], 1)
+    target = Target(Runner(model, lean=lean), 64, features=(1, 3))
+    found = target.prefill(PROMPT[:-2])
+    tree = DraftTree.rooted(PROMPT[-2])
+    tree.add(0, PROMPT[-1], 1.0, 1.0)
+    assert torch.allclose(torch.cat([found, target.verify(tree)[1]]), expected, atol=1e-4, rtol=1e-4)

@@ -174,7 +174,7 @@ def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
 def test_eagle_looks_back_no_further_than_its_window(monkeypatch):
     """Guesses behind a long text are those behind its last entries alone, at the same positions."""
     pair, guesses, text = pair_with("eagle"), [], list(range(30, 60))
-    monkeypatch.setattr("engine.drafters.eagle.WINDOW", 8)
+    monkeypatch.setattr("engine.nets.eagle.Eagle.window", 8)
     features = Target(pair.target, 64, features=True).prefill(text[:20])
     for spoiled in (0, 9, 12):  # entries whose rows are made useless: those before the window, then one in it
         drafter = DRAFTERS["eagle"](pair, 64)

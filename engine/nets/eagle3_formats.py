@@ -1,0 +1,210 @@
+"""EAGLE-3 checkpoints in the form of SafeAILab (`midlayer.*`) and in that of speculators and vLLM (`layers.0.*`), as `Eagle3` nets.
+
+Both count a layer to read by the number of layers before it. Where a config does not name them, they are 2, half of all, and all but 3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from engine.forward.llama import STEADY_ROPE
+from engine.nets.eagle3 import Eagle3, Eagle3Sizes
+from engine.nets.published import refuse_other_tensors, tensors_of
+
+SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
+NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
+NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output")
+LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+IN_LAYER = {
+    "input_layernorm.weight": "norm_token.weight",
+    "hidden_norm.weight": "norm_feature.weight",
+    "post_attention_layernorm.weight": "norm_mlp.weight",
+    "self_attn.q_proj.weight": "q.weight",
+    "self_attn.k_proj.weight": "k.weight",
+    "self_attn.v_proj.weight": "v.weight",
+    "self_attn.o_proj.weight": "o.weight",
+    "self_attn.q_norm.weight": "norm_q.weight",
+    "self_attn.k_norm.weight": "norm_k.weight",
+    "mlp.gate_proj.weight": "gate.weight",
+    "mlp.up_proj.weight": "up.weight",
+    "mlp.down_proj.weight": "down.weight",
+}
+OUTSIDE = {"fc.weight": "fuse.weight", "norm.weight": "norm_out.weight", "lm_head.weight": "unembed.weight"}
+
+
+def is_form_of(config: dict[str, Any]) -> bool:
+    """Whether a config is of one of the two forms."""
+    return "speculators_model_type" in config or "draft_vocab_size" in config
+
+
+@dataclass(frozen=True)
+class Eagle3Checkpoint:
+    """A published EAGLE-3 drafter that fits the target by its config. `prefix` is what the names of its layer's tensors begin with."""
+
+    sizes: Eagle3Sizes
+    prefix: str
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle3:
+        """The net for a target with `embedding [V, H_t]` and `head [V, H_t]`. Raises `ValueError` for tensors that do not fit."""
+        sizes, found = self.sizes, tensors_of(folder)
+        ours = {self.prefix + name: own for name, own in IN_LAYER.items()} | OUTSIDE
+        wanted = {name: sizes.shapes[own] for name, own in ours.items() if own in sizes.shapes}
+        optional = {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "t2d": (sizes.vocab,)}
+        if sizes.own_vocab == sizes.vocab:
+            optional["d2t"] = (sizes.own_vocab,)
+        else:
+            wanted["d2t"] = (sizes.own_vocab,)
+        if sizes.hidden != sizes.target_hidden:
+            wanted["embed_tokens.weight"] = optional.pop("embed_tokens.weight")
+        refuse_other_tensors(folder, found, wanted, optional)
+        vocabulary = vocabulary_of(folder, found, sizes)
+        own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
+        net = Eagle3(sizes, own, head, vocabulary)
+        net.load_state_dict({ours[name]: found[name].float() for name in ours if name in found})
+        return net.to(embedding.device).eval().requires_grad_(False)
+
+
+def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], sizes: Eagle3Sizes) -> torch.Tensor:
+    """The target's ids int64 `[own_vocab]` of the drafter's tokens: token i is the target's `i + d2t[i]`.
+
+    Raises `ValueError` when ids leave the target's vocabulary, repeat, or are not those that `t2d` marks.
+    """
+    ids = torch.arange(sizes.own_vocab)
+    if "d2t" in found:
+        if found["d2t"].is_floating_point() or found["d2t"].dtype == torch.bool:
+            raise ValueError(f"{folder} holds d2t as {found['d2t'].dtype}. It must hold whole numbers.")
+        ids = ids + found["d2t"].long()
+    if ids.min() < 0 or ids.max() >= sizes.vocab:
+        raise ValueError(
+            f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
+            f"{sizes.vocab}. d2t must hold offsets: the target's id minus the drafter's."
+        )
+    if len(ids.unique()) < len(ids):
+        raise ValueError(
+            f"{folder} maps {len(ids)} tokens to {len(ids.unique())} ids by d2t, so that some stand for the same one. "
+            "d2t must hold offsets: the target's id minus the drafter's."
+        )
+    if "t2d" in found:
+        marked = found["t2d"].bool().nonzero().flatten()
+        if not torch.equal(marked, ids.sort().values):
+            raise ValueError(
+                f"{folder} holds a t2d that marks {len(marked)} ids, which are not the {len(ids)} ids of d2t. "
+                "Fetch its files anew."
+            )
+    return ids
+
+
+def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Eagle3Checkpoint:
+    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H_t]`.
+
+    Raises `ValueError` for another algorithm, for what `Eagle3` does not compute, and for sizes that do not fit the target.
+    """
+    speculators = "speculators_model_type" in config
+    if speculators and config["speculators_model_type"] != "eagle3":
+        raise ValueError(
+            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Only eagle3 is read."
+        )
+    layer = config.get("transformer_layer_config") if speculators else config
+    if not isinstance(layer, dict):
+        raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
+    refuse_other_layers(folder, config, layer)
+    if speculators and not isinstance(config.get("norm_before_residual"), bool):
+        raise ValueError(
+            f"{folder}/config.json does not say norm_before_residual, and engines differ in what its absence means. "
+            "Write true or false into it, as the drafter was trained."
+        )
+    vocab, target_hidden = embedding.shape
+    hidden = layer["hidden_size"]
+    said = layer["vocab_size"], config.get("target_hidden_size") or layer.get("target_hidden_size") or hidden
+    if said != (vocab, target_hidden):
+        raise ValueError(
+            f"The drafter in {folder} was trained for a target of {said[0]} tokens and hidden size {said[1]}, this one "
+            f"has {vocab} and {target_hidden}. Use the drafter that was trained for this target."
+        )
+    try:
+        llama = LlamaConfig.from_dict({key: value for key, value in layer.items() if key != "model_type"})
+        rope = llama.rope_parameters["rope_type"]
+        if rope not in STEADY_ROPE:
+            raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")
+        rotary = LlamaRotaryEmbedding(llama)
+    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        said_why = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{folder}/config.json describes no layer that can be computed: {said_why}.") from error
+    sizes = Eagle3Sizes(
+        hidden=hidden,
+        target_hidden=target_hidden,
+        heads=llama.num_attention_heads,
+        kv_heads=llama.num_key_value_heads,
+        head_dim=llama.head_dim,
+        mlp=llama.intermediate_size,
+        vocab=vocab,
+        own_vocab=config.get("draft_vocab_size") or vocab,
+        eps=llama.rms_norm_eps,
+        layers=layers_read(folder, config, layers),
+        inverse=rotary.inv_freq,
+        attention_scaling=rotary.attention_scaling,
+        sliding=sliding_of(folder, layer),
+        normed_residual=bool(config.get("norm_before_residual")),
+        head_norms=layer.get("model_type") == "qwen3",
+    )
+    return Eagle3Checkpoint(sizes, SPECULATORS if speculators else SAFEAILAB)
+
+
+def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, Any]) -> None:
+    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer without what `Eagle3` lacks."""
+    for name in NUMBERS:
+        if type(layer.get(name)) is not int or layer[name] < 1:
+            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
+    kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
+    if kind not in ("llama", "qwen3"):
+        raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
+    if count != 1:
+        raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter has one.")
+    if gate not in (None, "silu"):
+        raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
+    for flag in NOT_COMPUTED:
+        if config.get(flag):
+            raise ValueError(f"{folder} was trained with {flag}, which is not computed here. Use a drafter without it.")
+
+
+def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """The target's layers that are read, each by the number of layers before it. Raises `ValueError` when it lacks one."""
+    if (config.get("eagle_config") or {}).get(LAYER_IDS):
+        raise ValueError(
+            f"{folder}/config.json names layers in eagle_config, which engines count differently. Name them as "
+            f"{LAYER_IDS} beside it, each by the number of layers before it."
+        )
+    ids = config.get(LAYER_IDS)
+    if ids is None:
+        ids = [2, layers // 2, layers - 3]
+        if not 2 < ids[1] < ids[2]:
+            raise ValueError(
+                f"{folder} reads the layers 2, half and all but 3 of a target of at least 7, and this one has {layers}. "
+                "Use the drafter that was trained for this target."
+            )
+    whole = isinstance(ids, list) and bool(ids) and all(type(each) is int for each in ids)
+    if not whole or ids != sorted(set(ids)) or not 1 <= ids[0] <= ids[-1] < layers:
+        raise ValueError(
+            f"{LAYER_IDS} in {folder} must ascend between 1 and {layers - 1} for this target, got {ids}. "
+            "Each is the number of layers before the place that is read."
+        )
+    return tuple(ids)
+
+
+def sliding_of(folder: Path, layer: dict[str, Any]) -> int:
+    """The number of positions that a token attends to, 0 for all. Raises `ValueError` for another type of attention."""
+    kind = (layer.get("layer_types") or ["full_attention"])[0]
+    if kind == "full_attention":
+        return 0
+    if kind != "sliding_attention" or not layer.get("sliding_window"):
+        raise ValueError(
+            f"{folder} has {kind} with the window {layer.get('sliding_window')}. Only full attention and attention with "
+            "a window are computed."
+        )
+    return int(layer["sliding_window"])
