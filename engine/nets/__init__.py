@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import eagle3_formats
+from engine.nets import eagle3_formats, medusa_formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -22,7 +22,7 @@ from engine.nets.specblock import SpecBlock
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
 
-PUBLISHED = {"eagle": eagle3_formats}
+PUBLISHED = {"eagle": eagle3_formats, "medusa": medusa_formats}
 
 
 class Kind(Protocol):
@@ -84,6 +84,8 @@ def config_in(path: Path) -> dict:
     """The config in a file. Raises `ValueError` unless it is one of `PUBLISHED` or names a kind of `NETS`."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise TypeError("it holds no names and values")
         if any(form.is_form_of(config) for form in PUBLISHED.values()):
             return config
         kind = config["kind"]
