@@ -79,9 +79,9 @@ class Drafter(Part):
     Calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked about before, then one `commit`.
     """
 
-    reads_features: bool | tuple[int, ...] = (
-        False  # the hidden states that it reads, as `engine.forward.session.Session` takes them
-    )
+    # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them; without any it gets None for them.
+    # Where it names layers, there are as many features and the final one in place of 4.
+    reads_features: bool | tuple[int, ...] = False
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far

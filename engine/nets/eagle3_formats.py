@@ -40,7 +40,9 @@ OUTSIDE = {"fc.weight": "fuse.weight", "norm.weight": "norm_out.weight", "lm_hea
 
 def is_form_of(config: dict[str, Any]) -> bool:
     """Whether a config is of one of the two forms."""
-    return "speculators_model_type" in config or "draft_vocab_size" in config
+    architectures = config.get("architectures")
+    named = isinstance(architectures, list) and any("eagle3" in str(each).lower() for each in architectures)
+    return named or "speculators_model_type" in config or "draft_vocab_size" in config
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,11 @@ def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, A
     for name in NUMBERS:
         if type(layer.get(name)) is not int or layer[name] < 1:
             raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
+    own = config.get("draft_vocab_size")
+    if own is not None and (type(own) is not int or not 1 <= own <= layer["vocab_size"]):
+        raise ValueError(
+            f"{folder}/config.json must give draft_vocab_size between 1 and {layer['vocab_size']}, got {own!r}."
+        )
     kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
     if kind not in ("llama", "qwen3"):
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
@@ -175,9 +182,11 @@ def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, A
 
 def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:
     """The target's layers that are read, each by the number of layers before it. Raises `ValueError` when it lacks one."""
-    if (config.get("eagle_config") or {}).get(LAYER_IDS):
+    inner = config.get("eagle_config")
+    if (isinstance(inner, dict) and inner.get(LAYER_IDS)) or config.get("target_layer_ids"):
+        where = "target_layer_ids" if config.get("target_layer_ids") else "eagle_config"
         raise ValueError(
-            f"{folder}/config.json names layers in eagle_config, which engines count differently. Name them as "
+            f"{folder}/config.json names layers in {where}, which engines count differently. Name them as "
             f"{LAYER_IDS} beside it, each by the number of layers before it."
         )
     ids = config.get(LAYER_IDS)

@@ -188,12 +188,8 @@ CASES = {
         {"layers": (1, 4, 6), "residual": True, "inverse": plain_inverse(500000.0)},
     ),
     "speculators without ids, whole vocabulary": (
-        {
-            **speculators(),
-            "eagle_aux_hidden_state_layer_ids": None,
-            "norm_before_residual": False,
-            "draft_vocab_size": VOCAB,
-        },
+        SPECULATORS
+        | {"eagle_aux_hidden_state_layer_ids": None, "norm_before_residual": False, "draft_vocab_size": VOCAB},
         tensors("layers.0.", own=VOCAB),
         {"layers": (2, 4, 5), "residual": False, "inverse": plain_inverse(500000.0)},
     ),
@@ -203,10 +199,8 @@ CASES = {
         {"layers": (1, 4, 6), "residual": True, "inverse": plain_inverse(500000.0), "window": 5},
     ),
     "a narrower drafter with its own embedding, turned as llama3": (
-        {
-            **speculators(hidden_size=32, rope_theta=10000.0, rope_scaling=LLAMA3, max_position_embeddings=512),
-            "target_hidden_size": HIDDEN,
-        },
+        speculators(hidden_size=32, rope_theta=10000.0, rope_scaling=LLAMA3, max_position_embeddings=512)
+        | {"target_hidden_size": HIDDEN},
         tensors("layers.0.", hidden=32) | drawn_embedding(32),
         {"layers": (1, 4, 6), "residual": True, "inverse": llama3_inverse(10000.0)},
     ),
@@ -277,7 +271,12 @@ def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, tempera
             {**SAFEAILAB, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1]}},
             "in eagle_config, which engines count",
         ),
-        ({**SAFEAILAB, "vocab_size": 100}, "a target of 100 tokens and hidden size 64, this one has 256 and 64"),
+        ({**SAFEAILAB, "target_layer_ids": [1, 4]}, "in target_layer_ids, which engines count"),
+        ({**SAFEAILAB, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
+        (
+            {**SAFEAILAB, "draft_vocab_size": 40, "vocab_size": 100},
+            "a target of 100 tokens and hidden size 64, this one has 256 and 64",
+        ),
         ({**SAFEAILAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
         ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number, got '64'"),
         ({**SAFEAILAB, "num_hidden_layers": 2}, "has 2 layers"),
