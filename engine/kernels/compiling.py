@@ -11,6 +11,7 @@ from typing import Any
 import numba
 from llvmlite import binding
 from numba import njit
+from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaError
 
 # Sums may be reordered; infinities stay what they are.
@@ -61,9 +62,25 @@ def exactly_compiled(function: Callable, **options: object) -> Callable:
         return njit(function, **options)
 
 
+class Kept(IndexDataCacheFile):
+    """Where a function's code is kept, in a file for each choice of types, which is named by them.
+
+    numba would number the files. Two processes that compile at once may then give one number to different types, and load wrong code.
+    """
+
+    def save(self, key: object, data: object) -> None:
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
+        name = self._index_name.removesuffix("nbi") + f"{digest}.nbc"
+        self._save_data(name, data)
+        self._save_index(self._load_index() | {key: name})
+
+
 def kept_if_possible(dispatcher: Any) -> Any:
     """The same function, which also runs when its code cannot be kept: on a full disk, or in a folder that turned read-only."""
-    save = dispatcher._cache.save_overload
+    save, found = dispatcher._cache.save_overload, dispatcher._cache._impl
+    dispatcher._cache._cache_file = Kept(
+        found.locator.get_cache_path(), found.filename_base, found.locator.get_source_stamp()
+    )
 
     def save_or_go_on(*compiled: object) -> None:
         try:

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba import types
 
 from engine.kernels import compiling
 
@@ -113,3 +115,29 @@ def test_python_cannot_call_what_only_compiled_loops_call():
         with pytest.raises(TypeError, match="Only compiled loops call"):
             inner(1)
         assert outer(1) == 4
+
+
+def half_of(number):
+    return number / 2
+
+
+def test_two_processes_that_compile_at_once_never_load_each_others_code(tmp_path, monkeypatch):
+    """Neither sees what the other keeps, and the first one's code reaches the disk last."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    late = []
+    for kind in (types.float32, types.int64):
+        process = compiling.exactly_compiled(half_of)
+        files = process._cache._cache_file
+        monkeypatch.setattr(files, "_load_index", lambda: {})
+        if not late:
+            late.append(files._save_data)
+            monkeypatch.setattr(files, "_save_data", lambda *what: late.append(what))
+        process.compile((kind,))
+    save, what = late
+    save(*what)
+    later = compiling.exactly_compiled(half_of)
+    for kind in (types.float32, types.int64):
+        later.compile((kind,))
+        assert later.overloads[kind,].signature.args == (kind,)
+    assert later(np.float32(3)) == 1.5 and later(3) == 1.5
+    assert sum(later.stats.cache_hits.values()) == 1
