@@ -129,7 +129,9 @@ def test_a_drafter_that_is_always_right_wins_and_one_that_is_always_wrong_costs_
         guessed = {beside: written(pair, Prophet(base, beside), way, [1, 2, 3], sampling) for beside in (0, 1)}
         same = written(pair, Prophet(base, only=7), way, [1, 2, 3], sampling)
         assert tokens_of(guessed[0]) == tokens_of(guessed[1]) == tokens_of(same) == base
-        assert len(guessed[0]) <= len(base) / 2 and len(guessed[1]) == len(base)
+        assert len(guessed[1]) == len(base)
+        if temperature < MAX_TEMPERATURE:  # which makes every guess nearly as likely as any other, the prophet's too
+            assert len(guessed[0]) <= len(base) / 2
 
 
 @pytest.mark.parametrize(("name", "proposal"), EVERY_WAY)

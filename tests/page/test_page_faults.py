@@ -138,7 +138,7 @@ def test_a_fault_in_one_race_is_seen_there_and_nowhere_else(visit, prompt, sente
     expect(words(broken)).to_contain_text("The race ended early. What was written so far stays.")
     expect(broken.get_by_text(sentence)).to_be_visible()
     expect(broken.locator("[data-race]")).to_have_attribute("data-state", "done")
-    assert broken.evaluate("TreeRace.view.steps.length") > 5
+    assert broken.evaluate("TreeRace.view.steps.length") > 1
     finish(other)
     expect(words(other)).to_contain_text("identical: 60 of 60 tokens")
     start_race(broken, "Story: Once upon a time", tokens=30)

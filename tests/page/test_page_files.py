@@ -72,7 +72,7 @@ def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     disk.close()
 
     page.reload()
-    expect(page.locator("[data-lane]")).to_have_count(2)
+    expect(page.locator("[data-lanes] [data-lane]")).to_have_count(2)
     opened(page, file)
     expect(page.locator("[data-recorded]")).to_contain_text("recorded on ")
     whole(page)

@@ -143,7 +143,7 @@ def test_dark_mode_is_remembered(page):
     was = page.evaluate("document.body.classList.contains('dark')")
     page.click("[data-theme]")
     page.reload()
-    expect(page.locator("[data-lane]")).to_have_count(2)
+    expect(page.locator("[data-lanes] [data-lane]")).to_have_count(2)
     assert page.evaluate("document.body.classList.contains('dark')") != was
     expect(page.locator("[data-theme]")).to_have_attribute("aria-pressed", str(not was).lower())
 
