@@ -27,7 +27,7 @@ COMMANDS = {
     "attention": Command(
         "engine.measure.attention", "time attention that skips a tree mask's empty tiles, by node order"
     ),
-    "gpu": Command("engine.measure.gpu", "measure everything that a GPU changes and write it to one JSON file"),
+    "gpu": Command("engine.measure.gpu.command", "measure everything that a GPU changes and write it to one JSON file"),
     "calibrate": Command("engine.measure.calibrate", "measure a pair and write the calibration for its static trees"),
     "train": Command("engine.train.recipes", "train the embedded pair, or a learned drafter for any target"),
     "convert": Command("engine.models.convert", "write a published drafter's pickled weights as safetensors"),

@@ -19,15 +19,15 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.measure import bench
-from engine.measure.gpu_correctness import correctness
-from engine.measure.gpu_costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.measure.gpu.correctness import correctness
+from engine.measure.gpu.costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
 from engine.measure.options import first_prompts
 from engine.models.loading import checked_device, hardware_name, load_pair
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Race, Settings
 from engine.record.costs import Costs, between
 
-RESULTS = Path(__file__).parents[2] / "assets" / "results"
+RESULTS = Path(__file__).parents[3] / "assets" / "results"
 SECONDS = 420  # no section starts later than this
 PROJECTED = ("8B", "14B")
 DRAFT = "1B"
