@@ -6,15 +6,19 @@ seconds a token with prefill, `decode` without it. `total` compares the seconds 
 `least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
 forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
 `transformers` itself offers (assisted generation, prompt lookup) to the same run.
+
+`accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
+processes share a CPU, they slow each other; tokens, tau and texts stay the same.
 """
 
 import argparse
 import json
 import statistics
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from engine.measure import peers
+from engine.measure import peers, processes
 from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
@@ -56,6 +60,15 @@ def of_limit(base: Trace, mine: Trace) -> float:
     return decode_seconds_per_token(base) / decode_seconds_per_token(mine) / limit(base, mine)
 
 
+@dataclass(frozen=True)
+class Prompted:
+    """What was raced of one prompt: by lane its trace and whether its text was the baseline's, by way what `generate()` wrote."""
+
+    traces: dict[str, Trace]
+    identical: dict[str, bool | str]
+    written: dict[str, peers.Written]
+
+
 def run(
     pair: LoadedPair,
     prompts: list[str],
@@ -73,14 +86,14 @@ def run(
     plain one runs. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
     """
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
-    traces: dict[str, list[Trace]] = {name: [] for name in names}
-    identical: dict[str, list[bool | str]] = {name: [] for name in names}
     ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
-    written: dict[str, list[peers.Written]] = {way: [] for way in ways}
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
     for way in ways.values():
         peers.timed(pair, way, first, 8, temperature)  # first calls
-    for index, prompt in enumerate(tqdm(prompts, desc="prompts", unit="prompt")):
+    mine: list[Prompted] = []
+    for index, prompt in enumerate(
+        tqdm(processes.share(prompts), desc="prompts", unit="prompt", disable=not processes.leads())
+    ):
         settings = Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
         races, calls = [], {way: [] for way in ways}
         for repeat in range(repeats):
@@ -92,22 +105,32 @@ def run(
             for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
                 ids = race.lanes[0].trace.prompt_tokens
                 calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
-        for name, found in calls.items():
-            written[name].append(sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2])
         results = [race.result()["lanes"] for race in races]
-        for number, name in enumerate(names):
-            traces[name].append(middle([race.lanes[number].trace for race in races]))
-            identical[name].append(worst_of([lanes[number]["identical"] for lanes in results]))
+        lanes = list(enumerate(names))
+        mine.append(
+            Prompted(
+                {name: middle([race.lanes[number].trace for race in races]) for number, name in lanes},
+                {name: worst_of([result[number]["identical"] for result in results]) for number, name in lanes},
+                {
+                    name: sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2]
+                    for name, found in calls.items()
+                },
+            )
+        )
+    raced = processes.together(mine)
+    traces = {name: [each.traces[name] for each in raced] for name in names}
+    identical = {name: [each.identical[name] for each in raced] for name in names}
+    written = {way: [each.written[way] for each in raced] for way in ways}
     base = [seconds_per_token(trace) for trace in traces["vanilla"]]
     rows = []
     for name in systems:
-        mine = traces[name]
-        clock, forwards = sum(trace.seconds for trace in mine), sum(trace.forwards for trace in mine)
-        beside = list(zip(traces["vanilla"], mine, strict=True))
+        own = traces[name]
+        clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
+        beside = list(zip(traces["vanilla"], own, strict=True))
         rows.append(
             {
                 "name": name,
-                "tau": sum(len(trace.tokens) for trace in mine) / forwards,
+                "tau": sum(len(trace.tokens) for trace in own) / forwards,
                 "speedup": statistics.median(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
                 "least_speedup": min(seconds_per_token(b) / seconds_per_token(trace) for b, trace in beside),
                 "total_speedup": sum(b.seconds for b, _ in beside) / clock,
@@ -116,11 +139,11 @@ def run(
                 ),
                 "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
                 "identical": worst_of(identical[name]),
-                "nodes": sum(len(step.tokens) for trace in mine for step in trace.steps) / forwards,
-                "draft_forwards": sum(trace.draft_forwards for trace in mine) / forwards,
-                "draft_ms": 1000 * sum(trace.share("draft") * trace.seconds for trace in mine) / forwards,
-                "draft_share": sum(trace.share("draft") * trace.seconds for trace in mine) / clock,
-                "verify_share": sum(trace.share("verify") * trace.seconds for trace in mine) / clock,
+                "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
+                "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
+                "draft_ms": 1000 * sum(trace.share("draft") * trace.seconds for trace in own) / forwards,
+                "draft_share": sum(trace.share("draft") * trace.seconds for trace in own) / clock,
+                "verify_share": sum(trace.share("verify") * trace.seconds for trace in own) / clock,
             }
         )
     generated = [each.seconds_per_token for each in written[peers.PLAIN]]
@@ -131,6 +154,7 @@ def run(
         "dtype": pair.dtype,
         "temperature": temperature,
         "prompts": len(prompts),
+        "processes": processes.count(),
         "repeats": repeats,
         "tokens": tokens,
         "baseline": {
@@ -139,7 +163,8 @@ def run(
         },
         "systems": rows,
     }
-    return figures | (peers.compare(pair, figures, traces, written) if with_peers else {})
+    compares = with_peers and processes.leads()
+    return figures | (peers.compare(pair, figures, traces, written) if compares else {})
 
 
 def table(figures: dict) -> str:
@@ -147,7 +172,8 @@ def table(figures: dict) -> str:
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"
-        + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else ""),
+        + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else "")
+        + (f", split over {figures['processes']} processes" if figures["processes"] > 1 else ""),
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
@@ -209,7 +235,7 @@ def main(arguments: list[str]) -> None:
     with refusals(parser):
         prompts = first_prompts(options.domain, options.prompts)
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
-        pair = load(given_pair(options), device=options.device)
+        pair = load(given_pair(options), device=processes.own_device(options.device))
         if options.systems is None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:
@@ -225,6 +251,8 @@ def main(arguments: list[str]) -> None:
             options.peers,
             options.repeats,
         )
+    if not processes.leads():
+        return
     print(table(figures))
     if options.peers:
         print("\n" + peers.table(figures))

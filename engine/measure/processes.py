@@ -1,0 +1,44 @@
+"""Processes: splits work over the processes that `accelerate launch` or `torchrun` started, and brings results together. Knows no race.
+
+A command that nobody launched so is one process, which does everything.
+"""
+
+from typing import TypeVar
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+Item = TypeVar("Item")
+
+
+def state() -> PartialState:
+    """The processes of this launch. The first call lets them meet."""
+    return PartialState(cpu=not torch.cuda.is_available())
+
+
+def leads() -> bool:
+    """Whether this is the process that prints."""
+    return state().is_main_process
+
+
+def count() -> int:
+    return state().num_processes
+
+
+def share(items: list[Item]) -> list[Item]:
+    """This process's part of a list that all of them hold, in order. It is empty where there are more processes than items."""
+    with state().split_between_processes(items) as mine:
+        return list(mine)
+
+
+def together(items: list[Item]) -> list[Item]:
+    """Every process's items in one list, the first process's first. All processes must call it."""
+    return gather_object(items)
+
+
+def own_device(asked: str | None) -> str | None:
+    """The device that a person asked for, else the process's own GPU where several processes share a machine's GPUs."""
+    if asked is None and count() > 1 and torch.cuda.is_available():
+        return f"cuda:{state().local_process_index}"
+    return asked

@@ -1,0 +1,44 @@
+"""Several processes share a command's prompts and print the totals of one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from engine.measure import bench, processes
+from helpers.commands import printed
+from helpers.paths import ROOT
+
+COUNTED = ("name", "tau", "identical", "nodes", "draft_forwards")  # what no clock changes
+
+
+def launched(count: int, *arguments: str) -> list[str]:
+    """The lines that a command prints in so many processes."""
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(count)]
+    done = subprocess.run(
+        [*launch, "--main_process_port", "0", "-m", "engine", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+def test_one_process_has_everything():
+    assert processes.count() == 1 and processes.leads()
+    assert processes.share(["a", "b"]) == ["a", "b"] == processes.together(["a", "b"])
+    assert processes.own_device(None) is None and processes.own_device("cpu") == "cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
+def test_two_processes_print_the_totals_of_one(prompts, capsys, embedded):
+    arguments = ("--systems", "tree,medusa", "--prompts", prompts, "--tokens", "16", "--temperature", "0.8")
+    alone = json.loads(printed(capsys, bench.main, *arguments)[-1])
+    lines = launched(2, "bench", *arguments)
+    both = json.loads(lines[-1])
+    assert sum(line.startswith("baseline:") for line in lines) == 1 and "split over 2 processes" in lines[0]
+    assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, int(prompts))
+    assert [[row[name] for name in COUNTED] for row in both["systems"]] == [
+        [row[name] for name in COUNTED] for row in alone["systems"]
+    ]
