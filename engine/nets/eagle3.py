@@ -1,7 +1,8 @@
 """EAGLE-3's net as others publish it (Li et al. 2025): one Llama layer whose queries, keys and values read a token and a feature.
 
 A feature is fused from layers of the target for text that the target has read, and is the net's own output before the final norm
-for drafted tokens. It differs from `engine.nets.eagle`: features are not scaled, and the layer may have fewer key heads than heads.
+for drafted tokens; EAGLE-3.1 takes it behind that norm. It differs from `engine.nets.eagle`: features are as the target made them, or
+normed with weights, and the layer may have fewer key heads than heads.
 """
 
 import sys
@@ -23,6 +24,9 @@ class Eagle3Sizes:
     `layers` are the target's layers that are read, by how many layers are behind each. `inverse` holds the rotary embedding's
     `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its cosines and sines. `sliding` is the number of
     positions that a token attends to, 0 for all. `normed_residual` says whether the residual stream begins with the normed feature.
+
+    `normed_input` says whether all layers' features together pass one norm before they are fused, `normed_taps` whether each passes
+    one of its own, and `normed_output` whether the final norm's output is what drafted tokens go on from.
     """
 
     hidden: int
@@ -40,6 +44,9 @@ class Eagle3Sizes:
     sliding: int = 0
     normed_residual: bool = False
     head_norms: bool = False
+    normed_input: bool = False
+    normed_taps: bool = False
+    normed_output: bool = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -62,6 +69,10 @@ class Eagle3Sizes:
         }
         if self.head_norms:
             found["norm_q.weight"] = found["norm_k.weight"] = (self.head_dim,)
+        if self.normed_input:
+            found["norm_input.weight"] = (len(self.layers) * self.target_hidden,)
+        if self.normed_taps:
+            found |= {f"norm_tap_{tap}.weight": (self.target_hidden,) for tap in range(len(self.layers))}
         return found
 
 
@@ -97,11 +108,15 @@ class Eagle3(Net):
 
     def fused(self, features: torch.Tensor) -> torch.Tensor:
         """`[..., H]` from the features `[..., layers + 1, H_t]`, of which the last is not read."""
-        return self.fuse(features[..., : len(self.sizes.layers), :].flatten(-2))
+        read = features[..., : len(self.sizes.layers), :]
+        if self.sizes.normed_taps:
+            read = torch.stack([getattr(self, f"norm_tap_{tap}")(x) for tap, x in enumerate(read.unbind(-2))], -2)
+        read = read.flatten(-2)
+        return self.fuse(self.norm_input(read) if self.sizes.normed_input else read)
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for tokens it lacks."""
-        own = self.unembed(self.norm_out(out)).log_softmax(-1)
+        own = self.unembed(out if self.sizes.normed_output else self.norm_out(out)).log_softmax(-1)
         return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
@@ -125,7 +140,8 @@ class Eagle3(Net):
         )
         x = (normed if sizes.normed_residual else feature) + self.o(attended[0].transpose(0, 1).flatten(1))
         within = self.norm_mlp(x)
-        return x + self.down(F.silu(self.gate(within)) * self.up(within))
+        x = x + self.down(F.silu(self.gate(within)) * self.up(within))
+        return self.norm_out(x) if sizes.normed_output else x
 
     def open(self, capacity: int) -> "Eagle3Session":
         """A session with room for so many rows."""

@@ -14,12 +14,15 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from engine.forward.llama import STEADY_ROPE
+from engine.forward.session import tapped_layers
+from engine.nets.eagle import Eagle
 from engine.nets.eagle3 import Eagle3, Eagle3Sizes
+from engine.nets.layer import NetConfig, RMSNorm
 from engine.nets.published import refuse_other_tensors, tensors_of
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
-NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output")
+FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 IN_LAYER = {
     "input_layernorm.weight": "norm_token.weight",
@@ -35,7 +38,18 @@ IN_LAYER = {
     "mlp.up_proj.weight": "up.weight",
     "mlp.down_proj.weight": "down.weight",
 }
-OUTSIDE = {"fc.weight": "fuse.weight", "norm.weight": "norm_out.weight", "lm_head.weight": "unembed.weight"}
+OUTSIDE = {
+    "fc.weight": "fuse.weight",
+    "norm.weight": "norm_out.weight",
+    "lm_head.weight": "unembed.weight",
+    "input_norm.weight": "norm_input.weight",
+}
+
+
+def names_of(prefix: str, taps: int) -> dict[str, str]:
+    """The name in `Eagle3` of every weight that a checkpoint may have, by the checkpoint's own name."""
+    each_tap = {f"fc_norm.{tap}.weight": f"norm_tap_{tap}.weight" for tap in range(taps)}
+    return {prefix + name: own for name, own in IN_LAYER.items()} | OUTSIDE | each_tap
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -45,17 +59,28 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return named or "speculators_model_type" in config or "draft_vocab_size" in config
 
 
+OUTSIDE_LAYER = ("fuse", "norm_token", "norm_feature", "norm_out")  # modules that `Eagle` and `Eagle3` both have
+
+
 @dataclass(frozen=True)
 class Eagle3Checkpoint:
-    """A published EAGLE-3 drafter that fits the target by its config. `prefix` is what the names of its layer's tensors begin with."""
+    """A published EAGLE-3 drafter that fits the target by its config. `prefix` is what the names of its layer's tensors begin with.
+
+    `own` holds the sizes of an `Eagle` net that computes what the config says, None where it says anything else.
+    """
 
     sizes: Eagle3Sizes
     prefix: str
+    own: NetConfig | None = None
 
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle3:
-        """The net for a target with `embedding [V, H_t]` and `head [V, H_t]`. Raises `ValueError` for tensors that do not fit."""
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle3 | Eagle:
+        """The net for a target with `embedding [V, H_t]` and `head [V, H_t]`. Raises `ValueError` for tensors that do not fit.
+
+        It is the `Eagle` net, whose loops are compiled, where that computes the same: the embedding is the target's and the norms of
+        single layers have no weights.
+        """
         sizes, found = self.sizes, tensors_of(folder)
-        ours = {self.prefix + name: own for name, own in IN_LAYER.items()} | OUTSIDE
+        ours = names_of(self.prefix, len(sizes.layers))
         wanted = {name: sizes.shapes[own] for name, own in ours.items() if own in sizes.shapes}
         optional = {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "t2d": (sizes.vocab,)}
         if sizes.own_vocab == sizes.vocab:
@@ -67,9 +92,37 @@ class Eagle3Checkpoint:
         refuse_other_tensors(folder, found, wanted, optional)
         vocabulary = vocabulary_of(folder, found, sizes)
         own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
+        weights = {ours[name]: found[name].float() for name in ours if name in found}
+        taps = [weights.pop(name) for name in list(weights) if name.startswith("norm_tap_")] if self.own else []
+        if self.own and own is embedding and all(bool((each == 1).all()) for each in taps):
+            trained = Eagle(self.own, embedding, head)
+            trained.load_state_dict(own_weights(weights, vocabulary))
+            return trained.to(embedding.device).eval().requires_grad_(False).pack()
         net = Eagle3(sizes, own, head, vocabulary)
-        net.load_state_dict({ours[name]: found[name].float() for name in ours if name in found})
+        net.load_state_dict(weights | {f"norm_tap_{tap}.weight": each for tap, each in enumerate(taps)})
         return net.to(embedding.device).eval().requires_grad_(False)
+
+
+def own_weights(weights: Mapping[str, torch.Tensor], vocabulary: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The weights of an `Eagle` net by its names, from those of an `Eagle3` net by its names and the target's ids `[own_vocab]`."""
+    joined = {
+        "qkv": ("q", "k", "v"),
+        "gate_up": ("gate", "up"),
+        "out": ("o",),
+        "down": ("down",),
+        "norm": ("norm_mlp",),
+    }
+    layer = {
+        f"layer.{name}.weight": torch.cat([weights[f"{part}.weight"] for part in parts])
+        for name, parts in joined.items()
+    }
+    outside = {f"{name}.weight": weights[f"{name}.weight"] for name in OUTSIDE_LAYER}
+    return {
+        **layer,
+        **outside,
+        "unembed": weights["unembed.weight"],
+        "offsets": vocabulary - torch.arange(len(vocabulary)),
+    }
 
 
 def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], sizes: Eagle3Sizes) -> torch.Tensor:
@@ -116,7 +169,8 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
     refuse_other_layers(folder, config, layer)
-    if speculators and not isinstance(config.get("norm_before_residual"), bool):
+    flags = flags_of(folder, config)
+    if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
             f"{folder}/config.json does not say norm_before_residual, and engines differ in what its absence means. "
             "Write true or false into it, as the drafter was trained."
@@ -152,14 +206,70 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         inverse=rotary.inv_freq,
         attention_scaling=rotary.attention_scaling,
         sliding=sliding_of(folder, layer),
-        normed_residual=bool(config.get("norm_before_residual")),
+        normed_residual=flags["norm_before_residual"],
         head_norms=layer.get("model_type") == "qwen3",
+        normed_input=flags["norm_before_fc"],
+        normed_taps=flags["fc_norm"],
+        normed_output=flags["norm_output"],
     )
-    return Eagle3Checkpoint(sizes, SPECULATORS if speculators else SAFEAILAB)
+    theta = llama.rope_parameters["rope_theta"] if rope == "default" else None
+    own = own_config(sizes, theta, tapped_layers(layers), guesses_of(config))
+    return Eagle3Checkpoint(sizes, SPECULATORS if speculators else SAFEAILAB, own)
+
+
+def own_config(sizes: Eagle3Sizes, theta: float | None, taps: tuple[int, ...], depth: int) -> NetConfig | None:
+    """The sizes of the `Eagle` net that computes what `sizes` say, None where none does.
+
+    `theta` is the base of plain rotary frequencies, None where they are others; `taps` are the layers that trained drafters read.
+    """
+    width = sizes.heads * sizes.head_dim
+    config = NetConfig(
+        "eagle", sizes.hidden, sizes.heads, sizes.mlp, 1, depth, sizes.vocab, theta or 0.0, sizes.own_vocab
+    )
+    as_ours = Eagle3Sizes(
+        hidden=width,
+        target_hidden=width,
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=sizes.head_dim,
+        mlp=sizes.mlp,
+        vocab=sizes.vocab,
+        own_vocab=sizes.own_vocab,
+        eps=RMSNorm(1).eps,
+        layers=taps,
+        inverse=sizes.inverse,
+        sliding=Eagle.window,
+        normed_taps=True,
+    )
+    return config if theta is not None and sizes == as_ours else None
+
+
+def guesses_of(config: dict[str, Any]) -> int:
+    """How many tokens ahead the drafter was trained to guess, as speculators_config says; 1 where it does not."""
+    methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
+    return int(methods[0].get("speculative_tokens") or 1)
+
+
+def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
+    """The settings of `FLAGS`, False where they are absent. Raises `ValueError` for what is neither true nor false.
+
+    They stand in the config or in its `eagle_config`.
+    """
+    inner = config.get("eagle_config")
+    found = {name: config.get(name, inner.get(name) if isinstance(inner, dict) else None) for name in FLAGS}
+    for name, value in found.items():
+        if value not in (None, True, False):
+            raise ValueError(f"{folder}/config.json must say {name} as true or false, got {value!r}.")
+    if found["norm_before_fc"] and found["fc_norm"]:
+        raise ValueError(
+            f"{folder}/config.json sets norm_before_fc and fc_norm, of which a drafter has one at most. Set the one that "
+            "its tensors belong to: input_norm.weight or fc_norm.0.weight."
+        )
+    return {name: bool(value) for name, value in found.items()}
 
 
 def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, Any]) -> None:
-    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer without what `Eagle3` lacks."""
+    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer."""
     for name in NUMBERS:
         if type(layer.get(name)) is not int or layer[name] < 1:
             raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
@@ -175,9 +285,6 @@ def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, A
         raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter has one.")
     if gate not in (None, "silu"):
         raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
-    for flag in NOT_COMPUTED:
-        if config.get(flag):
-            raise ValueError(f"{folder} was trained with {flag}, which is not computed here. Use a drafter without it.")
 
 
 def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:

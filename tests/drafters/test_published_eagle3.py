@@ -3,13 +3,11 @@
 The reference below is written from the formats' description. Probabilities are compared at 1e-4, losslessness is token equality.
 """
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
@@ -20,30 +18,9 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
 from helpers.pairs import tiny_llama, tiny_pair
+from helpers.published.eagle3 import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, SAFEAILAB, SPECULATORS, VOCAB, tensors
+from helpers.published.files import write
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, OWN, LAYERS = 64, 4, 2, 32, 96, 256, 120, 8
-LAYER = {
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": MLP,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": KV_HEADS,
-    "head_dim": HEAD_DIM,
-    "num_hidden_layers": 1,
-    "vocab_size": VOCAB,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
-SAFEAILAB = {**LAYER, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": OWN}
-SPECULATORS = {
-    "architectures": ["Eagle3Speculator"],
-    "speculators_model_type": "eagle3",
-    "speculators_version": "0.3.0",
-    "draft_vocab_size": OWN,
-    "norm_before_residual": True,
-    "eagle_aux_hidden_state_layer_ids": [1, 4, 6],
-    "transformer_layer_config": {**LAYER, "rope_theta": 500000.0},
-}
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -51,48 +28,6 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-
-
-def tensors(prefix: str, own: int = OWN, hidden: int = HIDDEN, head_norms: bool = False) -> dict[str, torch.Tensor]:
-    """Random weights in a published checkpoint's names; about half of the matrices' outputs matter."""
-    draw = torch.Generator().manual_seed(1)
-
-    def random(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=draw) * (0.3 if len(shape) == 1 else 2 / shape[1] ** 0.5) + (
-            len(shape) == 1
-        )
-
-    found = {
-        "fc.weight": random(hidden, 3 * HIDDEN),
-        "norm.weight": random(hidden),
-        "lm_head.weight": random(own, hidden),
-    }
-    shapes = {
-        "input_layernorm": (hidden,),
-        "hidden_norm": (hidden,),
-        "post_attention_layernorm": (hidden,),
-        "self_attn.q_proj": (HEADS * HEAD_DIM, 2 * hidden),
-        "self_attn.k_proj": (KV_HEADS * HEAD_DIM, 2 * hidden),
-        "self_attn.v_proj": (KV_HEADS * HEAD_DIM, 2 * hidden),
-        "self_attn.o_proj": (hidden, HEADS * HEAD_DIM),
-        "mlp.gate_proj": (MLP, hidden),
-        "mlp.up_proj": (MLP, hidden),
-        "mlp.down_proj": (hidden, MLP),
-    }
-    if head_norms:
-        shapes |= {"self_attn.q_norm": (HEAD_DIM,), "self_attn.k_norm": (HEAD_DIM,)}
-    found |= {f"{prefix}{name}.weight": random(*shape) for name, shape in shapes.items()}
-    if own < VOCAB:
-        ids = torch.randperm(VOCAB, generator=draw)[:own].sort().values
-        found["d2t"] = ids - torch.arange(own)
-        found["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)
-    return found
-
-
-def write(folder, config: dict, found: dict[str, torch.Tensor]) -> None:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file(found, folder / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +53,9 @@ def turned(x: torch.Tensor, positions: torch.Tensor, inverse: torch.Tensor) -> t
     return x * angles.cos() + torch.cat([-right, left], -1) * angles.sin()
 
 
-def reference(found, prefix, model, text, layers, levels, *, residual, inverse, window=10**9) -> torch.Tensor:
+def reference(
+    found, prefix, model, text, layers, levels, *, residual, inverse, window=10**9, fed_back_normed=False
+) -> torch.Tensor:
     """Log-probabilities `[levels, own]` of guessing along `text`, whose last `levels` - 1 tokens are drafted ones.
 
     Entry t holds token t + 1 and the feature of token t; drafted tokens take the output of the entry before in place of a feature.
@@ -126,7 +63,13 @@ def reference(found, prefix, model, text, layers, levels, *, residual, inverse, 
     w = {name.removeprefix(prefix): each.float() for name, each in found.items()}
     read = len(text) - levels  # tokens whose features the target has given: all before the root
     hidden = model(torch.tensor([text[:read]]), output_hidden_states=True).hidden_states
-    features = list(torch.cat([hidden[k][0] for k in layers], -1) @ w["fc.weight"].T)
+    taps = [hidden[k][0] for k in layers]
+    if "fc_norm.0.weight" in w:
+        taps = [rms(each, w[f"fc_norm.{number}.weight"]) for number, each in enumerate(taps)]
+    fused = torch.cat(taps, -1)
+    if "input_norm.weight" in w:
+        fused = rms(fused, w["input_norm.weight"])
+    features = list(fused @ w["fc.weight"].T)
     embedding = w.get("embed_tokens.weight", model.get_input_embeddings().weight)[torch.tensor(text[1:])]
     outs = []
     for _ in range(levels):
@@ -152,7 +95,7 @@ def reference(found, prefix, model, text, layers, levels, *, residual, inverse, 
         inner = F.silu(inner @ w["mlp.gate_proj.weight"].T) * (inner @ w["mlp.up_proj.weight"].T)
         out = (x + inner @ w["mlp.down_proj.weight"].T)[-1]
         outs.append((rms(out, w["norm.weight"]) @ w["lm_head.weight"].T).log_softmax(-1))
-        features.append(out)
+        features.append(rms(out, w["norm.weight"]) if fed_back_normed else out)
     return torch.stack(outs)
 
 
@@ -204,6 +147,21 @@ CASES = {
         tensors("layers.0.", hidden=32) | drawn_embedding(32),
         {"layers": (1, 4, 6), "residual": True, "inverse": llama3_inverse(10000.0)},
     ),
+    "one norm before fc": (
+        SPECULATORS | {"norm_before_fc": True, "fc_norm": False},
+        tensors("layers.0.", extra={"input_norm.weight": (3 * HIDDEN,)}),
+        {"layers": (1, 4, 6), "residual": True, "inverse": plain_inverse(500000.0)},
+    ),
+    "a norm for each layer read, and the normed output fed back": (
+        SPECULATORS | {"fc_norm": True, "norm_output": True, "norm_before_residual": False},
+        tensors("layers.0.", extra={f"fc_norm.{tap}.weight": (HIDDEN,) for tap in range(3)}),
+        {"layers": (1, 4, 6), "residual": False, "inverse": plain_inverse(500000.0), "fed_back_normed": True},
+    ),
+    "safeailab with flags in eagle_config": (
+        SAFEAILAB | {"eagle_config": {"fc_norm": True}},
+        tensors("midlayer.", extra={f"fc_norm.{tap}.weight": (HIDDEN,) for tap in range(3)}),
+        {"layers": (2, 4, 5), "residual": False, "inverse": plain_inverse(10000.0)},
+    ),
 }
 
 
@@ -249,101 +207,3 @@ def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, tempera
     base, eagle, auto, chain = (lane.trace.tokens for lane in race.lanes)
     assert base == eagle == auto and (temperature > 0 or chain == base)
     assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
-
-
-# ---- refusals
-
-
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        ({**SPECULATORS, "speculators_model_type": "mlp"}, "of the type 'mlp'. Only eagle3 is read"),
-        ({**SPECULATORS, "transformer_layer_config": None}, "lacks transformer_layer_config"),
-        ({**SPECULATORS, "norm_before_residual": None}, "does not say norm_before_residual"),
-        ({**SPECULATORS, "norm_before_fc": True}, "was trained with norm_before_fc"),
-        (
-            {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": [1, 4, 8]},
-            r"between 1 and 7 for this target, got \[1, 4, 8\]",
-        ),
-        ({**SPECULATORS, "eagle_aux_hidden_state_layer_ids": [4, 1]}, r"must ascend .*, got \[4, 1\]"),
-        ({**SPECULATORS, "eagle_aux_hidden_state_layer_ids": "2"}, "got 2"),
-        (
-            {**SAFEAILAB, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1]}},
-            "in eagle_config, which engines count",
-        ),
-        ({**SAFEAILAB, "target_layer_ids": [1, 4]}, "in target_layer_ids, which engines count"),
-        ({**SAFEAILAB, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
-        (
-            {**SAFEAILAB, "draft_vocab_size": 40, "vocab_size": 100},
-            "a target of 100 tokens and hidden size 64, this one has 256 and 64",
-        ),
-        ({**SAFEAILAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
-        ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number, got '64'"),
-        ({**SAFEAILAB, "num_hidden_layers": 2}, "has 2 layers"),
-        ({**SAFEAILAB, "model_type": "mamba"}, "of the type 'mamba'"),
-        ({**SAFEAILAB, "hidden_act": "gelu"}, "an MLP with 'gelu'"),
-        ({**SAFEAILAB, "layer_types": ["chunked_attention"]}, "chunked_attention"),
-        ({**SAFEAILAB, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "its rotary embedding is 'dynamic'"),
-    ],
-)
-def test_a_config_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):
-    write(tmp_path / "drafter", config, {})
-    with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, model)
-
-
-def test_a_target_of_few_layers_is_refused_where_the_config_names_none(tmp_path):
-    write(tmp_path / "drafter", SAFEAILAB, {})
-    with pytest.raises(ValueError, match="a target of at least 7, and this one has 2"):
-        load_nets(tmp_path, tiny_llama(0))
-
-
-def changed(**tensors_by_name) -> dict[str, torch.Tensor]:
-    found = {**tensors("midlayer."), **{name.replace("__", "."): each for name, each in tensors_by_name.items()}}
-    return {name: each for name, each in found.items() if each is not None}
-
-
-@pytest.mark.parametrize(
-    ("found", "sentence"),
-    [
-        (changed(fc__bias=torch.zeros(HIDDEN)), r"holds the tensor fc\.bias, which this format does not have"),
-        (tensors("layers.0."), r"holds the tensor layers\.0\.\S+, which this format does not have"),
-        (changed(norm__weight=None), r"lacks the tensor norm\.weight"),
-        (changed(d2t=None), "lacks the tensor d2t"),
-        (changed(fc__weight=torch.zeros(HIDDEN, 128)), r"fc\.weight in the shape \[64, 128\].* need \[64, 192\]"),
-        (changed(d2t=torch.zeros(OWN)), "d2t as torch.float32"),
-        (changed(d2t=torch.full((OWN,), VOCAB)), "to the ids 256 to 375 by d2t, and the target has 256"),
-        (changed(d2t=-torch.arange(OWN)), "maps 120 tokens to 1 ids"),
-        (changed(t2d=torch.ones(VOCAB, dtype=torch.bool)), "t2d that marks 256 ids, which are not the 120 ids of d2t"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused_by_name(found, sentence, model, tmp_path):
-    write(tmp_path / "drafter", SAFEAILAB, found)
-    nets = load_nets(tmp_path, model)
-    with pytest.raises(ValueError, match=sentence):
-        nets["eagle"]
-
-
-def test_pickled_weights_are_refused_with_the_command_that_converts_them(model, tmp_path):
-    write(tmp_path / "drafter", SAFEAILAB, {})
-    (tmp_path / "drafter" / "model.safetensors").rename(tmp_path / "drafter" / "pytorch_model.bin")
-    nets = load_nets(tmp_path, model)
-    with pytest.raises(ValueError, match=r"pickled weights \(pytorch_model\.bin\).*python -m engine convert"):
-        nets["eagle"]
-    (tmp_path / "drafter" / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match="holds no safetensors file"):
-        nets["eagle"]
-
-
-def test_a_file_that_is_no_safetensors_is_refused(model, tmp_path):
-    write(tmp_path / "drafter", SAFEAILAB, {})
-    (tmp_path / "drafter" / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(ValueError, match="cannot be read as safetensors"):
-        load_nets(tmp_path, model)["eagle"]
-
-
-def test_two_drafters_of_one_name_are_refused(model, tmp_path):
-    for name in ("one", "two"):
-        write(tmp_path / name, SAFEAILAB, {})
-    with pytest.raises(ValueError, match=r"one and .*two both hold a drafter eagle\. Keep one of them"):
-        load_nets(tmp_path, model)
