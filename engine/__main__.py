@@ -31,6 +31,7 @@ COMMANDS = {
     "calibrate": Command("engine.measure.calibrate", "measure a pair and write the calibration for its static trees"),
     "train": Command("engine.train.recipes", "train the embedded pair, or a learned drafter for any target"),
     "convert": Command("engine.models.convert", "write a published drafter's pickled weights as safetensors"),
+    "export": Command("engine.models.export", "write a trained drafter in the layout of speculators"),
     "memory": Command("engine.train.memory", "tell the peak memory of a training step by number of segments"),
     "record": Command("engine.measure.record_races", "record a race to a file, or the page's recorded races anew"),
     "gif": Command("engine.views.gif", "turn a race file into an animated GIF"),

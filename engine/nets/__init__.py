@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import eagle3_formats, medusa_formats
+from engine.nets import eagle3_formats, medusa_formats, parallel_formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -22,7 +22,8 @@ from engine.nets.specblock import SpecBlock
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
 
-PUBLISHED = {"eagle": eagle3_formats, "medusa": medusa_formats}
+# The last one is asked last: it takes every other type of speculators, to refuse it by name.
+PUBLISHED = {"medusa": medusa_formats, "parallel": parallel_formats, "eagle": eagle3_formats}
 
 
 class Kind(Protocol):

@@ -1,0 +1,166 @@
+"""Exported: our trained drafters in the layout of speculators. Knows sizes and tensors; knows no target and writes no file.
+
+EAGLE's net is the published EAGLE-3 network whose features pass norms without weights (`fc_norm`), so it is exported as that. The
+format has no type for Medusa heads and none for our parallel net: each gets a type of ours, which vLLM refuses by name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.forward.session import tapped_layers
+from engine.nets import eagle3_formats, medusa_formats, parallel_formats
+from engine.nets.eagle import Eagle
+from engine.nets.layer import NetConfig, RMSNorm
+
+VERSION = "0.7.0"  # of speculators, whose keys these are
+
+Weights = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The target that a drafter was trained for: what a person calls it, its classes, layers and context window."""
+
+    name: str
+    architectures: list[str]
+    layers: int
+    context: int
+
+
+@dataclass(frozen=True)
+class Export:
+    """What is written: the config, the tensors by name, and a sentence or two on who can read them."""
+
+    config: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    readers: str
+
+
+def layout(kind: str, architecture: str, config: NetConfig, verifier: Verifier, **layer: Any) -> dict[str, Any]:
+    """The keys that every config of the layout has; `layer` adds to its transformer_layer_config."""
+    return {
+        "architectures": [architecture],
+        "speculators_model_type": kind,
+        "speculators_version": VERSION,
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [
+                {
+                    "proposal_type": "greedy",
+                    "speculative_tokens": config.depth,
+                    "verifier_accept_k": 1,
+                    "accept_tolerance": 0.0,
+                }
+            ],
+            "verifier": {"name_or_path": verifier.name, "architectures": verifier.architectures},
+        },
+        "transformer_layer_config": {
+            "model_type": "llama",
+            "hidden_size": config.hidden,
+            "intermediate_size": config.mlp,
+            "num_attention_heads": config.heads,
+            "num_key_value_heads": config.heads,
+            "head_dim": config.hidden // config.heads,
+            "num_hidden_layers": config.layers,
+            "vocab_size": config.vocab,
+            "rms_norm_eps": RMSNorm(1).eps,
+            "rope_theta": config.rope_theta,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "max_position_embeddings": verifier.context,
+            **layer,
+        },
+    }
+
+
+def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
+    """As `Eagle3Speculator`. Raises `ValueError` for a target of so few layers that one of them is read twice."""
+    taps = tapped_layers(verifier.layers)
+    if len(set(taps)) < len(taps):
+        raise ValueError(
+            f"The EAGLE drafter of {verifier.name} reads the layers {list(taps)}, and the format names a layer once. "
+            "Only drafters of targets with at least 4 layers can be exported."
+        )
+    queries, keys, values = weights["layer.qkv.weight"].chunk(3)
+    gate, up = weights["layer.gate_up.weight"].chunk(2)
+    ours = {
+        **{name: weights[name] for name in (f"{each}.weight" for each in eagle3_formats.OUTSIDE_LAYER)},
+        **{"q.weight": queries, "k.weight": keys, "v.weight": values, "gate.weight": gate, "up.weight": up},
+        **{"o.weight": weights["layer.out.weight"], "down.weight": weights["layer.down.weight"]},
+        **{"norm_mlp.weight": weights["layer.norm.weight"], "unembed.weight": weights["unembed"]},
+        **{f"norm_tap_{tap}.weight": torch.ones_like(weights["norm_out.weight"]) for tap in range(len(taps))},
+    }
+    names = {own: name for name, own in eagle3_formats.names_of(eagle3_formats.SPECULATORS, len(taps)).items()}
+    offsets = weights["offsets"]
+    ids = offsets + torch.arange(len(offsets))
+    tensors = {names[own]: each for own, each in ours.items()}
+    tensors |= {"d2t": offsets, "t2d": torch.zeros(config.vocab, dtype=torch.bool).index_fill_(0, ids, True)}
+    window = {"layer_types": ["sliding_attention"], "sliding_window": Eagle.window}
+    described = layout("eagle3", "Eagle3Speculator", config, verifier, **window)
+    described |= {
+        "draft_vocab_size": config.own_vocab,
+        "eagle_aux_hidden_state_layer_ids": list(taps),
+        "norm_before_residual": False,
+        "norm_before_fc": False,
+        "fc_norm": True,
+        "norm_output": False,
+    }
+    return Export(
+        described,
+        tensors,
+        "It is an EAGLE-3 drafter of speculators. An engine must compute `fc_norm` to draft with it: one that does not know "
+        "the setting guesses badly, and older versions of vLLM skip it without a word. It was never run in another engine.",
+    )
+
+
+def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
+    """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form."""
+    tensors = {
+        theirs.format(k): weights[ours.format(k)]
+        for k in range(config.depth)
+        for ours, theirs in medusa_formats.VLLM.items()
+    }
+    described = layout("treerace_medusa", "MedusaModel", config, verifier)
+    described |= {
+        "model_type": "medusa",
+        "hidden_size": config.hidden,
+        "vocab_size": config.vocab,
+        "truncated_vocab_size": config.vocab,
+        "num_heads": config.depth,
+        "num_hidden_layers": 1,
+        "medusa_fc_bias": True,
+    }
+    return Export(
+        described,
+        tensors,
+        "vLLM does not run this folder, because speculators has no type for Medusa heads. Names and the other keys are those "
+        "of vLLM's own Medusa form, which is what remains when the keys `speculators_*` are deleted from config.json. "
+        "It was never run in another engine.",
+    )
+
+
+def parallel(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
+    """As `treerace_parallel`, with tensors by our own names."""
+    described = layout(parallel_formats.TYPE, "TreeRaceParallel", config, verifier)
+    described |= {
+        "block_size": config.depth,
+        parallel_formats.LAYER_IDS: list(tapped_layers(verifier.layers)),
+    }
+    return Export(
+        described,
+        dict(weights),
+        "vLLM does not run it: no type of speculators computes this network. Its P-EAGLE guesses all depths at once too, but "
+        "with one EAGLE-3 layer, a mask token and features that are not scaled.",
+    )
+
+
+EXPORTS: dict[str, Callable[[NetConfig, Weights, Verifier], Export]] = {
+    "eagle": eagle,
+    "medusa": medusa,
+    "parallel": parallel,
+}

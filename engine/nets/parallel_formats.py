@@ -1,0 +1,73 @@
+"""The trained parallel drafter in the layout of speculators, as `python -m engine export` writes it.
+
+Other engines refuse it by its type.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.forward.session import tapped_layers
+from engine.nets.layer import NetConfig
+from engine.nets.parallel import Parallel
+from engine.nets.published import refuse_other_tensors, tensors_of
+
+TYPE = "treerace_parallel"
+SIZES = {
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "mlp": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "vocab": "vocab_size",
+    "rope_theta": "rope_theta",
+}  # what `NetConfig` and transformer_layer_config call the same size
+WHOLE = {"block_size", *SIZES.values()} - {"rope_theta"}
+LAYER_IDS = "aux_hidden_state_layer_ids"
+
+
+def is_form_of(config: dict[str, Any]) -> bool:
+    """Whether a config is of this form."""
+    return config.get("speculators_model_type") == TYPE
+
+
+@dataclass(frozen=True)
+class ParallelCheckpoint:
+    """An exported parallel drafter that fits the target by its config."""
+
+    config: NetConfig
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
+        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
+        found, net = tensors_of(folder), Parallel(self.config, embedding, head)
+        refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
+        net.load_state_dict({name: each.float() for name, each in found.items()})
+        net.to(embedding.device).eval().requires_grad_(False).pack()
+        return net
+
+
+def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> ParallelCheckpoint:
+    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H]`.
+
+    Raises `ValueError` for sizes that are missing, and for those that do not fit the target.
+    """
+    try:
+        sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZES.items()}
+        found = NetConfig("parallel", depth=config["block_size"], **sizes)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
+    for name, value in {**config["transformer_layer_config"], "block_size": found.depth}.items():
+        if name in WHOLE and (type(value) is not int or value < 1):
+            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {value!r}.")
+    if (found.vocab, found.hidden) != tuple(embedding.shape):
+        raise ValueError(
+            f"The drafter in {folder} was trained for a target of {found.vocab} tokens and hidden size {found.hidden}, "
+            f"this one has {embedding.shape[0]} and {embedding.shape[1]}. Use the drafter that was trained for this target."
+        )
+    if config.get(LAYER_IDS) != list(tapped_layers(layers)):
+        raise ValueError(
+            f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "
+            f"{list(tapped_layers(layers))}. Use the drafter that was trained for this target."
+        )
+    return ParallelCheckpoint(found)

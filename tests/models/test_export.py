@@ -1,0 +1,167 @@
+"""Export: a trained drafter in the layout of speculators is read back as the very net that was exported, and drafts the same trees."""
+
+import copy
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.__main__ import main
+from engine.drafters import DRAFTERS
+from engine.models.export import export
+from engine.models.pairs import EMBEDDED, Pair, named
+from engine.nets import load_nets
+from engine.nets.eagle3 import Eagle3
+from engine.nets.exported import EXPORTS
+from engine.race import Race, Settings
+from engine.target import Target
+from engine.tree import DraftTree
+
+SYSTEMS = {
+    "eagle": ("eagle", "eagle/chain/speculative"),
+    "medusa": ("medusa", "medusa/best_first/token_match"),
+    "parallel": ("parallel-tree", "parallel/best_first/token_match"),
+}
+TYPES = {"eagle": "eagle3", "medusa": "treerace_medusa", "parallel": "treerace_parallel"}
+PROMPT = "Story: Once upon a time, a small fox"
+
+
+@pytest.fixture(scope="module", params=EXPORTS)
+def exported(request, tmp_path_factory):
+    """The kind, and a folder of drafters in which the embedded pair's drafter of that kind was exported under another name."""
+    folder = tmp_path_factory.mktemp("drafters")
+    main(["export", request.param, str(folder / "Some-Drafter")])
+    return request.param, folder
+
+
+def test_what_was_exported_is_read_back_bit_for_bit(exported, embedded):
+    kind, folder = exported
+    found = load_nets(folder, embedded.target.model)
+    assert list(found) == [kind]
+    before, after = embedded.net(kind), found[kind]
+    assert type(before) is type(after)
+    stored, again = before.state_dict(), after.state_dict()
+    assert stored.keys() == again.keys() and all(torch.equal(stored[name], again[name]) for name in stored)
+    if kind != "medusa":  # whose heads have no layer, so that its sizes say nothing
+        assert asdict(before.config) == asdict(after.config)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_what_was_exported_races_the_same_trees_to_the_same_text(exported, temperature, embedded):
+    kind, folder = exported
+    settings = Settings(PROMPT, ("vanilla", *SYSTEMS[kind]), temperature=temperature, seed=3, max_new_tokens=40)
+    lanes = []
+    for pair in (embedded, replace(embedded, learned=load_nets(folder, embedded.target.model))):
+        race = Race(pair, settings)
+        list(race.run())
+        lanes.append([[replace(step, seconds={}) for step in lane.trace.steps] for lane in race.lanes])
+    assert lanes[0] == lanes[1]
+    assert max(len(step.burst) for step in lanes[0][1]) > 2
+
+
+def test_an_exported_config_has_the_keys_of_the_layout(exported):
+    kind, folder = exported
+    config = json.loads((folder / "Some-Drafter" / "config.json").read_text())
+    described, layer = config["speculators_config"], config["transformer_layer_config"]
+    assert config["speculators_model_type"] == described["algorithm"] == TYPES[kind]
+    assert config["speculators_version"] and len(config["architectures"]) == 1
+    assert described["default_proposal_method"] == described["proposal_methods"][0]["proposal_type"] == "greedy"
+    assert described["verifier"] == {
+        "name_or_path": str(EMBEDDED / "target"),
+        "architectures": ["LlamaForCausalLM"],
+    }
+    assert (layer["hidden_size"], layer["vocab_size"], layer["max_position_embeddings"]) == (320, 4096, 1024)
+    said = (folder / "Some-Drafter" / "README.md").read_text()
+    assert ("vLLM does not run" in said) == (kind != "eagle") and str(EMBEDDED) not in said
+
+
+@torch.inference_mode()
+def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
+    """With another window it is read as EAGLE-3, which is computed in another order and without eight bits."""
+    main(["export", "eagle", str(tmp_path / "eagle")])
+    path = tmp_path / "eagle" / "config.json"
+    config = json.loads(path.read_text())
+    config["transformer_layer_config"]["sliding_window"] = 200
+    path.write_text(json.dumps(config))
+    published = replace(embedded, learned=load_nets(tmp_path, embedded.target.model))
+    own = copy.copy(embedded.net("eagle"))
+    own.compiled = None
+    text = embedded.tokenizer(PROMPT + " who lived in a big tree.")["input_ids"]
+    guessed = []
+    for pair in (published, replace(embedded, learned={"eagle": own})):
+        drafter = DRAFTERS["eagle"](pair, 64)
+        drafter.begin(text[:9], Target(pair.target, 64, drafter.reads_features).prefill(text[:8]))
+        tree = DraftTree.rooted(text[8])
+        for token in text[9:12]:
+            tree.add(len(tree) - 1, token, 1.0, 1.0)
+        guessed.append(torch.cat([drafter.log_q(tree, [level]) for level in range(4)]).exp())
+    assert isinstance(published.net("eagle"), Eagle3)
+    assert torch.allclose(*guessed, atol=1e-4, rtol=0) and guessed[0].max() > 0.2
+
+
+def test_medusas_export_is_vllms_form_without_the_layouts_keys(embedded, tmp_path):
+    main(["export", "medusa", str(tmp_path / "medusa")])
+    path = tmp_path / "medusa" / "config.json"
+    config = {name: each for name, each in json.loads(path.read_text()).items() if not name.startswith("speculators_")}
+    path.write_text(json.dumps(config))
+    assert (config["model_type"], config["num_heads"], config["truncated_vocab_size"]) == ("medusa", 4, 4096)
+    assert set(load_file(tmp_path / "medusa" / "model.safetensors")) == {
+        name.format(k)
+        for k in range(4)
+        for name in ("blocks.{}.layers.0.weight", "blocks.{}.layers.0.bias", "lm_heads.{}.weight")
+    }
+    net = load_nets(tmp_path, embedded.target.model)["medusa"]
+    assert torch.equal(net.unembeds[3], embedded.net("medusa").unembeds[3])
+
+
+# ---- refusals
+
+
+def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
+    kind, folder = exported
+    with pytest.raises(ValueError, match="holds safetensors already"):
+        export(named("embedded"), kind, folder / "Some-Drafter")
+    with pytest.raises(
+        ValueError, match=f"has no trained {kind} drafter.*python -m engine train {kind} --pair smollm2"
+    ):
+        export(named("smollm2-1.7b"), kind, tmp_path)
+    own = replace(named("embedded"), drafters=str(folder))
+    (folder / "Some-Drafter").rename(folder / kind)
+    with pytest.raises(ValueError, match=f"holds no {kind} drafter that was trained here"):
+        export(own, kind, tmp_path)
+    (folder / kind).rename(folder / "Some-Drafter")
+    with pytest.raises(SystemExit):
+        main(["export", kind, str(tmp_path), "--drafter", str(folder)])
+    assert f"--drafter '{folder}' needs --target" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path):
+    config = json.loads((EMBEDDED / "target" / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text(json.dumps(config))
+    pair = Pair("own", "a small one", str(tmp_path / "target"), drafters=str(EMBEDDED / "drafters"))
+    with pytest.raises(ValueError, match=r"reads the layers \[1, 1, 2\], and the format names a layer once"):
+        export(pair, "eagle", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"block_size": None}, "block_size as a whole number, got None"),
+        (
+            {"aux_hidden_state_layer_ids": [1, 4, 7]},
+            r"reads the layers \[1, 4, 7\], and those of this target would be \[2, 4, 7\]",
+        ),
+        ({"transformer_layer_config": {"hidden_size": 320}}, "lacks 'num_attention_heads' of a parallel drafter"),
+        ({"speculators_model_type": "treerace_other"}, "of the type 'treerace_other'"),
+    ],
+)
+def test_an_exported_parallel_drafter_that_does_not_fit_is_refused(change, sentence, embedded, tmp_path):
+    main(["export", "parallel", str(tmp_path / "one")])
+    path = tmp_path / "one" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=sentence):
+        load_nets(tmp_path, embedded.target.model)
