@@ -13,6 +13,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "medusa": "medusa.MedusaDrafter",
         "eagle": "eagle.EagleDrafter",
         "parallel": "parallel.ParallelDrafter",
+        "dflash": "dflash.DFlashDrafter",
         "specblock": "specblock.SpecBlockDrafter",
         "specblock-adapt": "specblock_adapt.AdaptiveSpecBlockDrafter",
         "best": "best_with_copies.BestDrafter",

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import eagle3_formats, medusa_formats, parallel_formats
+from engine.nets import dflash_formats, eagle3_formats, medusa_formats, parallel_formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -23,7 +23,12 @@ NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Para
 
 
 # The last one is asked last: it takes every other type of speculators, to refuse it by name.
-PUBLISHED = {"medusa": medusa_formats, "parallel": parallel_formats, "eagle": eagle3_formats}
+PUBLISHED = {
+    "medusa": medusa_formats,
+    "parallel": parallel_formats,
+    "dflash": dflash_formats,
+    "eagle": eagle3_formats,
+}
 
 
 class Kind(Protocol):

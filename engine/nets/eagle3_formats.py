@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.forward.llama import STEADY_ROPE
 from engine.forward.session import tapped_layers
 from engine.nets.eagle import Eagle
 from engine.nets.eagle3 import Eagle3, Eagle3Sizes
 from engine.nets.layer import NetConfig, RMSNorm
-from engine.nets.published import refuse_other_tensors, tensors_of
+from engine.nets.published import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
@@ -90,7 +87,7 @@ class Eagle3Checkpoint:
         if sizes.hidden != sizes.target_hidden:
             wanted["embed_tokens.weight"] = optional.pop("embed_tokens.weight")
         refuse_other_tensors(folder, found, wanted, optional)
-        vocabulary = vocabulary_of(folder, found, sizes)
+        vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
         weights = {ours[name]: found[name].float() for name in ours if name in found}
         taps = [weights.pop(name) for name in list(weights) if name.startswith("norm_tap_")] if self.own else []
@@ -125,36 +122,6 @@ def own_weights(weights: Mapping[str, torch.Tensor], vocabulary: torch.Tensor) -
     }
 
 
-def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], sizes: Eagle3Sizes) -> torch.Tensor:
-    """The target's ids int64 `[own_vocab]` of the drafter's tokens: token i is the target's `i + d2t[i]`.
-
-    Raises `ValueError` when ids leave the target's vocabulary, repeat, or are not those that `t2d` marks.
-    """
-    ids = torch.arange(sizes.own_vocab)
-    if "d2t" in found:
-        if found["d2t"].is_floating_point() or found["d2t"].dtype == torch.bool:
-            raise ValueError(f"{folder} holds d2t as {found['d2t'].dtype}. It must hold whole numbers.")
-        ids = ids + found["d2t"].long()
-    if ids.min() < 0 or ids.max() >= sizes.vocab:
-        raise ValueError(
-            f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
-            f"{sizes.vocab}. d2t must hold offsets: the target's id minus the drafter's."
-        )
-    if len(ids.unique()) < len(ids):
-        raise ValueError(
-            f"{folder} maps {len(ids)} tokens to {len(ids.unique())} ids by d2t, so that some stand for the same one. "
-            "d2t must hold offsets: the target's id minus the drafter's."
-        )
-    if "t2d" in found:
-        marked = found["t2d"].bool().nonzero().flatten()
-        if not torch.equal(marked, ids.sort().values):
-            raise ValueError(
-                f"{folder} holds a t2d that marks {len(marked)} ids, which are not the {len(ids)} ids of d2t. "
-                "Fetch its files anew."
-            )
-    return ids
-
-
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Eagle3Checkpoint:
     """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H_t]`.
 
@@ -183,15 +150,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
             f"The drafter in {folder} was trained for a target of {said[0]} tokens and hidden size {said[1]}, this one "
             f"has {vocab} and {target_hidden}. Use the drafter that was trained for this target."
         )
-    try:
-        llama = LlamaConfig.from_dict({key: value for key, value in layer.items() if key != "model_type"})
-        rope = llama.rope_parameters["rope_type"]
-        if rope not in STEADY_ROPE:
-            raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")
-        rotary = LlamaRotaryEmbedding(llama)
-    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
-        said_why = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{folder}/config.json describes no layer that can be computed: {said_why}.") from error
+    llama, rotary = rotary_of(folder, layer, LlamaConfig)
     sizes = Eagle3Sizes(
         hidden=hidden,
         target_hidden=target_hidden,
@@ -212,7 +171,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
     )
-    theta = llama.rope_parameters["rope_theta"] if rope == "default" else None
+    theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else None
     own = own_config(sizes, theta, tapped_layers(layers), guesses_of(config))
     return Eagle3Checkpoint(sizes, SPECULATORS if speculators else SAFEAILAB, own)
 

@@ -5,10 +5,17 @@ Engines that skip a name that they do not know serve random weights in its place
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from transformers import LlamaConfig, Qwen3Config
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from engine.forward.llama import STEADY_ROPE
+
+C = TypeVar("C", LlamaConfig, Qwen3Config)
 PICKLED = (".bin", ".pt", ".pth")
 
 
@@ -63,3 +70,46 @@ def refuse_other_tensors(
 
 def listed(names: Mapping[str, object]) -> str:
     return ", ".join(sorted(names))
+
+
+def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
+    """The target's ids int64 `[own]` of the drafter's tokens: token i is the target's `i + d2t[i]`, and without d2t its i.
+
+    Raises `ValueError` when ids leave the target's vocabulary, repeat, or are not those that `t2d` marks.
+    """
+    ids = torch.arange(own)
+    if "d2t" in found:
+        if found["d2t"].is_floating_point() or found["d2t"].dtype == torch.bool:
+            raise ValueError(f"{folder} holds d2t as {found['d2t'].dtype}. It must hold whole numbers.")
+        ids = ids + found["d2t"].long()
+    if ids.min() < 0 or ids.max() >= vocab:
+        raise ValueError(
+            f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
+            f"{vocab}. d2t must hold offsets: the target's id minus the drafter's."
+        )
+    if len(ids.unique()) < len(ids):
+        raise ValueError(
+            f"{folder} maps {len(ids)} tokens to {len(ids.unique())} ids by d2t, so that some stand for the same one. "
+            "d2t must hold offsets: the target's id minus the drafter's."
+        )
+    if "t2d" in found:
+        marked = found["t2d"].bool().nonzero().flatten()
+        if not torch.equal(marked, ids.sort().values):
+            raise ValueError(
+                f"{folder} holds a t2d that marks {len(marked)} ids, which are not the {len(ids)} ids of d2t. "
+                "Fetch its files anew."
+            )
+    return ids
+
+
+def rotary_of(folder: Path, layer: dict[str, Any], kind: type[C]) -> tuple[C, LlamaRotaryEmbedding]:
+    """The config of a `kind` of layer and its rotary embedding. Raises `ValueError` for one that cannot be computed."""
+    try:
+        config = kind.from_dict({key: value for key, value in layer.items() if key != "model_type"})
+        rope = config.rope_parameters["rope_type"]
+        if rope not in STEADY_ROPE:
+            raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")
+        return config, LlamaRotaryEmbedding(config)
+    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        said_why = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{folder}/config.json describes no layer that can be computed: {said_why}.") from error

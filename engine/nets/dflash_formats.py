@@ -1,0 +1,158 @@
+"""DFlash checkpoints in the form of z-lab (`dflash_config`) and in that of speculators (`speculators_model_type`), as `DFlash` nets.
+
+z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Qwen3Config
+
+from engine.nets.dflash import DFlash, DFlashSizes
+from engine.nets.published import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
+
+NUMBERS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "num_hidden_layers",
+    "vocab_size",
+)  # that a config must have
+KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
+
+
+def is_form_of(config: dict[str, Any]) -> bool:
+    """Whether a config is of one of the two forms."""
+    return "dflash_config" in config or config.get("speculators_model_type") == "dflash"
+
+
+@dataclass(frozen=True)
+class DFlashCheckpoint:
+    """A published DFlash drafter that fits the target by its config. `whole` says whether it may bring an embedding and a head."""
+
+    sizes: DFlashSizes
+    whole: bool
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> DFlash:
+        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
+        sizes, found = self.sizes, tensors_of(folder)
+        reduced = sizes.own_vocab < sizes.vocab
+        with torch.device("meta"):  # shapes alone
+            blank = torch.empty(sizes.vocab, sizes.hidden)
+            parameters = DFlash(sizes, blank, blank, torch.empty(sizes.own_vocab)).state_dict()
+        wanted = {name: tuple(each.shape) for name, each in parameters.items()}
+        optional: dict[str, tuple[int, ...]] = {}
+        if self.whole:
+            optional = {
+                "embed_tokens.weight": (sizes.vocab, sizes.hidden),
+                "lm_head.weight": (sizes.own_vocab, sizes.hidden),
+                "d2t": (sizes.own_vocab,),
+                "t2d": (sizes.vocab,),
+            }
+        if reduced:
+            wanted |= {name: optional.pop(name) for name in ("lm_head.weight", "d2t")}
+        refuse_other_tensors(folder, found, wanted, optional)
+        own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
+        own_head = found.get("lm_head.weight", head).to(embedding.device)
+        net = DFlash(sizes, own_embedding, own_head, vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab))
+        net.load_state_dict({name: found[name].float() for name in parameters})
+        return net.to(embedding.device).eval().requires_grad_(False)
+
+
+def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashCheckpoint:
+    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H]`.
+
+    Raises `ValueError` for another net, for what `DFlash` does not compute, and for sizes that do not fit the target.
+    """
+    speculators = "speculators_model_type" in config
+    layer = config.get("transformer_layer_config") if speculators else config
+    own = config if speculators else config.get("dflash_config")
+    if not isinstance(layer, dict) or not isinstance(own, dict):
+        lacks = "transformer_layer_config" if speculators else "dflash_config"
+        raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
+    refuse_other_blocks(folder, config, layer, own)
+    vocab, hidden = embedding.shape
+    if (layer["vocab_size"], layer["hidden_size"]) != (vocab, hidden):
+        raise ValueError(
+            f"The drafter in {folder} was trained for a target of {layer['vocab_size']} tokens and hidden size "
+            f"{layer['hidden_size']}, this one has {vocab} and {hidden}. Use the drafter that was trained for this target."
+        )
+    block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
+    if type(block) is not int or block < 2:
+        raise ValueError(f"{folder}/config.json must give block_size as a whole number from 2 on, got {block!r}.")
+    if type(mask) is not int or not 0 <= mask < vocab:
+        raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
+    size = config.get("draft_vocab_size") if speculators else None
+    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
+        raise ValueError(f"{folder}/config.json must give draft_vocab_size between 1 and {vocab}, got {size!r}.")
+    qwen, rotary = rotary_of(folder, layer, Qwen3Config)
+    sizes = DFlashSizes(
+        hidden=hidden,
+        heads=qwen.num_attention_heads,
+        kv_heads=qwen.num_key_value_heads,
+        head_dim=qwen.head_dim,
+        mlp=qwen.intermediate_size,
+        layers=qwen.num_hidden_layers,
+        vocab=vocab,
+        own_vocab=size or vocab,
+        eps=qwen.rms_norm_eps,
+        reads=read_by(folder, config, own, layers),
+        block=block,
+        mask=mask,
+        inverse=rotary.inv_freq,
+        attention_scaling=rotary.attention_scaling,
+        biased=bool(layer.get("attention_bias")),
+    )
+    return DFlashCheckpoint(sizes, whole=speculators)
+
+
+def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raises `ValueError` unless the config describes Qwen3 layers with full attention, and a block as `DFlash` computes it."""
+    for name in NUMBERS:
+        if type(layer.get(name)) is not int or layer[name] < 1:
+            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
+    kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
+    if kind != "qwen3" or gate != "silu":
+        raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")
+    for each in layer.get("layer_types") or ():
+        if each != "full_attention":
+            raise ValueError(
+                f"{folder} has layers with {each}, and engines differ in what a window hides from a block. Only full "
+                "attention is computed."
+            )
+    if own is not config:
+        for name in sorted(own.keys() - KNOWN):
+            if own[name] not in (None, False):
+                raise ValueError(f"{folder} sets {name} to {own[name]!r} in dflash_config, which is not computed here.")
+    if config.get("sample_from_anchor"):
+        raise ValueError(
+            f"{folder} guesses from the anchor's own slot (sample_from_anchor), which is not computed here."
+        )
+
+
+def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """The target's layers that are read, each by the number of layers before the place. Raises `ValueError` when it lacks one."""
+    speculators = own is config
+    key = "aux_hidden_state_layer_ids" if speculators else "target_layer_ids"
+    trained = config.get("num_target_layers", own.get("num_target_layers"))
+    if trained not in (None, layers):
+        raise ValueError(
+            f"The drafter in {folder} was trained for a target of {trained} layers, this one has {layers}. Use the drafter "
+            "that was trained for this target."
+        )
+    ids, behind = own.get(key), 0 if speculators else 1
+    if ids is None and not speculators:  # spread between the second layer and the last but three
+        count = config["num_hidden_layers"]
+        ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]
+    if not isinstance(ids, list) or not ids or any(type(each) is not int for each in ids):
+        raise ValueError(f"{key} in {folder} must be a list of whole numbers, got {ids!r}.")
+    if ids != sorted(set(ids)) or not 1 <= ids[0] + behind <= ids[-1] + behind < layers:
+        raise ValueError(
+            f"{key} in {folder} must ascend between {1 - behind} and {layers - 1 - behind} for this target, got {ids!r}. "
+            "The last layer's output is not among them, because engines differ in whether it is normed."
+        )
+    return tuple(each + behind for each in ids)

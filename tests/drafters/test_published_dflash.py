@@ -1,0 +1,285 @@
+"""DFlash drafters as others publish them: random checkpoints in both forms, beside a plain computation of the published network.
+
+The reference below is written from the format's description and keeps no cache. Probabilities are compared at 1e-4, losslessness is
+token equality.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.drafters import DRAFTERS
+from engine.forward.runner import Runner
+from engine.nets import load_nets
+from engine.nets.dflash import DFlash
+from engine.race import Race, Settings
+from engine.target import Target
+from engine.tree import DraftTree
+from helpers.learned import TEXT
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.published.files import write
+
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, OWN, LAYERS, BLOCK, MASK = 64, 4, 2, 32, 96, 256, 120, 8, 5, 250
+LAYER = {
+    "model_type": "qwen3",
+    "hidden_size": HIDDEN,
+    "intermediate_size": MLP,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "num_hidden_layers": 2,
+    "vocab_size": VOCAB,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "rope_theta": 500000.0,
+    "layer_types": ["full_attention", "full_attention"],
+}
+Z_LAB = {
+    **LAYER,
+    "architectures": ["DFlashDraftModel"],
+    "block_size": BLOCK,
+    "num_target_layers": LAYERS,
+    "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [1, 3, 5]},
+}
+SPECULATORS = {
+    "architectures": ["DFlashSpeculator"],
+    "speculators_model_type": "dflash",
+    "speculators_version": "0.7.0",
+    "transformer_layer_config": LAYER,
+    "draft_vocab_size": OWN,
+    "block_size": BLOCK,
+    "mask_token_id": MASK,
+    "aux_hidden_state_layer_ids": [1, 4, 6],
+    "sample_from_anchor": False,
+}
+
+
+def tensors(taps: int = 3, layers: int = 2, bias: bool = False, whole: bool = False) -> dict[str, torch.Tensor]:
+    """Random weights by the published names; with `whole`, an embedding, a head and a vocabulary of its own as well."""
+    draw = torch.Generator().manual_seed(6)
+
+    def random(*shape: int) -> torch.Tensor:
+        return 1 + 0.3 * torch.randn(shape, generator=draw) if len(shape) == 1 else (
+            torch.randn(shape, generator=draw) * 2 / shape[1] ** 0.5
+        )  # fmt: skip
+
+    found = {
+        "fc.weight": random(HIDDEN, taps * HIDDEN),
+        "hidden_norm.weight": random(HIDDEN),
+        "norm.weight": random(HIDDEN),
+    }
+    shapes = {
+        "input_layernorm.weight": (HIDDEN,),
+        "post_attention_layernorm.weight": (HIDDEN,),
+        "self_attn.q_proj.weight": (HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.k_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.v_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_DIM),
+        "self_attn.q_norm.weight": (HEAD_DIM,),
+        "self_attn.k_norm.weight": (HEAD_DIM,),
+        "mlp.gate_proj.weight": (MLP, HIDDEN),
+        "mlp.up_proj.weight": (MLP, HIDDEN),
+        "mlp.down_proj.weight": (HIDDEN, MLP),
+    }
+    if bias:
+        shapes |= {f"self_attn.{name}_proj.bias": (shapes[f"self_attn.{name}_proj.weight"][0],) for name in "qkvo"}
+    for layer in range(layers):
+        found |= {f"layers.{layer}.{name}": random(*shape) for name, shape in shapes.items()}
+    if whole:
+        ids = torch.randperm(VOCAB, generator=draw)[:OWN].sort().values
+        found |= {"embed_tokens.weight": random(VOCAB, HIDDEN), "lm_head.weight": random(OWN, HIDDEN)}
+        found |= {"d2t": ids - torch.arange(OWN), "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_llama(0, layers=LAYERS)
+
+
+def pair_of(folder, model):
+    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
+
+
+# ---- the published network, plainly
+
+
+def rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+
+def reference(
+    w: dict[str, torch.Tensor], model, context: list[int], anchor: int, places: tuple[int, ...]
+) -> torch.Tensor:
+    """Log-probabilities `[BLOCK - 1, own]` of the slots behind the anchor. `places` index the target's hidden states."""
+    hidden = model(torch.tensor([context]), output_hidden_states=True).hidden_states
+    seen = rms(torch.cat([hidden[k][0] for k in places], -1) @ w["fc.weight"].T, w["hidden_norm.weight"])
+    embedding = w.get("embed_tokens.weight", model.get_input_embeddings().weight)
+    x = embedding[torch.tensor([anchor] + [MASK] * (BLOCK - 1))]
+    frequencies = 500000.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+    angles = torch.arange(len(context) + BLOCK)[:, None] * torch.cat([frequencies, frequencies])
+
+    def turned(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        left, right = heads.chunk(2, -1)
+        return heads * angles.cos() + torch.cat([-right, left], -1) * angles.sin()
+
+    for layer in range(2):
+
+        def of(name: str, layer=layer) -> torch.Tensor:
+            return w[f"layers.{layer}.{name}"]
+
+        def heads(name: str, entering: torch.Tensor, of=of) -> torch.Tensor:
+            out = entering @ of(f"self_attn.{name}_proj.weight").T
+            if f"layers.0.self_attn.{name}_proj.bias" in w:
+                out = out + of(f"self_attn.{name}_proj.bias")
+            return out.view(len(entering), -1, HEAD_DIM).transpose(0, 1)
+
+        entering = rms(x, of("input_layernorm.weight"))
+        both = torch.cat([seen, entering])
+        queries = turned(rms(heads("q", entering), of("self_attn.q_norm.weight")), angles[len(context) :])
+        keys = turned(rms(heads("k", both), of("self_attn.k_norm.weight")), angles)
+        keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 0) for each in (keys, heads("v", both)))
+        weights = (queries @ keys.mT / HEAD_DIM**0.5).softmax(-1)
+        attended = (weights @ values).transpose(0, 1).flatten(1) @ of("self_attn.o_proj.weight").T
+        x = x + attended + w.get(f"layers.{layer}.self_attn.o_proj.bias", 0)
+        inner = rms(x, of("post_attention_layernorm.weight"))
+        inner = F.silu(inner @ of("mlp.gate_proj.weight").T) * (inner @ of("mlp.up_proj.weight").T)
+        x = x + inner @ of("mlp.down_proj.weight").T
+    head = w.get("lm_head.weight", model.get_output_embeddings().weight)
+    return (rms(x, w["norm.weight"])[1:] @ head.T).log_softmax(-1)
+
+
+NESTED = {key: each for key, each in Z_LAB.items() if key not in ("block_size", "num_target_layers")}
+CASES = {
+    "z-lab": (Z_LAB, tensors(), (2, 4, 6)),
+    "z-lab with its block size inside, biases, and layers by the rule": (
+        NESTED | {"attention_bias": True, "dflash_config": {"mask_token_id": MASK, "block_size": BLOCK}},
+        tensors(taps=2, bias=True),
+        (2, 6),
+    ),
+    "speculators with its own vocabulary": (SPECULATORS, tensors(whole=True), (1, 4, 6)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@torch.inference_mode()
+def test_a_published_block_guesses_as_the_published_network(case, model, tmp_path):
+    """Round after round, with paths of 2, 0 and 1 nodes and once without a draft; both branches of a depth get one guess."""
+    config, found, places = CASES[case]
+    write(tmp_path / "Any-Name", config, found)
+    pair = pair_of(tmp_path, model)
+    assert list(pair.learned) == ["dflash"] and isinstance(pair.net("dflash"), DFlash)
+    drafter = DRAFTERS["dflash"](pair, 64)
+    assert drafter.reads_features == places
+    target, root = Target(pair.target, 64, drafter.reads_features), 5
+    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    ids = torch.arange(len(found.get("lm_head.weight", torch.zeros(VOCAB)))) + found.get("d2t", 0)
+    for number, accepted in enumerate((2, 0, 1, 1)):
+        tree = DraftTree.rooted(TEXT[root])
+        for token in TEXT[root + 1 : root + 4]:
+            tree.add(len(tree) - 1, token, 1.0, 1.0)
+        tree.add(0, 3, 1.0, 1.0)
+        if number != 2:
+            guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(4)])
+            expected = reference(found, model, TEXT[:root], TEXT[root], places)
+            assert torch.allclose(guessed[:, ids].exp(), expected.exp(), atol=1e-4, rtol=0), root
+            assert torch.isfinite(guessed).sum() == 4 * len(ids)
+            assert torch.equal(drafter.log_q(tree, [1, 4]), guessed[[1, 1]])
+        _, features = target.verify(tree)
+        path = list(range(1, accepted + 1))
+        target.commit(path)
+        drafter.commit(tree, path, TEXT[root + accepted + 1], features)
+        root += accepted + 1
+    assert drafter.forwards == 3
+
+
+@torch.inference_mode()
+def test_a_block_ends_and_a_single_token_is_context_enough(model, tmp_path):
+    config, found, places = CASES["z-lab"]
+    write(tmp_path / "drafter", config, found)
+    pair = pair_of(tmp_path, model)
+    drafter = DRAFTERS["dflash"](pair, 64)
+    drafter.begin([TEXT[0]], Target(pair.target, 64, places).prefill([]))
+    tree = DraftTree.rooted(TEXT[0])
+    for token in TEXT[1:BLOCK]:
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    assert drafter.log_q(tree, [BLOCK - 1]) is None
+    assert torch.isfinite(drafter.log_q(tree, [0, BLOCK - 2])).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("case", ["z-lab", "speculators with its own vocabulary"])
+def test_trees_of_a_published_block_write_plain_decodings_tokens(case, temperature, model, tmp_path):
+    config, found, _ = CASES[case]
+    write(tmp_path / "published", config, found)
+    policies = ("best_first", "chain", "beam", "expand_rerank")
+    systems = ("vanilla", *(f"dflash/{policy}/token_match" for policy in policies))
+    race = Race(
+        pair_of(tmp_path, model), Settings("Story: Once", systems, temperature=temperature, seed=5, max_new_tokens=24)
+    )
+    list(race.run())
+    assert all(lane.trace.tokens == race.lanes[0].trace.tokens for lane in race.lanes)
+    assert all(step.draft_forwards <= 1 for lane in race.lanes for step in lane.trace.steps)
+    assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
+
+
+# ---- refusals
+
+
+def inner(**change) -> dict:
+    return {**Z_LAB, "dflash_config": {**Z_LAB["dflash_config"], **change}}
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({**SPECULATORS, "transformer_layer_config": None}, "lacks transformer_layer_config"),
+        ({**Z_LAB, "dflash_config": []}, "lacks dflash_config"),
+        ({**Z_LAB, "head_dim": None}, "head_dim as a whole number, got None"),
+        ({**Z_LAB, "model_type": "llama"}, "of the type 'llama' with 'silu'"),
+        ({**Z_LAB, "layer_types": ["full_attention", "sliding_attention"]}, "layers with sliding_attention"),
+        ({**Z_LAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
+        ({**Z_LAB, "block_size": 1}, "block_size as a whole number from 2 on, got 1"),
+        ({**Z_LAB, "num_target_layers": 36}, "a target of 36 layers, this one has 8"),
+        ({**Z_LAB, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "its rotary embedding is 'dynamic'"),
+        (inner(mask_token_id=None), "mask_token_id between 0 and 255, got None"),
+        (inner(mask_token_id=256), "mask_token_id between 0 and 255, got 256"),
+        (inner(causal=True), "sets causal to True in dflash_config"),
+        (inner(selector_rank=8), "sets selector_rank to 8 in dflash_config"),
+        (inner(target_layer_ids="1"), "target_layer_ids .* must be a list of whole numbers, got '1'"),
+        (inner(target_layer_ids=[1, 7]), r"must ascend between 0 and 6 for this target, got \[1, 7\]"),
+        (inner(target_layer_ids=[3, 1]), r"must ascend .*, got \[3, 1\]"),
+        ({**SPECULATORS, "aux_hidden_state_layer_ids": [1, 8]}, r"must ascend between 1 and 7 .*, got \[1, 8\]"),
+        ({**SPECULATORS, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
+        ({**SPECULATORS, "sample_from_anchor": True}, r"anchor's own slot \(sample_from_anchor\)"),
+    ],
+)
+def test_a_block_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):
+    write(tmp_path / "drafter", config, {})
+    with pytest.raises(ValueError, match=sentence):
+        load_nets(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    ("config", "found", "sentence"),
+    [
+        (Z_LAB, tensors(whole=True), r"holds the tensor d2t, which this format does not have"),
+        (Z_LAB, tensors(layers=3), r"holds the tensor layers\.2\.\S+, which this format does not have"),
+        (Z_LAB, tensors(layers=1), r"lacks the tensor layers\.1\."),
+        (Z_LAB, tensors(taps=2), r"fc\.weight in the shape \[64, 128\].* need \[64, 192\]"),
+        (SPECULATORS, tensors(), r"lacks the tensor d2t"),
+    ],
+)
+def test_tensors_of_another_block_are_refused_by_name(config, found, sentence, model, tmp_path):
+    write(tmp_path / "drafter", config, found)
+    nets = load_nets(tmp_path, model)
+    with pytest.raises(ValueError, match=sentence):
+        nets["dflash"]
+
+
+def test_a_pair_without_a_block_drafter_says_where_one_comes_from():
+    with pytest.raises(ValueError, match=r"has no DFlash drafter\. Give the folder of a published one"):
+        DRAFTERS["dflash"](tiny_pair(), 64)
