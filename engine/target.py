@@ -5,13 +5,17 @@ Invariant: after `prefill` and after every `commit` the cache holds one row less
 
 import torch
 
+from engine.forward.batch import Batch
 from engine.forward.runner import Runner
 from engine.tree import DraftTree
 
 
 class Target:
-    def __init__(self, runner: Runner, capacity: int, features: bool | tuple[int, ...] = False):
-        """`features` says which hidden states every forward returns, as `engine.forward.session.Session` takes it."""
+    def __init__(self, runner: Runner | Batch, capacity: int, features: bool | tuple[int, ...] = False):
+        """`runner` may be a batch, whose forward then takes the place of `verify`.
+
+        `features` says which hidden states every forward returns, as `engine.forward.session.Session` takes it.
+        """
         self.session = runner.open(capacity, features)
 
     @property
@@ -28,8 +32,12 @@ class Target:
 
         A node sees the committed context and its own path, nothing else.
         """
+        return self.session.forward(*self.asked(tree))
+
+    def asked(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:
+        """What a forward over the tree is asked: token and position of every node, and which nodes each may see."""
         visible = tree.ancestor_mask() if len(tree) > 1 else None
-        return self.session.forward(tree.tokens, tree.positions(self.length), visible)
+        return tree.tokens, tree.positions(self.length), visible
 
     def commit(self, path: list[int]) -> None:
         """Keep the rows of the root and of the accepted nodes, in path order."""

@@ -4,6 +4,7 @@ On two cores a small model spends much of a forward in module overhead and in ba
 `engine.forward.llama_compiled` takes its place in float32 wherever compiled code runs. Tests hold it equal to the transformers path.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -130,12 +131,44 @@ class LeanLlama:
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
+        where = self.ops.where(cache, positions, visible)
+        return self.through(lambda qkv, layer: self.ops.attended(qkv, layer, where), ids, last_only, taps)
+
+    def together(
+        self,
+        caches: list[KVCache],
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        visible: list[torch.Tensor],
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`__call__` of the rows of B sequences, one sequence's behind the other's, each with its own cache and `visible [n, M]`.
+
+        Matrices meet all rows at once. Attention goes sequence by sequence, over a sequence's own cache.
+        """
+        counts = [len(mask) for mask in visible]
+        parts = zip(caches, positions.split(counts), visible, strict=True)
+        where = [self.ops.where(*part) for part in parts]
+
+        def attended(qkv: torch.Tensor, layer: int) -> torch.Tensor:
+            rows = zip(qkv.split(counts), where, strict=True)
+            return torch.cat([self.ops.attended(each, layer, there) for each, there in rows])
+
+        return self.through(attended, ids, False, taps)
+
+    def through(
+        self,
+        attended: Callable[[torch.Tensor, int], torch.Tensor],
+        ids: torch.Tensor,
+        last_only: bool,
+        taps: tuple[int, ...],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What `__call__` returns, where `attended(qkv, layer)` is a layer's attention `[N, heads * head_dim]`."""
         ops = self.ops
-        where = ops.where(cache, positions, visible)
         x, tapped = self.embedding.index_select(0, ids), []
         normed = ops.first(x)
         for number, (qkv, out, gate_up, down) in enumerate(self.layers):
-            x, normed = ops.added(x, out(ops.attended(qkv(normed), number, where)), 2 * number + 1)
+            x, normed = ops.added(x, out(attended(qkv(normed), number)), 2 * number + 1)
             x, normed = ops.added(x, down(ops.gated(gate_up(normed))), 2 * number + 2)
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
         logits = self.head(normed[-1:] if last_only else normed)

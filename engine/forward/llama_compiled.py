@@ -4,6 +4,8 @@ Weights stay in the type that the checkpoint stores. Sums are float32, and no ro
 threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from transformers import PreTrainedModel
@@ -14,14 +16,15 @@ from engine.forward.sizes import head_dim_of
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
-from engine.kernels.named_arrays import NamedArrays
-from engine.kernels.phases import PHASES, WORK_ON, Ends, Layer, Room, forward, helping, work_on
+from engine.kernels.named_arrays import FIELDS, NamedArrays
+from engine.kernels.phases import PHASES, WORK_ON, Ends, Layer, Room, forward, forward_together, helping, work_on
+from engine.kernels.sequences import EACH
 from engine.kernels.sharing import LINE, Team, cores
 from engine.kernels.stored import Stored
 
 FEWEST = 16  # rows that working space is made for
 SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
-NO_FEATURES, NO_CACHE = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0, 0, 0), np.float32)
+NO_FEATURES, NO_TABLE = np.zeros((0, 0, 0), np.float32), np.zeros((0, FIELDS), np.int64)
 
 
 def compiles(model: PreTrainedModel) -> bool:
@@ -105,7 +108,9 @@ class CompiledLlama:
         room = Room(
             limits=np.zeros(3, np.int64),
             ends=np.empty(rows, np.int64),
+            owners=np.empty(rows, np.int64),
             claims=np.empty(counters, np.int64),
+            alone=np.zeros((EACH, FIELDS), np.int64),
             x=space(self.hidden),
             normed=space(self.hidden),
             more=space(self.hidden),
@@ -115,8 +120,7 @@ class CompiledLlama:
             ids=NO_IDS,
             positions=NO_IDS,
             taps=NO_IDS,
-            visible=SEEN,
-            kv=NO_CACHE,
+            sequences=NO_TABLE,
             logits=NO_LOGITS,
             features=NO_FEATURES,
         )
@@ -132,30 +136,48 @@ class CompiledLlama:
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """As `engine.forward.llama.LeanLlama.__call__`."""
-        count, room = len(ids), self.room(len(ids))
+        count = len(ids)
         logits = np.empty((1 if last_only else count, self.vocab), np.float32)
         features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
         seen = SEEN if visible is None else np.ascontiguousarray(visible.numpy())
-        asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), seen
+        first = 0 if taps else count - len(logits)  # features are wanted of all rows
+        asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), seen, cache.numbers, cache.rows
+        self.work(count, lambda *how: forward(*how, self.threads, first, *asked, logits, features))
+        return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
+
+    def together(
+        self,
+        caches: list[KVCache],
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        visible: list[torch.Tensor],
+        taps: tuple[int, ...] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As `engine.forward.llama.LeanLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
+        count, first, numbers = len(ids), 0, []
+        visible = [mask.contiguous() for mask in visible]
+        for cache, mask in zip(caches, visible, strict=True):
+            numbers += [first, len(mask), cache.rows, 0, 0, 0]
+            numbers += [mask.data_ptr(), *mask.shape, 0, 0, 0]
+            numbers += [cache.kv.data_ptr(), *cache.kv.shape]
+            first += len(mask)
+        sequences = np.array(numbers, np.int64).reshape(EACH * len(caches), FIELDS)
+        logits = np.empty((count, self.vocab), np.float32)
+        features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
+        asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), sequences
+        layers = len(caches[0].kv)
+        self.work(count, lambda *how: forward_together(*how, self.threads, 0, layers, *asked, logits, features))
+        return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
+
+    def work(self, count: int, call: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
+        """`call(state, table, whole)` with working space for so many rows; `whole` is whether the team's threads join in."""
+        room = self.room(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
             if whole:
                 self.team.wake()
-            first = 0 if taps else count - len(logits)  # features are wanted of all rows
-            forward(
-                self.team.state,
-                room[1].table,
-                whole,
-                self.threads,
-                first,
-                *asked,
-                cache.numbers,
-                cache.rows,
-                logits,
-                features,
-            )
+            call(self.team.state, room[1].table, whole)
         finally:
             if whole:
                 self.team.busy.release()
         self.rooms.append(room)
-        return torch.from_numpy(logits), torch.from_numpy(features) if taps else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.forward.cache import additive, transformers_cache
+from engine.forward.cache import KVCache, additive, transformers_cache
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import Buckets
 
@@ -40,16 +40,25 @@ class Session:
     """
 
     def __init__(
-        self, runner: "Runner", capacity: int, features: bool | tuple[int, ...] = False, graphed: bool = False
+        self,
+        runner: "Runner",
+        capacity: int,
+        features: bool | tuple[int, ...] = False,
+        graphed: bool = False,
+        cache: KVCache | None = None,
     ):
-        """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs."""
+        """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs.
+
+        `cache` is the one to use; None makes one of that `capacity`.
+        """
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         self.buckets = None
         if graphed:
             key = ("buckets", static_capacity(capacity), taps)
             self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
-        self.cache = self.buckets.cache if self.buckets is not None else runner.new_cache(capacity)
+        made = self.buckets.cache if self.buckets is not None else cache
+        self.cache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.lean else transformers_cache(self.cache)
 

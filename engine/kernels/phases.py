@@ -11,14 +11,12 @@ from numba import carray, types
 from engine.kernels.by_address import calling
 from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import put
-from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot, exp
+from engine.kernels.exact_attention import TOGETHER, dot, exp
 from engine.kernels.intrinsics import pointer
 from engine.kernels.named_arrays import (
     FIELDS,
-    Cache,
     Cube,
     Ids,
-    Mask,
     Matrix,
     Number,
     Table,
@@ -27,10 +25,9 @@ from engine.kernels.named_arrays import (
     compiled_type,
     unpacked,
 )
+from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, attend, enter, sequence_of, unit_row
 from engine.kernels.sharing import ROWS, TABLE, WORK, close_call, leave, next_call, next_task, open_call, seen, turn_of
 from engine.kernels.stored import BLOCK, Stored, block_product
-
-QUERIES = 4  # of a task of attention, at least `TOGETHER`
 
 
 class Ends(NamedTuple):
@@ -65,13 +62,17 @@ class Layer(NamedTuple):
 class Room(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
-    `limits [3]` are the committed rows, the first row that is wanted behind the last layer, and the threads. Query n sees no key from
-    row `ends[n]` on. `claims` counts tasks that are taken and finished, see `engine.kernels.sharing`.
+    `limits [3]` are the first row that is wanted behind the last layer, the threads and the layers. Row n belongs to the sequence
+    `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table of `engine.kernels.sequences`, and
+    `alone [EACH, 6]` is room for the table of a single one. `claims` counts tasks that are taken and finished, see
+    `engine.kernels.sharing`.
     """
 
     limits: Ids
     ends: Ids
+    owners: Ids
     claims: Ids
+    alone: Table
     x: Matrix
     normed: Matrix
     more: Matrix
@@ -81,8 +82,7 @@ class Room(NamedTuple):
     ids: Ids
     positions: Ids
     taps: Ids
-    visible: Mask
-    kv: Cache
+    sequences: Table
     logits: Matrix
     features: Cube
 
@@ -104,62 +104,8 @@ class Work(NamedTuple):
 ENDS, LAYER, ROOM = arrays_of(Ends), arrays_of(Layer), arrays_of(Room)
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = range(Room._fields.index("x"), Room._fields.index("gated") + 1)
-IDS, POSITIONS, TAPS, VISIBLE, KV, LOGITS, FEATURES = range(SPACES.stop, ROOM)
+IDS, POSITIONS, TAPS, SEQUENCES, LOGITS, FEATURES = range(SPACES.stop, ROOM)
 FIRST_SPACE, LAST_SPACE = SPACES.start, SPACES.stop
-
-
-@exactly_within
-def unit_row(x, weight, least, out):
-    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `least` is sqrt(n eps)."""
-    factor = np.float32(1) / np.sqrt(dot(x, x) + least * least)
-    for k in range(len(x)):
-        out[k] = x[k] * factor * weight[k]
-
-
-@exactly_within
-def enter_row(room, row, layer, scales, ends):
-    """Norm and rotate a row's queries and keys, scale its queries, and write its keys and values into the cache."""
-    kv_heads, size, qkv = room.kv.shape[2], room.kv.shape[4], room.qkv[row]
-    heads, half = len(qkv) // size - 2 * kv_heads, size // 2
-    cos, sin = ends.turns[room.positions[row]]
-    factor, place = np.float32(1 / np.sqrt(size)), room.limits[0] + row
-    for head in range(heads + kv_heads):
-        part = qkv[head * size : (head + 1) * size]
-        if len(scales):
-            unit_row(part, scales[head], ends.head_least, part)
-        share = factor if head < heads else np.float32(1)
-        for k in range(half):
-            a, b = part[k], part[half + k]
-            part[k] = (a * cos[k] - b * sin[k]) * share
-            part[half + k] = (b * cos[k] + a * sin[k]) * share
-    for head in range(kv_heads):
-        first = (heads + head) * size
-        put(qkv[first : first + size], room.kv[layer, 0, head, place])
-        first += kv_heads * size
-        put(qkv[first : first + size], room.kv[layer, 1, head, place])
-
-
-@exactly_within
-def attend_some(room, layer, head, first, last, work):
-    """Attention of the queries from `first` to `last` of those that share a head's keys, a few at a time."""
-    size, rows = room.kv.shape[4], room.limits[0] + len(room.ids)
-    groups = room.attended.shape[1] // size // room.kv.shape[2]
-    keys, values = room.kv[layer, 0, head, :rows], room.kv[layer, 1, head, :rows]
-    while first < last:
-        count = min(last - first, TOGETHER)
-        if count == 3:
-            count = 2
-        for each in range(count):
-            row, part = (first + each) // groups, head * groups + (first + each) % groups
-            put(room.qkv[row, part * size : (part + 1) * size], work.asking[each])
-            put(room.visible[row], work.visible[each])
-            work.ends[each] = room.ends[row]
-        asked = work.asking[:count], keys, values, work.visible[:count], work.ends[:count]
-        attend_exactly(*asked, work.scores, work.mixed[:count], work.totals)
-        for each in range(count):
-            row, part = (first + each) // groups, head * groups + (first + each) % groups
-            put(work.mixed[each], room.attended[row, part * size : (part + 1) * size])
-        first += count
 
 
 @exactly_within
@@ -185,29 +131,6 @@ def begin(turn, room, ends, weight):
         put(ends.embedding[room.ids[row]], room.x[row])
         unit_row(room.x[row], weight, ends.least, room.normed[row])
         row = next_task(turn, count)
-
-
-@exactly_within
-def enter(turn, room, number, layer, ends):
-    """The layer's keys and values in the cache, and its queries; see `enter_row`."""
-    count = len(room.ids)
-    row = next_task(turn, count)
-    while row >= 0:
-        enter_row(room, row, number, layer.scales, ends)
-        row = next_task(turn, count)
-
-
-@exactly_within
-def attend(turn, room, number, first, work):
-    """Attention of the rows from `first` on."""
-    heads, groups = room.kv.shape[2], room.attended.shape[1] // room.kv.shape[4] // room.kv.shape[2]
-    begin, end = first * groups, len(room.ids) * groups
-    tasks = heads * -(-(end - begin) // QUERIES)
-    task = next_task(turn, tasks)
-    while task >= 0:
-        at = begin + task // heads * QUERIES
-        attend_some(room, number, task % heads, at, min(at + QUERIES, end), work)
-        task = next_task(turn, tasks)
 
 
 @exactly_within
@@ -247,7 +170,7 @@ def add(turn, room, first, after, weight, least):
                     factor = np.sqrt(np.float32(len(x)) / (dot(x, x) + np.float32(1e-12)))
                 for k in range(len(x)):
                     room.features[row, tap, k] = x[k] * factor
-        if taps and after == len(room.kv):
+        if taps and after == room.limits[2]:
             put(normed, room.features[row, taps])
         row = next_task(turn, count)
 
@@ -256,8 +179,12 @@ def add(turn, room, first, after, weight, least):
 def work_on(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
     ends, room = unpacked(Ends, table, 0), unpacked(Room, table, len(table) - ROOM)
-    count, wanted, parts = len(room.ids), room.limits[1], room.limits[2]
-    turn, layers, size = turn_of(room.claims, part, parts), len(room.kv), room.kv.shape[4]
+    count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
+    turn, size, rows, columns = turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
+    for number in range(len(room.sequences) // EACH):
+        numbers = room.sequences[EACH * number]
+        rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
+        columns = max(columns, sequence_of(room.sequences, number).visible.shape[1])
     pieces = np.empty((3, count, BLOCK), np.float32)
     work = Work(
         pieces[0],
@@ -265,9 +192,9 @@ def work_on(table, part):
         pieces[2],
         np.empty((TOGETHER, size), np.float32),
         np.empty((TOGETHER, size), np.float32),
-        np.empty((TOGETHER, room.visible.shape[1]), np.bool_),
+        np.empty(TOGETHER * columns, np.bool_),
         np.empty(TOGETHER, np.int64),
-        np.empty((TOGETHER, room.limits[0] + count), np.float32),
+        np.empty((TOGETHER, rows), np.float32),
         np.empty(TOGETHER, np.float32),
     )
     every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
@@ -309,32 +236,47 @@ def helping(state, part, last, looks):
 
 @exactly_compiled
 def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
-    """The forward of `ids [N]` at `positions [N]`, whose keys and values are written behind the first `rows` rows of `kv`.
+    """`forward_together` of one sequence, whose keys and values are written behind the first `rows` rows of `kv`.
 
-    It writes `logits [n, V]` of the last n and, with `taps`, `features [N, taps + 1, H]`. Behind the last layer only the rows from
-    `first` on are computed. `visible [N, M]` says which of the last M rows each sees. The work is laid out for `parts` threads; with
-    `whole`, the team of this `state` joins in.
+    `visible [N, M]` says which of the last M rows each sees.
+    """
+    alone = unpacked(Room, table, len(table) - ROOM).alone
+    alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
+    aim(alone, 1, visible.ctypes.data, visible.shape)
+    aim(alone, 2, kv.ctypes.data, kv.shape)
+    forward_together(state, table, whole, parts, first, len(kv), ids, positions, taps, alone, logits, features)
+
+
+@exactly_compiled
+def forward_together(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
+    """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
+
+    `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes
+    `logits [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`. Behind the last layer only the rows from `first`
+    on are computed. The work is laid out for `parts` threads; with `whole`, the team of this `state` joins in.
     """
     at = len(table) - ROOM
     aim(table, at + IDS, ids.ctypes.data, ids.shape)
     aim(table, at + POSITIONS, positions.ctypes.data, positions.shape)
     aim(table, at + TAPS, taps.ctypes.data, taps.shape)
-    aim(table, at + VISIBLE, visible.ctypes.data, visible.shape)
-    aim(table, at + KV, kv.ctypes.data, kv.shape)
+    aim(table, at + SEQUENCES, sequences.ctypes.data, sequences.shape)
     aim(table, at + LOGITS, logits.ctypes.data, logits.shape)
     aim(table, at + FEATURES, features.ctypes.data, features.shape)
     for row in range(at + FIRST_SPACE, at + LAST_SPACE):
         table[row, 1] = len(ids)
     room = unpacked(Room, table, at)
-    room.limits[0], room.limits[1], room.limits[2] = rows, first, parts
+    room.limits[0], room.limits[1], room.limits[2] = first, parts, layers
     for index in range(len(room.claims)):
         room.claims[index] = 0
-    columns = visible.shape[1]
-    for row in range(len(ids)):
-        last = columns - 1
-        while last >= 0 and not visible[row, last]:
-            last -= 1
-        room.ends[row] = room.limits[0] + len(ids) - columns + last + 1
+    for number in range(len(sequences) // EACH):
+        numbers, visible = sequences[EACH * number], sequence_of(sequences, number).visible
+        columns, begin = visible.shape[1], numbers[FIRST]
+        for row in range(numbers[COUNT]):
+            last = columns - 1
+            while last >= 0 and not visible[row, last]:
+                last -= 1
+            room.owners[begin + row] = number
+            room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if whole:
         open_call(state, table)
     do_work(state[WORK], table, 0)

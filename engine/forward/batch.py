@@ -1,0 +1,225 @@
+"""Batch: sessions of several sequences over one model, and the forwards they share. Knows rows and masks; knows no tree.
+
+- Compiled forward: matrices meet all rows at once, and attention goes sequence by sequence. A row has the bits that it has alone.
+- Lean forward of tensors: the same, but library products may round differently with more rows.
+- transformers: one padded forward `[B, N]` under one additive mask `[B, 1, N, M]` over one tensor of caches.
+
+Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from engine.forward.cache import KVCache
+from engine.forward.layer_ops import features_of
+from engine.forward.llama import LeanLlama
+from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.runner import Runner
+from engine.forward.session import Session, taps_of
+
+ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
+
+
+class Asked(NamedTuple):
+    """Rows that a session asks for: n tokens at their positions, and `visible` as `Session.forward` takes it for trees."""
+
+    session: Session
+    ids: list[int]
+    positions: list[int]
+    visible: torch.Tensor | None
+
+    @property
+    def seen(self) -> torch.Tensor:
+        """bool `[n, M]`. Raises `ValueError` for several rows without a mask, or with one over too few columns."""
+        visible = ITSELF if self.visible is None and len(self.ids) == 1 else self.visible
+        if visible is None or len(visible) != len(self.ids) or visible.shape[1] < len(self.ids):
+            shape = None if visible is None else list(visible.shape)
+            raise ValueError(f"{len(self.ids)} rows of a batch need a mask [{len(self.ids)}, M], got {shape}.")
+        return visible
+
+
+Answer = tuple[torch.Tensor, torch.Tensor | None]  # logits [n, V] and features of a session's rows
+
+
+class Batch:
+    """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
+
+    def __init__(self, runner: Runner, size: int, capacity: int, features: bool | tuple[int, ...] = False):
+        """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
+        if size < 1:
+            raise ValueError(f"A batch has at least one sequence, got {size}.")
+        self.runner, self.size, self.capacity, self.features = runner, size, capacity, features
+        self.taps = taps_of(features, runner.config.num_hidden_layers)
+        self.sessions: list[Session] = []
+        self.slots = None if isinstance(runner.lean, CompiledLlama | LeanLlama) else Slots(runner, size, capacity)
+
+    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
+        """A session of the batch, with an empty cache of its `capacity`.
+
+        Raises `ValueError` when the batch is full, and for another capacity or other features than the batch has.
+        """
+        if len(self.sessions) == self.size:
+            raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
+        if (capacity, features) != (self.capacity, self.features):
+            raise ValueError(
+                f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
+            )
+        cache = None if self.slots is None else self.slots.enter()
+        self.sessions.append(Session(self.runner, capacity, features, cache=cache))
+        return self.sessions[-1]
+
+    def leave(self, session: Session) -> None:
+        """Take a session out; it must not be used afterwards. Raises `ValueError` for one that is not in the batch."""
+        if session not in self.sessions:
+            raise ValueError("This session is not in the batch: it has left, or belongs to another one.")
+        if self.slots is not None:
+            self.slots.leave(session.cache)
+        self.sessions.remove(session)
+
+    @torch.inference_mode()
+    def forward(self, asked: list[Asked]) -> list[Answer]:
+        """One forward for all that is asked, at most once a session. Rows are written behind each session's committed ones.
+
+        Raises `ValueError` when a cache is full, for a wrong mask and for a session that is not in the batch.
+        """
+        for each in asked:
+            if each.session not in self.sessions:
+                raise ValueError("A session asks this batch and is not in it.")
+            each.session.cache.room_for(len(each.ids))
+        if self.slots is not None:
+            return self.padded(asked)
+        ids = torch.tensor([token for each in asked for token in each.ids])
+        positions = torch.tensor([place for each in asked for place in each.positions])
+        seen, caches = [each.seen for each in asked], [each.session.cache for each in asked]
+        logits, features = self.runner.lean.together(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
+        counts = [len(each.ids) for each in asked]
+        by_session = [None] * len(asked) if features is None else features.split(counts)
+        return list(zip(logits.split(counts), by_session, strict=True))
+
+    def padded(self, asked: list[Asked]) -> list[Answer]:
+        """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
+
+        Padding writes rows behind the sequence's new ones, and no row but itself attends to it. Sessions that ask for nothing are
+        padded too.
+        """
+        slots, device = self.slots, self.runner.device
+        assert slots is not None
+        by_cache = {id(each.session.cache): each for each in asked}
+        count = max(len(each.ids) for each in asked)
+        if any(cache.rows + count > cache.capacity for cache in slots.caches):
+            raise ValueError(
+                f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
+            )
+        starts = torch.tensor([cache.rows for cache in slots.caches])
+        columns = int(starts.max()) + count
+        ids = torch.zeros(len(starts), count, dtype=torch.long)
+        positions = torch.zeros_like(ids)
+        mask = torch.full((len(starts), 1, count, columns), torch.finfo(self.runner.dtype).min, dtype=self.runner.dtype)
+        mask[..., 0] = 0  # padding sees something, so that it stays a number
+        for place, cache in enumerate(slots.caches):
+            if each := by_cache.get(id(cache)):
+                rows = len(each.ids)
+                ids[place], positions[place] = each.ids[0], each.positions[0]
+                ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
+                before = cache.rows + rows - each.seen.shape[1]
+                mask[place, 0, :rows, :before] = 0
+                blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
+                mask[place, 0, :rows, before : cache.rows + rows] = blind
+        slots.aim(starts.to(device), count, columns)
+        output = self.runner.model(
+            input_ids=ids.to(device),
+            position_ids=positions.to(device),
+            attention_mask=mask.to(device),
+            past_key_values=slots.past,
+            use_cache=True,
+            output_hidden_states=bool(self.taps),
+        )
+        answers: list[Answer] = []
+        for each in asked:
+            place, rows = slots.place(each.session.cache), len(each.ids)
+            features = None
+            if self.taps:
+                tapped = [output.hidden_states[abs(tap)][place, :rows] for tap in self.taps]
+                features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
+            answers.append((output.logits[place, :rows], features))
+        return answers
+
+
+class Slots:
+    """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
+
+    def __init__(self, runner: Runner, size: int, capacity: int):
+        one = runner.new_cache(1).kv
+        layers, _, heads, _, width = one.shape
+        self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
+        self.caches: list[SlotCache] = []
+        self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
+
+    def enter(self) -> "SlotCache":
+        """A cache in the next free place, its rows filled with zeros."""
+        self.caches.append(SlotCache(self.kv[:, :, len(self.caches)]))
+        return self.caches[-1]
+
+    def leave(self, cache: KVCache) -> None:
+        """Free the cache's place. The last cache moves into it."""
+        place, last = self.place(cache), self.caches.pop()
+        if last is not cache:
+            self.kv[:, :, place, :, : last.rows] = last.kv[..., : last.rows, :]
+            last.stand_on(self.kv[:, :, place])
+            self.caches[place] = last
+
+    def place(self, cache: KVCache) -> int:
+        return next(place for place, each in enumerate(self.caches) if each is cache)
+
+    def aim(self, starts: torch.Tensor, count: int, columns: int) -> None:
+        """The next forward writes `count` rows a sequence from `starts [B]` on and reads the first `columns` rows."""
+        self.slots = starts[:, None] + torch.arange(count, device=starts.device)
+        self.columns = columns
+
+
+class SlotCache(KVCache):
+    """A sequence's view `[layers, 2, heads, capacity, head_dim]` of the tensor of a batch."""
+
+    def __init__(self, kv: torch.Tensor):
+        self.rows, self.numbers = 0, None
+        self.stand_on(kv)
+
+    def stand_on(self, kv: torch.Tensor) -> None:
+        self.kv, self.layers = kv, [layer.unsqueeze(1).unbind() for layer in kv]
+
+
+class BatchedLayer(CacheLayerMixin):
+    """One layer of all the caches of `Slots`, in the form that transformers' attention expects."""
+
+    is_sliding = False
+
+    def __init__(self, slots: Slots, layer: int):
+        super().__init__()
+        self.slots, self.layer, self.is_initialized = slots, layer, True
+
+    def lazy_initialization(self, key_states, value_states):
+        pass
+
+    def update(self, key_states, value_states, *args: Any, **kwargs: Any):
+        slots = self.slots
+        batch = len(slots.caches)
+        which = torch.arange(batch, device=key_states.device)[:, None]
+        found = []
+        for kind, states in enumerate((key_states, value_states)):
+            rows = slots.kv[self.layer, kind, :batch]
+            rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
+            found.append(rows[:, :, : slots.columns])
+        return found
+
+    def get_mask_sizes(self, query_length):
+        return self.slots.columns, 0
+
+    def get_seq_length(self):
+        return self.slots.columns - self.slots.slots.shape[1]
+
+    def get_max_length(self):
+        return self.slots.kv.shape[4]
+
+    get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5

@@ -1,0 +1,140 @@
+"""Keys, values and attention of a call's rows, sequence by sequence. Knows which rows and which cache are whose; knows no model.
+
+Rows of several sequences share a call. Each sequence has a cache of its own, and its rows see no other sequence's keys.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import carray
+
+from engine.kernels.compiling import exactly_within
+from engine.kernels.elementwise import put
+from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot
+from engine.kernels.intrinsics import pointer
+from engine.kernels.named_arrays import Cache, Mask, arrays_of, unpacked
+from engine.kernels.sharing import next_task
+
+QUERIES = 4  # of a task of attention, at least `TOGETHER`
+FIRST, COUNT, COMMITTED = range(
+    3
+)  # numbers of a sequence: its first row in the call, its rows there, its committed rows
+
+
+class Sequence(NamedTuple):
+    """What a sequence brings to a call. `visible [n, M]` says which of the last M rows each of its n rows sees."""
+
+    visible: Mask
+    kv: Cache
+
+
+EACH = 1 + arrays_of(Sequence)  # rows of a table of sequences: the numbers of one, then its arrays
+
+
+@exactly_within
+def sequence_of(sequences, number):
+    """The arrays of a sequence, in a table of sequences."""
+    return unpacked(Sequence, sequences, EACH * number + 1)
+
+
+@exactly_within
+def unit_row(x, weight, least, out):
+    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `least` is sqrt(n eps)."""
+    factor = np.float32(1) / np.sqrt(dot(x, x) + least * least)
+    for k in range(len(x)):
+        out[k] = x[k] * factor * weight[k]
+
+
+@exactly_within
+def enter_row(room, row, layer, scales, ends):
+    """Norm and rotate a row's queries and keys, scale its queries, and write its keys and values into its sequence's cache."""
+    numbers, kv = room.sequences[EACH * room.owners[row]], sequence_of(room.sequences, room.owners[row]).kv
+    kv_heads, size, qkv = kv.shape[2], kv.shape[4], room.qkv[row]
+    heads, half = len(qkv) // size - 2 * kv_heads, size // 2
+    cos, sin = ends.turns[room.positions[row]]
+    factor, place = np.float32(1 / np.sqrt(size)), numbers[COMMITTED] + row - numbers[FIRST]
+    for head in range(heads + kv_heads):
+        part = qkv[head * size : (head + 1) * size]
+        if len(scales):
+            unit_row(part, scales[head], ends.head_least, part)
+        share = factor if head < heads else np.float32(1)
+        for k in range(half):
+            a, b = part[k], part[half + k]
+            part[k] = (a * cos[k] - b * sin[k]) * share
+            part[half + k] = (b * cos[k] + a * sin[k]) * share
+    for head in range(kv_heads):
+        first = (heads + head) * size
+        put(qkv[first : first + size], kv[layer, 0, head, place])
+        first += kv_heads * size
+        put(qkv[first : first + size], kv[layer, 1, head, place])
+
+
+@exactly_within
+def enter(turn, room, number, layer, ends):
+    """The layer's keys and values in the caches, and its queries; see `enter_row`."""
+    count = len(room.ids)
+    row = next_task(turn, count)
+    while row >= 0:
+        enter_row(room, row, number, layer.scales, ends)
+        row = next_task(turn, count)
+
+
+@exactly_within
+def attend_some(room, number, layer, head, first, last, work):
+    """Attention of a sequence's queries from `first` to `last` of those that share a head's keys, a few at a time."""
+    numbers, sequence = room.sequences[EACH * number], sequence_of(room.sequences, number)
+    kv, begin = sequence.kv, numbers[FIRST]
+    size, rows = kv.shape[4], numbers[COMMITTED] + numbers[COUNT]
+    groups = room.attended.shape[1] // size // kv.shape[2]
+    keys, values = kv[layer, 0, head, :rows], kv[layer, 1, head, :rows]
+    columns = sequence.visible.shape[1]
+    visible = carray(pointer(np.int64(work.visible.ctypes.data)), (TOGETHER, columns), np.bool_)
+    while first < last:
+        count = min(last - first, TOGETHER)
+        if count == 3:
+            count = 2
+        for each in range(count):
+            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            put(room.qkv[row, part * size : (part + 1) * size], work.asking[each])
+            put(sequence.visible[row - begin], visible[each])
+            work.ends[each] = room.ends[row]
+        asked = work.asking[:count], keys, values, visible[:count], work.ends[:count]
+        attend_exactly(*asked, work.scores, work.mixed[:count], work.totals)
+        for each in range(count):
+            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            put(work.mixed[each], room.attended[row, part * size : (part + 1) * size])
+        first += count
+
+
+@exactly_within
+def span_of(numbers, first, groups):
+    """A sequence's queries behind the call's first `first` rows: the first one, and the one behind the last."""
+    return max(numbers[FIRST], first) * groups, (numbers[FIRST] + numbers[COUNT]) * groups
+
+
+@exactly_within
+def blocks_in(numbers, first, groups):
+    """How many tasks of `QUERIES` queries a sequence has for every head, behind the call's first `first` rows."""
+    begin, end = span_of(numbers, first, groups)
+    return max(0, -(-(end - begin) // QUERIES))
+
+
+@exactly_within
+def attend(turn, room, layer, first, work):
+    """Attention of the rows from `first` on."""
+    kv = sequence_of(room.sequences, np.int64(0)).kv
+    heads, groups = kv.shape[2], room.attended.shape[1] // kv.shape[4] // kv.shape[2]
+    tasks = 0
+    for number in range(len(room.sequences) // EACH):
+        tasks += heads * blocks_in(room.sequences[EACH * number], first, groups)
+    task = next_task(turn, tasks)
+    while task >= 0:
+        number, block = np.int64(0), task // heads
+        here = blocks_in(room.sequences[0], first, groups)
+        while block >= here:
+            number, block = number + 1, block - here
+            here = blocks_in(room.sequences[EACH * number], first, groups)
+        begin, end = span_of(room.sequences[EACH * number], first, groups)
+        at = begin + block * QUERIES
+        attend_some(room, number, layer, task % heads, at, min(at + QUERIES, end), work)
+        task = next_task(turn, tasks)
