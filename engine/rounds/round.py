@@ -30,14 +30,24 @@ class HostRounds:
 
     @torch.inference_mode()
     def next(self) -> Outcome:
-        watch, position = self.watch, self.target.length
-        watch.start()
-        tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.last - position - 1)
-        watch.lap("draft")
-        self.check(tree)
+        tree = self.grow()
         logits, features = self.target.verify(tree)
-        watch.lap("verify")
-        verdict = self.acceptance.decide(tree, logits, self.sampling, position)
+        self.watch.lap("verify")
+        return self.settle(tree, logits, features)
+
+    def grow(self) -> DraftTree:
+        """The round's tree. It begins the round's clock and ends the phase "draft"."""
+        position = self.target.length
+        self.watch.start()
+        tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.last - position - 1)
+        self.watch.lap("draft")
+        self.check(tree)
+        return tree
+
+    def settle(self, tree: DraftTree, logits: torch.Tensor, features: torch.Tensor | None) -> Outcome:
+        """What comes of a verified tree. It ends the phases "accept" and "commit"."""
+        watch = self.watch
+        verdict = self.acceptance.decide(tree, logits, self.sampling, self.target.length)
         watch.lap("accept")
         self.target.commit(verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)

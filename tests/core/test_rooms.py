@@ -24,12 +24,13 @@ ARROWS = {
         "record sampling tree"
     ),
     "measure": (
-        "train race systems decode rounds drafters acceptance contracts target models nets forward kernels views record "
-        "sampling tree"
+        "train race batch systems decode rounds drafters acceptance contracts target models nets forward kernels views "
+        "record sampling tree"
     ),
     "train": "models nets forward",
     "custom_generate": "race systems decode rounds models forward sampling tree",
     "race": "systems decode rounds contracts models record sampling tree",
+    "batch": "systems decode rounds target models forward record sampling tree",
     "systems": "named_systems breaks rounds policies drafters acceptance contracts target models record sampling",
     "named_systems": "",
     "breaks": "target tree",
