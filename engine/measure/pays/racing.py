@@ -1,16 +1,19 @@
 """Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
 
+All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share.
+
 A setting is a system's name, with a shape of its own where it is not the default one. At most three are tried: the default shape, and
 two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from engine.measure import peers
 from engine.measure.bench import seconds_per_token
+from engine.measure.pays.stepped import stepped
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, Race, Settings, encoded
 from engine.record.trace import Trace
@@ -115,11 +118,9 @@ def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int]
     return [index for index in range(len(prompts)) if index not in refused], refused
 
 
-def done(pair: LoadedPair, settings: Settings) -> Race:
-    """A race that was run to its end."""
-    race = Race(pair, settings)
-    for _ in race.run():
-        pass
+def stepping(race: Race) -> Generator[bool, None, Race]:
+    """Runs the race to its end in steps, none of which completes a piece of work. Closing it frees every lane."""
+    yield from race.watched(math.inf)
     return race
 
 
@@ -129,46 +130,60 @@ def groups(names: list[str]) -> list[list[str]]:
 
 
 def races(systems: int, prompts: int) -> int:
-    """How often `race` tells that something is done."""
+    """How many pieces of work `steps` completes."""
     return systems + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
-def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], None]) -> Outcome:
-    """Every system in its best setting over the prompts, beside plain decoding and `generate()`.
+def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], object]) -> Outcome:
+    """All of `steps` at once. `tell` is called after every piece of work."""
+    work = steps(pair, prompts, systems, wish)
+    while True:
+        try:
+            if next(work):
+                tell()
+        except StopIteration as end:
+            return end.value
 
-    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn. `tell` is called after every
-    piece of work.
+
+def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[bool, None, Outcome]:
+    """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
+
+    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn. Each step is one of a race or a
+    token of `generate()`, and yields whether it completes a piece of work. Closing the generator frees everything.
     """
     settings, tried = {}, {}
     for name in systems:
-        settings[name], tried[name] = best_setting(pair, prompts[:PROBES], name, wish)
-        tell()
+        settings[name], tried[name] = yield from best_setting(pair, prompts[:PROBES], name, wish)
+        yield True
     raced = {name: Raced() for name in systems}
     generated: list[peers.Written] = []
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
-    peers.timed(pair, peers.plain, first, 8, wish.temperature)  # first calls
+    yield from stepped(pair, first, 8, wish.temperature)  # first calls
     for index, prompt in enumerate(prompts):
         work: list[list[str]] = groups(systems)
         work.insert(index % (len(work) + 1), [])  # where `generate()` runs
         for names in work:
             if names:
                 lanes = (BASELINE, *(settings[name] for name in names))
-                keep(raced, names, done(pair, wish.settings(prompt, lanes)))
+                keep(raced, names, (yield from stepping(Race(pair, wish.settings(prompt, lanes)))))
             else:
                 ids = encoded(pair, prompt)
-                generated.append(peers.timed(pair, peers.plain, ids, wish.tokens, wish.temperature))
-            tell()
+                generated.append((yield from stepped(pair, ids, wish.tokens, wish.temperature)))
+            yield True
     return Outcome(settings, tried, raced, generated)
 
 
-def best_setting(pair: LoadedPair, prompts: list[str], name: str, wish: Wish) -> tuple[str, dict[str, float] | None]:
+def best_setting(
+    pair: LoadedPair, prompts: list[str], name: str, wish: Wish
+) -> Generator[bool, None, tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = settings_of(pair, name)
     if len(candidates) == 1:
         return name, None
     taken = dict.fromkeys(candidates, 0.0)
     for prompt in prompts:
-        for lane in done(pair, wish.settings(prompt, tuple(candidates), min(PROBE_TOKENS, wish.tokens))).lanes:
+        probe = Race(pair, wish.settings(prompt, tuple(candidates), min(PROBE_TOKENS, wish.tokens)))
+        for lane in (yield from stepping(probe)).lanes:
             taken[lane.trace.system] += seconds_per_token(lane.trace) / len(prompts)
     return min(taken, key=taken.__getitem__), taken
 
