@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-import torch
-
+from engine.models.cache_memory import cache_row_bytes
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, field
 from engine.screens import own_prompts
@@ -22,7 +20,6 @@ from engine.views.stream import numbered
 from engine.views.wire import messages
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
-SHARE = 0.5  # of the memory that is free at the start, for the caches of all runs
 
 
 @dataclass(frozen=True)
@@ -101,12 +98,4 @@ KINDS: dict[str, Callable[..., Order]] = {
 def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:
     """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
     tokens = min(pair.context, max(len(prompt.encode("utf-8", "replace")) for prompt in prompts) + new_tokens)
-    row = pair.target.row_bytes + (pair.draft.row_bytes if pair.draft else pair.target.row_bytes)
-    return lanes * (tokens + LARGEST_TREE) * row
-
-
-def budget(pair: LoadedPair) -> float:
-    """Bytes that the caches of all runs may take together, on the device that the pair is on."""
-    if pair.target.device.type == "cuda":
-        return SHARE * torch.cuda.mem_get_info(pair.target.device)[0]
-    return SHARE * psutil.virtual_memory().available
+    return lanes * (tokens + LARGEST_TREE) * cache_row_bytes(pair)

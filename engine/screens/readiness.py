@@ -10,12 +10,12 @@ from functools import partial
 from numba.core import event
 
 from engine.drafters import DRAFTERS
+from engine.models.cache_memory import cache_budget
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.rounds.timing import costs_of
 from engine.screens.cards import FIRSTS, LANES
 from engine.screens.device import Device
-from engine.screens.orders import budget
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -45,7 +45,7 @@ class Readiness:
 
     def __init__(self, pair: LoadedPair, device: Device):
         self.pair, self.device = pair, device
-        device.line.budget = budget(pair)
+        device.line.budget = cache_budget(pair)
         self.waiting = list(dict.fromkeys((*AT_ONCE, *FIRSTS, *SYSTEMS)))
         self.count = len(self.waiting)
 

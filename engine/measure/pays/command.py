@@ -11,6 +11,9 @@ runs over all prompts. The verdict is about the best lossless system:
 A speedup compares seconds a token, prefill included. Over prompts it is the geometric mean; its interval is a bootstrap over prompts.
 The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
 Over fewer than ten prompts an interval is too narrow.
+
+`--batch 1,4,16,32` then decodes so many prompts at once, and `--context 512,2048` races behind so many tokens. Both take the best
+setting and `auto`.
 """
 
 import argparse
@@ -20,7 +23,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from engine.measure.options import add_pair, given_pair, refusals
-from engine.measure.pays import words
+from engine.measure.pays import batch, context, curve_words, words
 from engine.measure.pays.prompts import FEWEST, read
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
 from engine.measure.pays.report import report
@@ -41,17 +44,24 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0, help="of the texts and of the bootstrap")
+    parser.add_argument("--batch", metavar="SIZES", help="also decode so many prompts at once, such as 1,4,16,32")
+    parser.add_argument("--context", metavar="TOKENS", help="also race behind contexts so long, such as 512,2048,8192")
     add_pair(parser)
     options = parser.parse_args(arguments)
     with refusals(parser):
         figures = judged(options)
     print(words.report(figures))
+    for name, told in (("batch", curve_words.batches), ("context", curve_words.contexts)):
+        if name in figures:
+            print("", *told(figures[name]), sep="\n")
     print(json.dumps(figures))
 
 
 def judged(options: argparse.Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
     prompts = read(options.prompts)
+    sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
+    lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
     pair = load(given_pair(options), device=options.device)
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
@@ -61,7 +71,17 @@ def judged(options: argparse.Namespace) -> dict:
             f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed. "
             f"Prompt {min(refused) + 1}: {refused[min(refused)]}"
         )
+    texts = [prompts[index] for index in raced]
     with tqdm(total=races(len(systems), len(raced)), desc="races", unit="race") as bar:
-        outcome = race(pair, [prompts[index] for index in raced], systems, wish, bar.update)
+        outcome = race(pair, texts, systems, wish, bar.update)
     figures = report(pair, prompts, raced, refused, wish, outcome)
-    return {"verdict": words.sentence(figures)} | figures
+    found = {"verdict": words.sentence(figures)} | figures
+    if sizes:
+        settings = batch.settings_for(figures["systems"])
+        with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:
+            found["batch"] = batch.curve(pair, texts, settings, sizes, wish, bar.update)
+    if lengths:
+        settings = context.settings_for(figures)
+        with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
+            found["context"] = context.by_length(pair, texts, settings, lengths, wish, bar.update)
+    return found

@@ -1,0 +1,31 @@
+"""Cache memory: what a pair's caches take, and how much they may. Knows sizes and the device; allocates nothing."""
+
+import psutil
+import torch
+
+from engine.models.pairs import LoadedPair
+
+SHARE = 0.5  # of the memory that is free, for all caches
+
+
+def cache_row_bytes(pair: LoadedPair) -> int:
+    """Bytes of a row in the target's cache and in the draft's beside it. Without a draft model the target's counts twice."""
+    return pair.target.row_bytes + (pair.draft.row_bytes if pair.draft else pair.target.row_bytes)
+
+
+def cache_budget(pair: LoadedPair) -> float:
+    """Bytes that all caches may take together, on the device that the pair is on."""
+    if pair.target.device.type == "cuda":
+        return SHARE * torch.cuda.mem_get_info(pair.target.device)[0]
+    return SHARE * psutil.virtual_memory().available
+
+
+def too_large(pair: LoadedPair, sequences: int, rows: int) -> str:
+    """Why caches of so many rows for so many sequences do not fit, and how many would; "" when they fit."""
+    each, free = rows * cache_row_bytes(pair), cache_budget(pair)
+    if sequences * each <= free:
+        return ""
+    return (
+        f"{sequences} caches of {rows:,} rows take {sequences * each / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are there. "
+        f"{int(free // each)} would fit."
+    )
