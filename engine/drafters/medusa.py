@@ -7,7 +7,7 @@ import torch
 
 from engine.contracts import Counterpart, Drafter
 from engine.models.pairs import LoadedPair
-from engine.nets.medusa import Medusa
+from engine.nets.medusa import Medusa, MedusaStack
 from engine.tree import DraftTree
 
 
@@ -20,7 +20,7 @@ class MedusaDrafter(Drafter):
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when no heads were trained for the pair's target."""
-        self.net: Medusa = pair.net("medusa")
+        self.net: Medusa | MedusaStack = pair.net("medusa")
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them

@@ -120,11 +120,13 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
 
 def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form."""
+    inner, outer = medusa_formats.VLLM
     tensors = {
-        theirs.format(k): weights[ours.format(k)]
+        inner.format(head=k, block=0, part=part): weights[f"blocks.{k}.{part}"]
         for k in range(config.depth)
-        for ours, theirs in medusa_formats.VLLM.items()
+        for part in ("weight", "bias")
     }
+    tensors |= {outer.format(head=k): weights[f"unembeds.{k}"] for k in range(config.depth)}
     described = layout("treerace_medusa", "MedusaModel", config, verifier)
     described |= {
         "model_type": "medusa",

@@ -1,7 +1,8 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
 Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection starts as a copy of the
-target's LM head. So an untrained head repeats the target's guess for the root.
+target's LM head. So an untrained head repeats the target's guess for the root. Heads that others published may have several such
+blocks, and may guess only some of the target's tokens.
 """
 
 import torch
@@ -34,3 +35,28 @@ class Medusa(Net):
         `final [..., H]` is the final norm's output behind the token before the root.
         """
         return F.linear(final + F.silu(self.blocks[k](final)), self.unembeds[k])
+
+
+class MedusaStack(Net):
+    """Published heads of several blocks, or over some of the target's tokens."""
+
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor, vocabulary: torch.Tensor):
+        """`config.layers` is the number of blocks in a head. `vocabulary [own_vocab]` holds the target's ids of guessed tokens."""
+        super().__init__(config, embedding, head)
+        hidden = config.hidden
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers)) for _ in range(config.depth)
+        )
+        self.unembeds = nn.ParameterList(torch.zeros(config.own_vocab, hidden) for _ in range(config.depth))
+        self.register_buffer("vocabulary", vocabulary, persistent=False)
+
+    def packed(self) -> None:
+        """There are no compiled loops of this net: it drafts with tensors on every device."""
+
+    def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
+        """As `Medusa.log_q`; -inf for tokens that the heads do not guess."""
+        x = final
+        for block in self.blocks[k]:
+            x = x + F.silu(block(x))
+        own = F.linear(x, self.unembeds[k]).log_softmax(-1)
+        return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)

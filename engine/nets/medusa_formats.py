@@ -1,29 +1,24 @@
 """Medusa heads in the official form (`0.0.linear.weight`, `0.1.weight`) and in that of vLLM (`blocks.0.layers.0.weight`).
 
-Either is read as a `Medusa` net. A config may give another number of heads than there are, so heads are counted by their names.
+Heads of one block over the whole vocabulary are a `Medusa` net, whose loops are compiled; others are a `MedusaStack`. A config may
+give another number of heads than there are, so heads are counted by their names.
 """
 
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from engine.nets.layer import NetConfig
-from engine.nets.medusa import Medusa
+from engine.nets.medusa import Medusa, MedusaStack
 from engine.nets.published import refuse_other_tensors, tensors_of
 
-OFFICIAL = {
-    "blocks.{}.weight": "{}.0.linear.weight",
-    "blocks.{}.bias": "{}.0.linear.bias",
-    "unembeds.{}": "{}.1.weight",
-}
-VLLM = {
-    "blocks.{}.weight": "blocks.{}.layers.0.weight",
-    "blocks.{}.bias": "blocks.{}.layers.0.bias",
-    "unembeds.{}": "lm_heads.{}.weight",
-}
+MOST_BLOCKS = 64  # in a head
+OFFICIAL = ("{head}.{block}.linear.{part}", "{head}.{blocks}.weight")
+VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -33,39 +28,83 @@ def is_form_of(config: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class MedusaCheckpoint:
-    """Published heads that fit the target by their config."""
+    """Published heads that fit the target by their config. Each has so many `blocks` and guesses `own_vocab` of the target's tokens."""
 
     hidden: int
     vocab: int
+    blocks: int
+    own_vocab: int
 
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Medusa:
-        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
-        found, hidden, vocab = tensors_of(folder), self.hidden, self.vocab
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Medusa | MedusaStack:
+        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit.
+
+        The official code makes one block and repeats it, so that a file may hold only the first of a head's blocks.
+        """
+        found = tensors_of(folder)
         vllm = any(name.startswith(("blocks.", "lm_heads.")) for name in found)
         pattern = r"(?:blocks|lm_heads)\.(\d+)\." if vllm else r"(\d+)\."
         heads = 1 + max((int(at[1]) for name in found if (at := re.match(pattern, name))), default=-1)
         if not 1 <= heads <= len(found):
             raise ValueError(f"{folder} holds no Medusa heads among its tensors {', '.join(sorted(found)[:3])}.")
-        forms = VLLM if vllm else OFFICIAL
-        names = {ours.format(k): theirs.format(k) for k in range(heads) for ours, theirs in forms.items()}
-        shapes = {"weight": (hidden, hidden), "bias": (hidden,)}
-        wanted = {theirs: shapes.get(ours.rpartition(".")[2], (vocab, hidden)) for ours, theirs in names.items()}
-        biases = {name: wanted.pop(name) for name in list(wanted) if vllm and name.endswith(".bias")}
-        refuse_other_tensors(folder, found, wanted, biases)
-        net = Medusa(NetConfig("medusa", hidden, 1, 0, 0, heads, vocab), embedding, head)
+        repeated = not vllm and not any(re.match(r"\d+\.[1-9]\d*\.linear\.", name) for name in found)
+        inner, outer = VLLM if vllm else OFFICIAL
+        plain = self.blocks == 1 and self.own_vocab == self.vocab
+        names = {}  # of the blocks' tensors, by the names in the net
+        for k, j, part in product(range(heads), range(self.blocks), ("weight", "bias")):
+            ours = f"blocks.{k}.{part}" if plain else f"blocks.{k}.{j}.{part}"
+            names[ours] = inner.format(head=k, block=0 if repeated else j, part=part)
+        unembeds = {f"unembeds.{k}": outer.format(head=k, blocks=self.blocks) for k in range(heads)}
+        self.refuse(folder, found, names, unembeds, vllm)
+        vocabulary = self.vocabulary(folder, found)
+        net: Medusa | MedusaStack
+        if plain:
+            net = Medusa(NetConfig("medusa", self.hidden, 1, 0, 0, heads, self.vocab), embedding, head)
+        else:
+            config = NetConfig("medusa", self.hidden, 1, 0, self.blocks, heads, self.vocab, own_vocab=self.own_vocab)
+            net = MedusaStack(config, embedding, head, vocabulary)
         weights = {
-            ours: found[theirs].float() if theirs in found else torch.zeros(biases[theirs])
+            ours: found[theirs].float() if theirs in found else torch.zeros(self.hidden)
             for ours, theirs in names.items()
         }
+        for ours, theirs in unembeds.items():
+            whole = len(found[theirs]) > self.own_vocab
+            weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
         net.load_state_dict(weights)
         net.to(embedding.device).eval().requires_grad_(False).pack()
         return net
+
+    def refuse(self, folder, found, names, unembeds, vllm: bool) -> None:
+        """Raises `ValueError` unless `found` has every block and projection, and nothing else that is unknown."""
+        shapes = {"weight": (self.hidden, self.hidden), "bias": (self.hidden,)}
+        wanted = {theirs: shapes[ours.rpartition(".")[2]] for ours, theirs in names.items()}
+        biases = {name: wanted.pop(name) for name in list(wanted) if vllm and name.endswith(".bias")}
+        for theirs in unembeds.values():  # over the whole vocabulary too, from which token_map then picks
+            rows = self.vocab if len(found.get(theirs, ())) == self.vocab else self.own_vocab
+            wanted[theirs] = (rows, self.hidden)
+        if self.own_vocab < self.vocab:
+            wanted["token_map"] = (self.own_vocab,)
+        refuse_other_tensors(folder, found, wanted, biases)
+
+    def vocabulary(self, folder: Path, found: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The target's ids int64 `[own_vocab]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
+        if self.own_vocab == self.vocab:
+            return torch.arange(self.vocab)
+        ids = found["token_map"]
+        if ids.is_floating_point() or ids.dtype == torch.bool:
+            raise ValueError(f"{folder} holds token_map as {ids.dtype}. It must hold whole numbers.")
+        ids = ids.long()
+        if ids.min() < 0 or ids.max() >= self.vocab or len(ids.unique()) < len(ids):
+            raise ValueError(
+                f"{folder} has a token_map of {len(ids.unique())} different ids from {int(ids.min())} to {int(ids.max())}. "
+                f"It must hold {self.own_vocab} different ids below {self.vocab}."
+            )
+        return ids
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> MedusaCheckpoint:
     """The checkpoint that `config` describes, for a target with `embedding [V, H]`; how many `layers` it has does not matter.
 
-    Raises `ValueError` for heads of several blocks, for a truncated vocabulary, and for sizes that do not fit the target.
+    Raises `ValueError` for what is not computed, and for sizes that do not fit the target.
     """
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
@@ -75,13 +114,15 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
             f"has {vocab} and {hidden}. Use the drafter that was trained for this target."
         )
     blocks = config.get("medusa_num_layers", config.get("num_hidden_layers", 1))
-    if blocks != 1:
-        raise ValueError(f"{folder} has {blocks!r} blocks in each Medusa head. Only heads of one block are computed.")
-    if config.get("truncated_vocab_size") not in (None, vocab):
-        raise ValueError(
-            f"{folder} guesses only {config['truncated_vocab_size']} tokens of {vocab}. Only heads over the target's "
-            "whole vocabulary are computed."
-        )
+    if type(blocks) is not int or not 1 <= blocks <= MOST_BLOCKS:
+        raise ValueError(f"{folder} must have between 1 and {MOST_BLOCKS} blocks in each Medusa head, got {blocks!r}.")
+    size = config.get("truncated_vocab_size")
+    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
+        raise ValueError(f"{folder}/config.json must give truncated_vocab_size between 1 and {vocab}, got {size!r}.")
     if config.get("original_lm_head"):
         raise ValueError(f"{folder} uses original_lm_head. Only heads with projections of their own are computed.")
-    return MedusaCheckpoint(hidden, vocab)
+    if config.get("logit_scale") not in (None, 1):
+        raise ValueError(
+            f"{folder} scales its logits by {config['logit_scale']!r} (logit_scale), which is not computed."
+        )
+    return MedusaCheckpoint(hidden, vocab, blocks, size or vocab)

@@ -3,12 +3,10 @@
 Probabilities are compared at 1e-4 before the weights are rounded to eight bits. Losslessness is token equality.
 """
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from engine.drafters import DRAFTERS
 from engine.nets import load_nets
@@ -17,6 +15,7 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
 from helpers.pairs import tiny_pair
+from helpers.published.files import write
 
 HIDDEN, VOCAB, HEADS = 64, 256, 3
 OFFICIAL = {
@@ -46,10 +45,73 @@ def heads(names: tuple[str, str, str], bias: bool = True) -> dict[str, torch.Ten
     return found
 
 
-def write(folder, config: dict, found: dict[str, torch.Tensor]) -> None:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file(found, folder / "model.safetensors")
+def stacked(repeated: bool) -> dict[str, torch.Tensor]:
+    """Official heads of three blocks; with `repeated` a file names only the first of each head, which all three are."""
+    draw, found = torch.Generator().manual_seed(8), {}
+    for k in range(HEADS):
+        for j in range(1 if repeated else 3):
+            found[f"{k}.{j}.linear.weight"] = 0.1 * torch.randn(HIDDEN, HIDDEN, generator=draw)
+            found[f"{k}.{j}.linear.bias"] = 0.3 * torch.randn(HIDDEN, generator=draw)
+        found[f"{k}.3.weight"] = 0.1 * torch.randn(VOCAB, HIDDEN, generator=draw)
+    return found
+
+
+def truncated(whole: bool) -> dict[str, torch.Tensor]:
+    """vLLM's heads of two blocks over 100 tokens; with `whole` their projections have a row for every token of the target."""
+    draw = torch.Generator().manual_seed(9)
+    found = {"token_map": torch.randperm(VOCAB, generator=draw)[:100]}
+    for k in range(HEADS):
+        for j in range(2):
+            found[f"blocks.{k}.layers.{j}.weight"] = 0.1 * torch.randn(HIDDEN, HIDDEN, generator=draw)
+        rows = VOCAB if whole else 100
+        found[f"lm_heads.{k}.weight"] = 0.1 * torch.randn(rows, HIDDEN, generator=draw)
+    return found
+
+
+STACKED = {**OFFICIAL, "medusa_num_layers": 3}
+TRUNCATED = {**VLLM, "num_hidden_layers": 2, "truncated_vocab_size": 100}
+OTHERS = {
+    "three blocks": (STACKED, stacked(repeated=False)),
+    "three blocks that are one": (STACKED, stacked(repeated=True)),
+    "100 tokens": (TRUNCATED, truncated(whole=False)),
+    "100 tokens of whole projections": (TRUNCATED, truncated(whole=True)),
+}
+
+
+def plainly(found: dict[str, torch.Tensor], hidden: torch.Tensor, k: int) -> torch.Tensor:
+    """Probabilities `[VOCAB]` of head k from `hidden [HIDDEN]`, by the names in the file."""
+    official = "0.0.linear.weight" in found
+    for j in range(3 if official else 2):
+        own = j if f"{k}.{j}.linear.weight" in found else 0
+        name = f"{k}.{own}.linear" if official else f"blocks.{k}.layers.{j}"
+        inner = found[f"{name}.weight"] @ hidden + found.get(f"{name}.bias", torch.zeros(HIDDEN))
+        hidden = hidden + inner * torch.sigmoid(inner)
+    if official:
+        return (found[f"{k}.3.weight"] @ hidden).softmax(-1)
+    unembed, chances = found[f"lm_heads.{k}.weight"], torch.zeros(VOCAB)
+    rows = unembed[found["token_map"]] if len(unembed) == VOCAB else unembed
+    chances[found["token_map"]] = (rows @ hidden).softmax(-1)
+    return chances
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published(case, tmp_path):
+    config, found = OTHERS[case]
+    write(tmp_path / "any-name", config, found)
+    pair = tiny_pair()
+    pair = replace(pair, learned=load_nets(tmp_path, pair.target.model))
+    hidden = pair.target.model.model(torch.tensor([TEXT[:5]])).last_hidden_state[0, -1].detach()
+    drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.rooted(TEXT[5])
+    drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:5]))
+    for token in TEXT[6:9]:
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(HEADS)]).exp()
+    expected = torch.stack([plainly(found, hidden, k) for k in range(HEADS)])
+    assert torch.allclose(guessed, expected, atol=1e-4, rtol=0) and torch.equal(guessed > 0, expected > 0)
+    assert expected.max() < 0.9  # or all but one token would agree by themselves
+    race = Race(pair, Settings("Story: Once", ("vanilla", "medusa"), temperature=0.8, seed=5, max_new_tokens=16))
+    list(race.run())
+    assert race.result()["identical"] is True
 
 
 CASES = {
@@ -101,9 +163,10 @@ def test_trees_of_published_heads_write_plain_decodings_tokens(temperature, tmp_
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({**OFFICIAL, "medusa_num_layers": 2}, "has 2 blocks in each Medusa head"),
+        ({**OFFICIAL, "medusa_num_layers": 0}, "between 1 and 64 blocks in each Medusa head, got 0"),
         ({**OFFICIAL, "hidden_size": 32}, "a target of 256 tokens and hidden size 32, this one has 256 and 64"),
-        ({**VLLM, "truncated_vocab_size": 100}, "guesses only 100 tokens of 256"),
+        ({**VLLM, "truncated_vocab_size": 300}, "truncated_vocab_size between 1 and 256, got 300"),
+        ({**VLLM, "logit_scale": 0.5}, r"scales its logits by 0\.5 \(logit_scale\)"),
         ({**VLLM, "original_lm_head": True}, "uses original_lm_head"),
         ({"model_type": "llama"}, "holds no drafter's sizes: 'kind'"),
         ([], "holds no drafter's sizes: it holds no names and values"),
@@ -127,6 +190,12 @@ OTHER_HEADS = {name: each for name, each in heads(OFFICIAL_NAMES).items() if not
             heads(OFFICIAL_NAMES) | {"0.1.linear.weight": torch.zeros(1)},
             r"holds the tensor 0\.1\.linear\.weight",
         ),
+        ({**OFFICIAL, "medusa_num_layers": 2}, heads(OFFICIAL_NAMES), r"holds the tensor 0\.1\.weight"),
+        (STACKED, stacked(False) | {"1.2.linear.bias": None}, r"lacks the tensor 1\.2\.linear\.bias"),
+        (TRUNCATED, truncated(False) | {"token_map": None}, "lacks the tensor token_map"),
+        (TRUNCATED, truncated(False) | {"token_map": torch.rand(100)}, r"holds token_map as torch\.float32"),
+        (TRUNCATED, truncated(False) | {"token_map": torch.arange(157, 257)}, "100 different ids from 157 to 256"),
+        (TRUNCATED, truncated(False) | {"token_map": torch.arange(100) % 99}, "99 different ids from 0 to 98"),
         (OFFICIAL, {"1.1.weight": torch.zeros(9, 9)}, "holds no Medusa heads among its tensors 1"),
         (OFFICIAL, {"fc.weight": torch.zeros(9, 9)}, r"holds no Medusa heads among its tensors fc\.weight"),
         (VLLM, heads(VLLM_NAMES) | {"token_map": torch.zeros(VOCAB)}, "holds the tensor token_map"),
@@ -138,7 +207,7 @@ OTHER_HEADS = {name: each for name, each in heads(OFFICIAL_NAMES).items() if not
     ],
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(config, found, sentence, tmp_path):
-    write(tmp_path / "drafter", config, found)
+    write(tmp_path / "drafter", config, {name: each for name, each in found.items() if each is not None})
     nets = load_nets(tmp_path, tiny_pair().target.model)
     with pytest.raises(ValueError, match=sentence):
         nets["medusa"]
