@@ -27,7 +27,7 @@ from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
-from engine.models.refusals import obstacle
+from engine.models.refusals import attention_of, obstacle
 from engine.race import SHAPE, checked
 from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
@@ -43,7 +43,7 @@ READ = {
     "logits_to_keep",
 }  # what generate() adds itself
 FLAGS = ("return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
-SDPA = "sdpa", "sdpa_in_two_rows"  # the second is what a runner gives some models
+RIGHT = {"sdpa": ("sdpa", "sdpa_in_two_rows"), "eager": ("eager",)}  # the second is what a runner gives some models
 KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
 
 
@@ -183,8 +183,10 @@ def loaded(
     for each in (model, draft):
         if each is not None and (reason := obstacle(each.config)):
             raise ValueError(f"{type(each).__name__} cannot be raced: {reason}.")
-        if each is not None and each.config._attn_implementation not in SDPA:
-            raise ValueError(f'Load {type(each).__name__} with attn_implementation="sdpa", which takes a tree\'s mask.')
+        if each is not None and each.config._attn_implementation not in RIGHT[attention := attention_of(each.config)]:
+            raise ValueError(
+                f'Load {type(each).__name__} with attn_implementation="{attention}", which takes a tree\'s mask and is right for it.'
+            )
     if draft is not None and draft.config.vocab_size != model.config.vocab_size:
         sizes = f"{draft.config.vocab_size:,} and {model.config.vocab_size:,}"
         if tokenizer is None:

@@ -58,5 +58,5 @@ def lighten(model: PreTrainedModel) -> None:
     for module in model.modules():
         if type(module) in (nn.Linear, PackedLinear):
             module.__class__, module.packed = PackedLinear, pack(module.weight)
-    if model.dtype == torch.bfloat16:
+    if model.dtype == torch.bfloat16 and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("sdpa_in_two_rows")

@@ -20,6 +20,7 @@ from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.session import Session
 from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.forward.torch_threads import one_torch_thread
+from engine.forward.windows import window_of
 
 
 class Runner:
@@ -42,6 +43,7 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
+        self.window = window_of(model.config)
         self.lean: LeanLlama | CompiledLlama | EightBitLlama | None = None
         if serves(model) if lean is None else lean:
             if eight_bit and is_small(model):
@@ -50,7 +52,8 @@ class Runner:
                 self.lean = CompiledLlama(model, threads) if compiles(model) else LeanLlama(model)
         else:
             lighten(model)
-        self.eager = why_eager(self.device)  # a sentence that says why forwards are not CUDA graphs, "" where they are
+        # A sentence that says why forwards are not CUDA graphs, "" where they are.
+        self.eager = why_eager(self.device, self.window is not None)
         self.lender = Lender()
 
     @property
@@ -88,14 +91,14 @@ class Runner:
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        mask: torch.Tensor,
+        mask: torch.Tensor | dict[str, torch.Tensor],
         past: Cache,
         last_only: bool = False,
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
 
-        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`.
+        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`, or one for each type of layer.
         """
         output = self.model(
             input_ids=ids[None],

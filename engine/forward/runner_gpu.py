@@ -48,7 +48,7 @@ def fold_heads(model: PreTrainedModel) -> int:
     """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
     groups = config.num_attention_heads // (kv_heads_of(config) or config.num_attention_heads)
-    if groups > 1 and config._attn_implementation != "folded_sdpa":
+    if groups > 1 and config._attn_implementation not in ("folded_sdpa", "eager"):  # eager has soft caps or sinks
         model.set_attn_implementation("folded_sdpa")
     return groups if config._attn_implementation == "folded_sdpa" else 1
 

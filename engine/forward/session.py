@@ -54,13 +54,14 @@ class Session:
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         self.buckets = None
-        if graphed:
+        if graphed and runner.window is None:
             key = ("buckets", static_capacity(capacity), taps)
             self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
         made = self.buckets.cache if self.buckets is not None else cache
         self.cache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.lean else transformers_cache(self.cache)
+        self.places = np.zeros(self.cache.capacity, dtype=np.int64)  # positions of the rows, for a model with a window
 
     @property
     def rows(self) -> int:
@@ -89,7 +90,14 @@ class Session:
             visible = torch.ones(1, 1, dtype=torch.bool)
         mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
-        return self.runner.run(tokens, places, mask[None, None], self.past, last_only, self.taps)
+        masks = mask[None, None] if self.runner.window is None else self.windowed(mask, positions)
+        return self.runner.run(tokens, places, masks, self.past, last_only, self.taps)
+
+    def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
+        """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
+        end = self.rows + len(positions)
+        self.places[self.rows : end] = positions
+        return self.runner.window.masks(mask, positions, self.places[:end])  # type: ignore[union-attr]  # there is one
 
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.
@@ -110,6 +118,9 @@ class Session:
 
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""
+        if self.runner.window is not None:
+            kept = self.rows + np.array(written, dtype=np.int64)
+            self.places[self.rows : self.rows + len(written)] = self.places[kept]
         self.cache.keep(written)
 
     def rewind(self, rows: int) -> None:

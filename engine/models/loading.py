@@ -26,6 +26,7 @@ from engine.models.bigram import BigramTable
 from engine.models.pairs import Checkpoint, LoadedPair, Pair, named
 from engine.models.refusals import (
     FAMILIES,
+    attention_of,
     in_plain_words,
     obstacle,
     refuse_missing_weights,
@@ -153,10 +154,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
         config = AutoConfig.from_pretrained(**checkpoint.source)
     problem = obstacle(config)
     if problem:
-        raise ValueError(
-            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. "
-            f"{FAMILIES} models without a sliding window work."
-        )
+        raise ValueError(f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work.")
     with in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
     highest = max(tokenizer.get_vocab().values())
@@ -171,7 +169,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 def load_model(
     checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, four_bit: bool = False
 ) -> PreTrainedModel:
-    """Weights from safetensors, under sdpa attention. Raises `ValueError` when any weight is missing."""
+    """Weights from safetensors, under the attention of `attention_of`. Raises `ValueError` when any weight is missing."""
     quantised = {}
     if four_bit:
         nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
@@ -182,7 +180,7 @@ def load_model(
             **quantised,
             dtype=dtype,
             use_safetensors=True,
-            attn_implementation="sdpa",
+            attn_implementation=attention_of(AutoConfig.from_pretrained(**checkpoint.source)),
             output_loading_info=True,
         )
         if not four_bit:

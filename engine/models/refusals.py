@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
+from engine.forward.windows import TRIED, layer_types
 from engine.models.pairs import EMBEDDED, Checkpoint
 
 FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
@@ -21,25 +22,28 @@ FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other si
 UNSTEADY_ROPE = {"dynamic", "longrope"}
 
 FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
-    "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, GPT-2, GPT-NeoX, OPT and Falcon"
+    "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, gpt-oss, Ministral, StarCoder2, "
+    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT and Falcon"
 )
 
 
 def obstacle(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    others = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
-    window = getattr(config, "sliding_window", None)
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     quantised = getattr(config, "quantization_config", None)
     if kind is None:
         return "it is no causal language model"
     if kind._is_stateful:
         return "it keeps a recurrent state, which cannot be rolled back to a branch"
+    if config.get_text_config() is not config:
+        return "it reads more than text; give the checkpoint of its text model alone"
+    others = sorted(layer_types(config) - {"full_attention", "sliding_attention"})
     if others:
-        return f"it has layers of type {', '.join(others)}, and a tree mask needs full attention everywhere"
-    if window is not None and window < config.max_position_embeddings:
-        return f"it attends over a sliding window of {window} tokens, and a tree mask needs full attention"
+        return f"it has layers of type {', '.join(others)}, and a tree's mask serves full attention and sliding windows only"
+    if "sliding_attention" in layer_types(config) and config.model_type not in TRIED:
+        return "it has a sliding window, and nobody has tried here how it takes a tree's mask"
+    if getattr(config, "use_bidirectional_attention", False):
+        return "its tokens attend to later ones, and a tree is verified for text that is written in order"
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"
     if getattr(config, "alibi", False):
@@ -50,13 +54,26 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return "nobody has tried here what its cache holds"
     if getattr(config, "word_embed_proj_dim", config.hidden_size) != config.hidden_size:
         return f"it projects {config.hidden_size} numbers to {config.word_embed_proj_dim} before its logits, and drafters read both"
-    if rope in UNSTEADY_ROPE:
-        return f"its {rope} rotary embedding changes with the length of the text"
-    if not kind._supports_sdpa:
+    if unsteady := sorted(rope_types(config) & UNSTEADY_ROPE):
+        return f"its {unsteady[0]} rotary embedding changes with the length of the text"
+    if not kind._supports_sdpa and config.model_type not in TRIED:
         return "it does not offer sdpa attention, which takes the tree's mask"
     if quantised is not None:
         return "its weights are already quantised; give the plain ones and ask for four_bit"
     return None
+
+
+def rope_types(config: PreTrainedConfig) -> set[str]:
+    """The rotary embeddings that a configuration names, for all layers together or for each type of layer."""
+    named = getattr(config, "rope_parameters", None) or {}
+    return {each.get("rope_type", "default") for each in (named, *named.values()) if isinstance(each, dict)}
+
+
+def attention_of(config: PreTrainedConfig) -> str:
+    """The attention of transformers that is right for a model: "sdpa", or "eager" for soft caps and sinks, which sdpa leaves out."""
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    capped = getattr(config, "attn_logit_softcapping", None) is not None
+    return "sdpa" if kind._supports_sdpa and not capped else "eager"
 
 
 def refuse_missing_weights(checkpoint: Checkpoint) -> None:

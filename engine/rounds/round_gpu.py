@@ -210,4 +210,6 @@ def on_device(
     """Whether device rounds serve a lane of these parts and can draw its noise on the device."""
     parts = (drafter, policy, rule) if drafter.guesses else (drafter, rule)
     able = all(part.on_device for part in parts) and (pair.draft is not None or not drafter.guesses)
-    return able and sampling.device is not None and sampling.open_ended
+    runners = (pair.target, pair.draft) if drafter.guesses else (pair.target,)
+    plain = all(runner is None or runner.window is None for runner in runners)
+    return able and plain and sampling.device is not None and sampling.open_ended

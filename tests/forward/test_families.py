@@ -7,9 +7,13 @@ import pytest
 import torch
 import transformers as tr
 
+from engine.forward.cuda_graphs import why_eager
 from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
+from engine.rounds.round_gpu import on_device
+from engine.sampling import Sampling
+from engine.systems import find
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
@@ -25,6 +29,9 @@ SIZES = {
     "pad_token_id": None,
 }
 SHARED = {"intermediate_size": 64, "num_key_value_heads": 2}
+MIXED = {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+QWEN_MIXED = {"use_sliding_window": True, "sliding_window": 3, "layer_types": MIXED["layer_types"]}
 CHECKED = {  # variant -> the loader's word for the family, model class, configuration
     "llama": ("Llama", tr.LlamaForCausalLM, SHARED),
     "qwen2": ("Qwen2", tr.Qwen2ForCausalLM, SHARED),
@@ -36,6 +43,41 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
     "smollm3": ("SmolLM3", tr.SmolLM3ForCausalLM, SHARED),
     "granite": ("Granite", tr.GraniteForCausalLM, SHARED),
     "mixtral": ("Mixtral", tr.MixtralForCausalLM, SHARED | {"num_local_experts": 4, "sliding_window": None}),
+    # With a window of 3 a tree's leaf no longer sees the prompt, nor even the root.
+    "mistral, window": ("Mistral", tr.MistralForCausalLM, SHARED | {"sliding_window": 3}),
+    "mixtral, window": ("Mixtral", tr.MixtralForCausalLM, SHARED | {"num_local_experts": 4, "sliding_window": 3}),
+    "phi3, window": ("Phi-3", tr.Phi3ForCausalLM, SHARED | {"sliding_window": 3}),
+    "qwen2, window": ("Qwen2", tr.Qwen2ForCausalLM, SHARED | QWEN_MIXED),
+    "qwen3, window": ("Qwen3", tr.Qwen3ForCausalLM, SHARED | QWEN_MIXED | {"head_dim": 16}),
+    "smollm3, window": ("SmolLM3", tr.SmolLM3ForCausalLM, SHARED | QWEN_MIXED | {"no_rope_layers": [0, 1]}),
+    "gemma2, window": (
+        "Gemma 2",
+        tr.Gemma2ForCausalLM,
+        SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5},
+    ),
+    "gemma2, window as wide as the context": (
+        "Gemma 2",
+        tr.Gemma2ForCausalLM,
+        SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5, "sliding_window": 64},
+    ),
+    "gemma3, window": ("Gemma 3", tr.Gemma3ForCausalLM, SHARED | MIXED | {"head_dim": 16}),
+    "gemma3, capped": (
+        "Gemma 3",
+        tr.Gemma3ForCausalLM,
+        SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5},
+    ),
+    "gpt_oss, window": ("gpt-oss", tr.GptOssForCausalLM, SHARED | MIXED | {"head_dim": 16, "num_local_experts": 4}),
+    "ministral, window": ("Ministral", tr.MinistralForCausalLM, SHARED | MIXED | {"head_dim": 16}),
+    "starcoder2, window": ("StarCoder2", tr.Starcoder2ForCausalLM, SHARED | {"sliding_window": 3}),
+    "qwen2_moe, window": ("Qwen2-MoE", tr.Qwen2MoeForCausalLM, SHARED | EXPERTS | QWEN_MIXED),
+    "qwen3_moe, window": (
+        "Qwen3-MoE",
+        tr.Qwen3MoeForCausalLM,
+        SHARED | EXPERTS | {"use_sliding_window": True, "sliding_window": 3, "head_dim": 16},
+    ),
+    "cohere2, window": ("Command R7B", tr.Cohere2ForCausalLM, SHARED | MIXED | {"logit_scale": 1.0}),
+    "exaone4, window": ("EXAONE 4", tr.Exaone4ForCausalLM, SHARED | MIXED),
+    "olmo3, window": ("OLMo 3", tr.Olmo3ForCausalLM, SHARED | MIXED),
     "gpt2": ("GPT-2", tr.GPT2LMHeadModel, {}),
     "gpt2, scaled by layer": ("GPT-2", tr.GPT2LMHeadModel, {"scale_attn_by_inverse_layer_idx": True}),
     "gpt_neox": ("GPT-NeoX", tr.GPTNeoXForCausalLM, {"intermediate_size": 64}),
@@ -54,8 +96,14 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
     "falcon, all heads": ("Falcon", tr.FalconForCausalLM, {"multi_query": False, "parallel_attn": False, "bias": True}),
     "falcon, new": ("Falcon", tr.FalconForCausalLM, {"new_decoder_architecture": True, "num_kv_heads": 2}),
 }
+DYNAMIC = {
+    "full_attention": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 NEW = [name for name, (family, *_) in CHECKED.items() if family in ("GPT-2", "GPT-NeoX", "OPT", "Falcon")]
+WINDOWED = [name for name in CHECKED if name.endswith("window")]
+EAGER = ("gemma2, window", "gemma2, window as wide as the context", "gemma3, capped", "gpt_oss, window")
 OFTEN = ["gpt2", "gpt_neox", "opt", "falcon, one key head", "falcon, new"]
 
 
@@ -64,6 +112,8 @@ def random_model(name: str) -> tr.PreTrainedModel:
     _, kind, sizes = CHECKED[name]
     torch.manual_seed(0)
     model = kind(kind.config_class(**{**SIZES, **sizes})).eval()
+    if name in EAGER:  # sdpa would leave out their soft caps and sinks
+        model.set_attn_implementation("eager")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
     return model
@@ -132,13 +182,13 @@ def test_a_trees_logits_are_those_of_plain_decoding(name, folder):
     assert farthest(Target(loaded.target, 64, features=True), random_model(name)) < 2e-5
 
 
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", [*OFTEN, "mistral, window", "gemma2, window", "gpt_oss, window"])
 def test_in_bfloat16_they_are_within_its_rounding(name, folder):
     loaded = loading.load_pair(pair_of(folder(name)), device="cpu", dtype="bf16")
     assert farthest(Target(loaded.target, 64), random_model(name).bfloat16()) < 0.08
 
 
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", [*OFTEN, "gemma2, window as wide as the context", "gpt_oss, window"])
 def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, folder):
     """Run eagerly on a CPU."""
     runner = loading.load_pair(pair_of(folder(name)), device="cpu").target
@@ -148,7 +198,7 @@ def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, folder):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", [*OFTEN, *WINDOWED])
 def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, folder):
     """Learned positions end with the window, so a node beyond it would be an error. The target drafts for itself: paths are long."""
     loaded = loading.load_pair(pair_of(folder(name), folder(name)), device="cpu")
@@ -160,6 +210,37 @@ def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperatur
     plain, tree = (lane.trace for lane in race.lanes)
     assert race.result()["identical"] is True and len(plain.prompt_tokens + plain.tokens) >= 63
     assert len(tree.steps) < 0.5 * len(tree.tokens)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, folder):
+    """Whose cache forgets what the window has passed. The text is drawn, because greedy text of a random model repeats itself."""
+    session = loading.load_pair(pair_of(folder(name)), device="cpu").target.open(64)
+    torch.manual_seed(1)
+    drawn = random_model(name).generate(
+        torch.tensor([PROMPT]),
+        do_sample=True,
+        max_new_tokens=12,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    text = drawn.sequences[0].tolist()
+    session.prefill(PROMPT[:-1])
+    for place, expected in enumerate(drawn.logits, len(PROMPT) - 1):
+        torch.testing.assert_close(session.forward([text[place]], [place])[0], expected, atol=2e-5, rtol=0)
+        session.keep([0])
+    assert session.rows == 18 and len(set(text)) > 12
+
+
+def test_a_model_with_a_window_runs_without_graphs(folder):
+    loaded = loading.load_pair(pair_of(folder("gemma2, window"), folder("gemma2, window")), device="cpu")
+    assert Session(loaded.target, 64, graphed=True).buckets is None
+    assert "this model has a sliding window" in why_eager(torch.device("cuda"), windowed=True)
+    parts, sampling = find("tree").parts, Sampling(0.0, 0, device=torch.device("cpu"))
+    wide = loading.load_pair(pair_of(folder("llama"), folder("llama")), device="cpu")
+    assert on_device(wide, *parts, sampling) and not on_device(replace(wide, draft=loaded.draft), *parts, sampling)
+    assert not on_device(replace(wide, target=loaded.target), *parts, sampling)
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
@@ -193,6 +274,12 @@ def test_learned_features_are_what_the_head_reads(folder):
         (tr.BloomConfig(), "takes no position ids"),
         (tr.GPTJConfig(), "nobody has tried here what its cache holds"),
         (tr.DeepseekV3Config(), "does not hold plain keys and values by head"),
+        (tr.VaultGemmaConfig(), "nobody has tried here how it takes a tree's mask"),
+        (tr.PhimoeConfig(sliding_window=32), "nobody has tried here how it takes a tree's mask"),
+        (tr.Gemma3Config(), "it reads more than text"),
+        (tr.Gemma3TextConfig(use_bidirectional_attention=True), "its tokens attend to later ones"),
+        (tr.Llama4TextConfig(), "it has layers of type chunked_attention"),
+        (tr.Gemma3TextConfig(rope_parameters=DYNAMIC), "its dynamic rotary embedding changes"),
     ],
 )
 def test_what_was_not_verified_stays_refused(config, reason):

@@ -59,10 +59,9 @@ def test_a_tokenizer_beyond_the_logits_is_refused(tmp_path):
         loading.load_pair(pair_of(tmp_path), device="cpu")
 
 
-def test_a_sliding_window_is_refused_from_disk(llama, tmp_path):
-    window = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}
-    write(tmp_path, Qwen2ForCausalLM, Qwen2Config, **window)
-    with pytest.raises(ValueError, match=r"\(qwen2\) cannot be raced: it has layers of type sliding_attention"):
+def test_an_unknown_type_of_layer_is_refused_from_disk(llama, tmp_path):
+    write(tmp_path, Qwen2ForCausalLM, Qwen2Config, layer_types=["chunked_attention", "full_attention"])
+    with pytest.raises(ValueError, match=r"\(qwen2\) cannot be raced: it has layers of type chunked_attention"):
         loading.load_pair(pair_of(tmp_path), device="cpu")
     with pytest.raises(ValueError, match=r"cannot be raced"):
         loading.load_pair(pair_of(llama[0], tmp_path), device="cpu")
@@ -71,11 +70,9 @@ def test_a_sliding_window_is_refused_from_disk(llama, tmp_path):
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (MistralConfig(**{**SIZES, "sliding_window": 32}), "sliding window of 32 tokens"),
         (MambaConfig(), "recurrent state"),
         (T5Config(), "no causal language model"),
         (AutoConfig.for_model("deepseek_v3"), "plain keys and values"),
-        (AutoConfig.for_model("gemma2"), "layers of type sliding_attention"),
         (LlamaConfig(**SIZES, quantization_config={"quant_method": "awq"}), "already quantised"),
         (
             LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
@@ -94,6 +91,9 @@ def test_what_cannot_verify_a_tree_is_refused(config, reason):
         Qwen2Config(**SIZES, sliding_window=32),  # the window is there but not in use
         MistralConfig(**SIZES, sliding_window=None),
         MistralConfig(**SIZES, sliding_window=128),  # as wide as the context
+        MistralConfig(**{**SIZES, "sliding_window": 32}),
+        AutoConfig.for_model("gemma2"),
+        AutoConfig.for_model("phimoe", sliding_window=4096, max_position_embeddings=4096),  # nothing is beyond it
         AutoConfig.for_model("qwen3"),
     ],
 )

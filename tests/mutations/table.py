@@ -30,6 +30,7 @@ POLICIES, AUTO, FAST = (
     "tests/fast/test_equal_to_reference.py",
 )
 LIMITS, PROPHET = f"{POLICIES} -k keep_to_their_limits", f"{EXACT} -k always_right"
+WINDOWS = "tests/forward/test_families.py"
 DRAFTS, CHUNKS = f"{EXACT} -k drafts_own_cache", f"{LONG} -k 'several_chunks and llama'"
 
 MUTATIONS = [
@@ -161,6 +162,35 @@ MUTATIONS = [
         ),
         ("nothing is forgotten", "session.py", "self.cache.rows = rows", "pass", DRAFTS),
         ("a commit in tree order", "cache.py", "if row != offset]", "if row > offset]", TARGET),
+        (
+            "a window one row too wide",
+            "windows.py",
+            "places[None] <= ",
+            "places[None] < ",
+            f"{WINDOWS} -k trees_logits",
+        ),
+        (
+            "a window counts rows",
+            "session.py",
+            "self.places[self.rows : end] = positions",
+            "self.places[self.rows : end] = range(self.rows, end)",
+            f"{WINDOWS} -k trees_logits",
+        ),
+        (
+            "a draft's rows lose their positions",
+            "session.py",
+            "= self.places[kept]",
+            "= 0",
+            f"{WINDOWS} -k races",
+            "speed",
+        ),
+        (
+            "soft caps under folded attention",
+            "runner_gpu.py",
+            'not in ("folded_sdpa", "eager")',
+            'not in ("folded_sdpa",)',
+            f"{WINDOWS} -k gpus_graphs",
+        ),
         (
             "a mask over the first rows",
             "cache.py",

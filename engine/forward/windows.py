@@ -1,0 +1,67 @@
+"""Sliding windows: which rows the layers with one attend to. Knows configurations and positions; knows no tree.
+
+A node of a tree stands behind rows of other branches, so the distance to a row is a difference of positions and never of rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import PreTrainedConfig
+
+# All layers of these have the window, and the model takes one mask. The others take a mask by layer type.
+ONE_MASK = frozenset({"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"})
+MASK_BY_LAYER = frozenset(
+    {
+        "cohere2",
+        "exaone4",
+        "gemma2",
+        "gemma3_text",
+        "gpt_oss",
+        "ministral",
+        "olmo3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "smollm3",
+    }
+)
+TRIED = ONE_MASK | MASK_BY_LAYER  # tests/forward/test_families.py verifies trees with each
+
+
+@dataclass(frozen=True)
+class Window:
+    """A row at position p attends to positions above p - `size`, in all layers or, with `by_layer`, in those of the sliding type."""
+
+    size: int
+    by_layer: bool
+
+    def masks(self, mask: torch.Tensor, positions: list[int], places: np.ndarray) -> torch.Tensor | dict:
+        """What the model takes in place of the additive `mask [N, M]` of full attention: `[1, 1, N, M]`, by layer type if it differs.
+
+        `positions` are those of the N new tokens, `places [M]` those of all rows.
+        """
+        beyond = torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
+        sliding = mask.masked_fill(beyond.to(mask.device), torch.finfo(mask.dtype).min)[None, None]
+        return {"full_attention": mask[None, None], "sliding_attention": sliding} if self.by_layer else sliding
+
+
+def window_of(config: PreTrainedConfig) -> Window | None:
+    """The window of a model's sliding layers; None where it has no such layer, or the window is as wide as the context."""
+    if not narrow(config) or "sliding_attention" not in layer_types(config):
+        return None
+    return Window(config.sliding_window, config.model_type not in ONE_MASK)
+
+
+def layer_types(config: PreTrainedConfig) -> set[str]:
+    """The types of attention that a model's layers have, by the names of its configuration."""
+    named = set(getattr(config, "layer_types", None) or ())
+    if config.model_type in ONE_MASK or not named:
+        return {"sliding_attention" if narrow(config) else "full_attention"}
+    return named
+
+
+def narrow(config: PreTrainedConfig) -> bool:
+    """Whether the configuration has a window that is narrower than its context."""
+    size = getattr(config, "sliding_window", None)
+    return bool(size) and size < config.max_position_embeddings
