@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from engine.measure.options import add_models, given_pair, refusals
-from engine.models.pairs import Pair
+from engine.models.pairs import Pair, checked_quantisation
 from engine.views import opening
 from engine.web.front import Front
 
@@ -25,19 +25,20 @@ def main() -> None:
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
     with refusals(parser):
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
+        kept = checked_quantisation(options.quantisation or os.environ.get("TREERACE_QUANTISATION", "none"))
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.web.page import build, launch
 
-        return launch(build(loaded(pair)), host, port)
+        return launch(build(loaded(pair, kept)), host, port)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
-        go_live(front, pair)
+        go_live(front, pair, kept)
         front.wait()
 
 
@@ -56,7 +57,7 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair) -> None:
+def go_live(front: Front, pair: Pair, quantisation: str) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it."""
     from engine.screens.device import DEVICE  # what takes seconds to import is imported behind the opening page
     from engine.screens.readiness import AT_ONCE, Readiness, compiling
@@ -64,7 +65,7 @@ def go_live(front: Front, pair: Pair) -> None:
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    readiness = Readiness(loaded(pair), DEVICE)
+    readiness = Readiness(loaded(pair, quantisation), DEVICE)
     front.words = lambda: readiness.words
     readiness.make(*AT_ONCE)
     front.words = lambda: "Building the live page"
@@ -75,12 +76,12 @@ def go_live(front: Front, pair: Pair) -> None:
     readiness.make_rest()
 
 
-def loaded(pair: Pair) -> "LoadedPair":
-    """The pair in memory; the environment says in how many bits. What cannot be loaded ends the process with a sentence."""
+def loaded(pair: Pair, quantisation: str) -> "LoadedPair":
+    """The pair in memory. What cannot be loaded ends the process with a sentence."""
     from engine.models.loading import load
 
     try:
-        return load(pair, four_bit=os.environ.get("TREERACE_FOUR_BIT") == "1")
+        return load(pair, quantisation=quantisation)
     except ValueError as error:
         raise SystemExit(str(error)) from None
 

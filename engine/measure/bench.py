@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from engine.measure import peers, processes
-from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Race, Settings
 from engine.record.race_file import worst_of
@@ -235,7 +234,8 @@ def main(arguments: list[str]) -> None:
     with refusals(parser):
         prompts = first_prompts(options.domain, options.prompts)
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
-        pair = load(given_pair(options), device=processes.own_device(options.device))
+        options.device = processes.own_device(options.device)
+        pair = load_given(options)
         if options.systems is None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:

@@ -16,8 +16,7 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.measure.options import add_pair, given_pair, own_place, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, given_pair, load_given, own_place, refusals
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.record.calibration import Calibration
 from engine.rounds.stopwatch import Stopwatch
@@ -170,8 +169,7 @@ def main(arguments: list[str]) -> None:
             prompts = [each["prompt"] for domain in gallery.values() for each in domain]
         else:
             prompts = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
-        measured = calibrate(
-            load(pair, device=options.device), prompts, options.tokens, options.temperature, options.repeats
-        )
+        loaded = load_given(options, pair)
+        measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
     out.write_text(json.dumps(asdict(measured), indent=1) + "\n", encoding="utf-8")
     print(f"{out}: {measured}")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from engine.contracts import Acceptance, Drafter, Policy
 from engine.decode import decode
-from engine.measure.options import add_pair, given_pair, held_out, refusals
-from engine.models.loading import load
-from engine.models.pairs import LoadedPair, Pair
+from engine.measure.options import add_pair, held_out, load_given, refusals
+from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -61,9 +60,8 @@ def total(counts: list[Count]) -> Count:
     return sum(counts, Count())
 
 
-def loaded(named: Pair, device: str | None, folder: Path | None) -> LoadedPair:
+def with_net(pair: LoadedPair, folder: Path | None) -> LoadedPair:
     """The pair. A SpecBlock net in `folder` replaces the pair's own."""
-    pair = load(named, device=device)
     if folder is None:
         return pair
     model = pair.target.model
@@ -101,7 +99,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
     options = parser.parse_args(arguments)
     with refusals(parser):
-        pair = loaded(given_pair(options), options.device, options.net)
+        pair = with_net(load_given(options), options.net)
         stream = changing(pair, {"stories": options.stories, "code": options.code})
         capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
         lanes = {

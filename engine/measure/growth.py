@@ -21,8 +21,7 @@ from typing import Any
 from tqdm import tqdm
 
 from engine.measure.footprint import resident_mib
-from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Race, Settings
 from engine.rounds.timing import binary, interleaved
@@ -258,7 +257,7 @@ def main(arguments: list[str]) -> None:
     try:
         with refusals(parser):
             prompts = first_prompts(options.domain, options.prompts)
-            pair = load(given_pair(options), device=options.device)
+            pair = load_given(options)
             beside = [find(name).name for name in options.systems.split(",") if name != "vanilla"]
             run = Run(pair, prompts, beside, options.repeats, options.races)
             figures |= {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "parts": {}}

@@ -1,12 +1,18 @@
-"""What several commands ask for: a pair on a device, held-out prompts. Knows argparse and names; loads and measures nothing."""
+"""What several commands ask for: a pair on a device, held-out prompts. Knows argparse and names; measures nothing."""
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine.models.pairs import Pair, named, own_pair
+from tqdm import tqdm
+
+from engine.models.pairs import QUANTISATIONS, LoadedPair, Pair, named, own_pair
+
+if TYPE_CHECKING:
+    from engine.models.progress import Progress
 
 HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 
@@ -27,13 +33,18 @@ def first_prompts(domain: str, count: int) -> list[str]:
 
 
 def add_models(parser: ArgumentParser) -> None:
-    """`--pair`, or `--target`, `--draft` and `--drafter` of the person's own; `given_pair` makes a pair of them."""
+    """`--pair`, or `--target`, `--draft` and `--drafter` of the person's own, of which `given_pair` makes a pair; `--quantisation`."""
     where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
     parser.add_argument("--pair", help="a listed pair; the embedded one when left out")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
     parser.add_argument(
         "--drafter", metavar="FOLDER", help="a folder of learned drafters for --target, and their calibration.json"
+    )
+    parser.add_argument(
+        "--quantisation",
+        choices=QUANTISATIONS,
+        help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes; none when left out",
     )
 
 
@@ -69,9 +80,40 @@ def own_place(out: Path | None, shipped: Path, pair: Pair) -> Path:
 
 
 def add_pair(parser: ArgumentParser) -> None:
-    """The options of `add_models`, and `--device`, for `load`."""
+    """The options of `add_models`, and `--device`, for `load_given`."""
     add_models(parser)
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+
+
+def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
+    """The pair that the options of `add_pair` name, or `pair`, in memory. A bar on stderr counts the bytes of each model.
+
+    Raises `ValueError` with a sentence for what `given_pair` refuses, and for whatever cannot be loaded.
+    """
+    from engine.models.loading import load  # a command refuses a wrong pair before it imports what would load one
+
+    chosen = given_pair(options) if pair is None else pair
+    with bytes_bar() as tell:
+        return load(chosen, options.device, quantisation=options.quantisation or "none", tell=tell)
+
+
+@contextmanager
+def bytes_bar() -> Iterator[Callable[["Progress"], None]]:
+    """What `load` may tell: it draws a bar on stderr for each model, first while it is fetched, then while it is loaded."""
+    bars: dict[str, tqdm] = {}
+
+    def draw(progress: "Progress") -> None:
+        what = f"{progress.doing} {progress.name}"
+        if what not in bars:
+            bars[what] = tqdm(desc=what, unit="B", unit_scale=True)
+        bars[what].total = progress.total
+        bars[what].update(progress.done - bars[what].n)
+
+    try:
+        yield draw
+    finally:
+        for bar in bars.values():
+            bar.close()
 
 
 @contextmanager

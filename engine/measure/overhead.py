@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from engine.kernels.expansion import Expansion
-from engine.measure.options import add_pair, first_prompts, given_pair, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, first_prompts, load_given, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Settings
 from engine.sampling import Sampling
@@ -94,7 +93,7 @@ def main(arguments: list[str]) -> None:
     figures = {}
     with refusals(parser):
         prompts = first_prompts("stories", options.prompts)
-        pair = load(given_pair(options), device=options.device)
+        pair = load_given(options)
         print(f"{'ms a round':<12}{'nodes':>8}" + "".join(f"{part:>16}" for part in PARTS) + f"{'outside':>10}")
         for system in options.systems.split(","):
             rounds(pair, system, prompts[0], 16, options.temperature)  # first calls

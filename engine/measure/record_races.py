@@ -11,8 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import add_pair, given_pair, own_place, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, given_pair, load_given, own_place, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
 from engine.record.race_file import Record
@@ -107,6 +106,6 @@ def main(arguments: list[str]) -> None:
                 seed=given.seed,
             )
             files = {given.out or Path("race.json"): settings}
-        pair = load(named, device=given.device)
+        pair = load_given(given, named)
         for path, settings in files.items():
             print(write(path, record(pair, settings)), flush=True)

@@ -8,8 +8,7 @@ import json
 
 from tqdm import tqdm
 
-from engine.measure.options import add_pair, first_prompts, given_pair, held_out, refusals
-from engine.models.loading import load
+from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.systems import SYSTEMS
@@ -99,7 +98,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     options = parser.parse_args(arguments)
     with refusals(parser):
-        pair = load(given_pair(options), device=options.device)
+        pair = load_given(options)
         claims = cases(list(SYSTEMS), options.temperatures)
         for name in (options.claims or "").split(",") if options.claims else ():
             if name not in claims:

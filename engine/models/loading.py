@@ -14,7 +14,6 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -23,7 +22,10 @@ from transformers import (
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
-from engine.models.pairs import Checkpoint, LoadedPair, Pair, named
+from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
+from engine.models.pairs import Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
+from engine.models.progress import Stopped, Tell, fetching, placing
+from engine.models.quantising import config_of, refuse_plain, refuse_sizes
 from engine.models.refusals import (
     FAMILIES,
     attention_of,
@@ -31,7 +33,6 @@ from engine.models.refusals import (
     obstacle,
     refuse_missing_weights,
     refuse_other_vocabulary,
-    refuse_sizes_beyond_four_bit,
 )
 from engine.nets import load_nets
 from engine.record.calibration import Calibration
@@ -44,48 +45,54 @@ _loaded: dict[tuple, LoadedPair] = {}
 
 
 def load(
-    pair: str | Pair = "embedded", device: str | None = None, dtype: str | None = None, four_bit: bool = False
+    pair: str | Pair = "embedded",
+    device: str | None = None,
+    dtype: str | None = None,
+    quantisation: str = "none",
+    tell: Tell | None = None,
 ) -> LoadedPair:
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
-    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU.
-    Raises `ValueError` with a sentence for whatever cannot be loaded.
+    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU. `quantisation` and `tell` are
+    as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (chosen, place, precision, four_bit)
+    key = (chosen, place, precision, checked_quantisation(quantisation))
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
-                _loaded[key] = load_pair(chosen, str(place), precision, four_bit)
+                _loaded[key] = load_pair(chosen, str(place), precision, quantisation, tell)
     return _loaded[key]
 
 
-def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, four_bit: bool = False) -> LoadedPair:
-    """Load a pair anew. `four_bit` keeps the target's weights as NF4 and computes in `dtype`; the draft stays plain.
+def load_pair(
+    pair: Pair,
+    device: str | None = None,
+    dtype: str | None = None,
+    quantisation: str = "none",
+    tell: Tell | None = None,
+) -> LoadedPair:
+    """Load a pair anew.
 
+    `quantisation`, one of `QUANTISATIONS`, says how the target's weights are kept; it computes in `dtype`, and the draft stays plain.
+    `tell` hears of the bytes of each model as they come. What it raises ends the loading, and nothing that was loaded is kept.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    target, draft = pair.target_checkpoint, pair.draft_checkpoint
-    tokenizer, config = load_tokenizer_and_config(target)
-    if draft is not None:
-        draft_tokenizer, _ = load_tokenizer_and_config(draft)
-        refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    if four_bit:
-        refuse_sizes_beyond_four_bit(target, config)
+    tokenizer = checked_files(pair, str(place), precision, quantisation)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
-    if bigram is not None and bigram.vocab != config.vocab_size:
+    if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
-            f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {target.path} has {config.vocab_size}. "
+            f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
         )
-    model = load_model(target, place, DTYPES[precision], four_bit)
+    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, tell)
     drafting = None
-    if draft is not None:
-        guessing = load_model(draft, place, DTYPES[precision])
+    if pair.draft_checkpoint is not None:
+        guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
         drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
     verifying = Runner(model)
     return LoadedPair(
@@ -95,7 +102,7 @@ def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, f
         draft=drafting,
         bigram=bigram,
         hardware=hardware_name(place),
-        dtype="nf4" if four_bit else precision,
+        dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
         learned={} if pair.drafters is None else load_nets(Path(pair.drafters), model),
@@ -103,6 +110,25 @@ def load_pair(pair: Pair, device: str | None = None, dtype: str | None = None, f
         if pair.calibration and Path(pair.calibration).exists()
         else None,
     )
+
+
+def checked_files(
+    pair: Pair, device: str | None = None, dtype: str | None = None, quantisation: str = "none"
+) -> PreTrainedTokenizerBase:
+    """The target's tokenizer. No weight is read.
+
+    Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free.
+    """
+    place = checked_device(device)
+    precision = DTYPES[checked_dtype(dtype, place)]
+    target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
+    tokenizer, config = load_tokenizer_and_config(target)
+    refuse_sizes(target, config, checked_quantisation(quantisation))
+    if draft is not None:
+        draft_tokenizer, drafting = load_tokenizer_and_config(draft)
+        refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
+    refuse_too_large(pair, config, drafting, place, precision, quantisation)
+    return tokenizer
 
 
 def checked_device(device: str | None) -> torch.device:
@@ -126,7 +152,7 @@ def checked_dtype(dtype: str | None, device: torch.device) -> str:
     if dtype is None:
         return "fp32" if device.type == "cpu" else "bf16"
     if dtype not in DTYPES:
-        raise ValueError(f"Unknown dtype {dtype!r}. Available: {', '.join(DTYPES)}; nf4 is four_bit=True.")
+        raise ValueError(f"Unknown dtype {dtype!r}. Available: {', '.join(DTYPES)}; 8-bit and nf4 are quantisations.")
     return dtype
 
 
@@ -150,8 +176,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
         refuse_missing_weights(checkpoint)
-    with in_plain_words(checkpoint):
-        config = AutoConfig.from_pretrained(**checkpoint.source)
+    config = config_in(checkpoint)
     problem = obstacle(config)
     if problem:
         raise ValueError(f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work.")
@@ -166,30 +191,46 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     return tokenizer, config
 
 
-def load_model(
-    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, four_bit: bool = False
-) -> PreTrainedModel:
-    """Weights from safetensors, under the attention of `attention_of`. Raises `ValueError` when any weight is missing."""
-    quantised = {}
-    if four_bit:
-        nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
-        quantised = {"quantization_config": nf4, "device_map": {"": device}}
+def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     with in_plain_words(checkpoint):
-        model, report = AutoModelForCausalLM.from_pretrained(
-            **checkpoint.source,
-            **quantised,
-            dtype=dtype,
-            use_safetensors=True,
-            attn_implementation=attention_of(AutoConfig.from_pretrained(**checkpoint.source)),
-            output_loading_info=True,
-        )
-        if not four_bit:
-            model = model.to(device)
+        return AutoConfig.from_pretrained(**checkpoint.source)
+
+
+def load_model(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantisation: str = "none",
+    tell: Tell | None = None,
+) -> PreTrainedModel:
+    """Weights from safetensors, under the attention of `attention_of`.
+
+    Raises `ValueError` when any weight is missing, and whatever `tell` raises.
+    """
+    more: dict = {}
+    if quantisation != "none":
+        more = {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
+    sizes = {}
+    if tell is not None:
+        sizes = bytes_by_name(empty_model(config_in(checkpoint), dtype, quantisation))
+        if checkpoint.revision is not None:
+            more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
+    try:
+        with in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
+            model, report = AutoModelForCausalLM.from_pretrained(
+                **checkpoint.source,
+                **more,
+                dtype=dtype,
+                use_safetensors=True,
+                attn_implementation=attention_of(config_in(checkpoint)),
+                output_loading_info=True,
+            )
+            if quantisation == "none":
+                model = model.to(device)
+    except Stopped as stopped:
+        raise stopped.reason from None
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
-    if four_bit and all(weight.dtype != torch.uint8 for weight in model.parameters()):
-        raise ValueError(
-            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in 4 bits: load it without four_bit."
-        )
+    refuse_plain(checkpoint, model, quantisation)
     return model.eval()

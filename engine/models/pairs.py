@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
     from engine.record.calibration import Calibration
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
+# How a target's weights are kept; `engine.models.quantising` says what each is.
+QUANTISATIONS = ("none", "8-bit", "nf4")
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,13 @@ def named(name: str) -> Pair:
     return PAIRS[name]
 
 
+def checked_quantisation(name: str) -> str:
+    """One of `QUANTISATIONS`. Raises `ValueError` for another name."""
+    if name not in QUANTISATIONS:
+        raise ValueError(f"Unknown quantisation {name!r}. Available: {', '.join(QUANTISATIONS)}.")
+    return name
+
+
 def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
     """A pair of models that a person names: each a folder, or `OWNER/NAME@COMMIT` on the Hub.
 
@@ -145,12 +154,17 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
             "config.json, as `python -m engine train` writes them."
         )
     (path, revision), title = place("--target", target), short_name(target)
-    measured = None if drafters is None else str(Path(drafters) / "calibration.json")
-    if draft is None:
-        return Pair("own", title, path, target_revision=revision, drafters=drafters, calibration=measured)
-    guess, guess_revision = place("--draft", draft)
-    title = f"{short_name(draft)} → {title}"
-    return Pair("own", title, path, guess, revision, guess_revision, drafters=drafters, calibration=measured)
+    guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
+    return Pair(
+        "own",
+        title if draft is None else f"{short_name(draft)} → {title}",
+        path,
+        guess,
+        revision,
+        guess_revision,
+        drafters=drafters,
+        calibration=None if drafters is None else str(Path(drafters) / "calibration.json"),
+    )
 
 
 def place(option: str, given: str) -> tuple[str, str | None]:
@@ -182,7 +196,7 @@ def short_name(given: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LoadedPair:
-    """A pair in memory. `dtype` is the target's, a name in `DTYPES` or "nf4"; `context` is the smaller context window.
+    """A pair in memory. `dtype` is the target's, a name in `DTYPES` or of a quantisation; `context` is the smaller context window.
 
     `learned` holds the drafters trained for this target, by name. Padded logits may make `target.vocab` and `draft.vocab` differ; every
     id of the tokenizer is below both.

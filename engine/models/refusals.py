@@ -13,11 +13,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
+from engine.forward.sizes import kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.pairs import EMBEDDED, Checkpoint
 
-FOUR_BIT_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
 
@@ -59,7 +58,7 @@ def obstacle(config: PreTrainedConfig) -> str | None:
     if not kind._supports_sdpa and config.model_type not in TRIED:
         return "it does not offer sdpa attention, which takes the tree's mask"
     if quantised is not None:
-        return "its weights are already quantised; give the plain ones and ask for four_bit"
+        return "its weights are already quantised; give the plain ones and quantise them by --quantisation"
     return None
 
 
@@ -108,22 +107,6 @@ def refuse_other_vocabulary(
         )
 
 
-def refuse_sizes_beyond_four_bit(checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
-    head_dim = head_dim_of(config)
-    sizes = {
-        "hidden size": config.hidden_size,
-        "MLP size": mlp_of(config),
-        "query size": head_dim * config.num_attention_heads,
-        "key/value size": head_dim * (kv_heads_of(config) or 0),
-    }
-    for what, size in sizes.items():
-        if size % FOUR_BIT_MULTIPLE:
-            raise ValueError(
-                f"4-bit weights need sizes in multiples of {FOUR_BIT_MULTIPLE}; {checkpoint.path} has a {what} "
-                f"of {size}. Load it without four_bit."
-            )
-
-
 @contextmanager
 def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
     """Turns any error while files are read into a `ValueError` that says what to do."""
@@ -146,7 +129,9 @@ def explanation(checkpoint: Checkpoint, error: Exception) -> str:
         return any(isinstance(each, types) for each in kinds)
 
     if among(torch.OutOfMemoryError, MemoryError) or "allocate memory" in said:
-        return f"Out of memory while loading {path}. Use four_bit, a smaller pair or a larger device."
+        return (
+            f"Out of memory while loading {path}. Use --quantisation 8-bit or nf4, a smaller pair or a larger device."
+        )
     if among(hub.GatedRepoError):
         page = f"https://huggingface.co/{path}"
         return f"{path} is gated: accept its licence at {page} and set HF_TOKEN to a token of that account."

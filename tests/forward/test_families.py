@@ -250,11 +250,11 @@ def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
         model = kind(kind.config_class(**SIZES | {"hidden_size": 128, "num_attention_heads": 2})).eval()
         model.save_pretrained(tmp_path / kind.__name__)
         byte_tokenizer().save_pretrained(tmp_path / kind.__name__)
-    pair = loading.load_pair(pair_of(tmp_path / "GPT2LMHeadModel"), device="cpu", four_bit=True)
+    pair = loading.load_pair(pair_of(tmp_path / "GPT2LMHeadModel"), device="cpu", quantisation="nf4")
     wanted = reference(tr.GPT2LMHeadModel.from_pretrained(tmp_path / "GPT2LMHeadModel"))
     assert 0.005 < (logits_of(pair.target) - wanted).std() / wanted.std() < 0.3
-    with pytest.raises(ValueError, match=r"\(falcon\) has no layers that bitsandbytes keeps in 4 bits"):
-        loading.load_pair(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", four_bit=True)
+    with pytest.raises(ValueError, match=r"\(falcon\) has no layers that bitsandbytes keeps in nf4"):
+        loading.load_pair(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", quantisation="nf4")
 
 
 def test_learned_features_are_what_the_head_reads(folder):

@@ -50,7 +50,7 @@ def diagnosed(capsys, monkeypatch, tmp_path):
     """What the command says of two lists of tokens behind the prompt, or of other contents of the two files."""
 
     def run(pair, *contents, options=()):
-        monkeypatch.setattr(doctor, "load", lambda name, device: pair)
+        monkeypatch.setattr(doctor, "load_given", lambda options: pair)
         files = []
         for name, content in zip("ab", contents, strict=True):
             files.append(tmp_path / f"{name}.json")

@@ -15,7 +15,7 @@ TEXT = "Story: Once upon a time"
 
 
 def printed(capsys, monkeypatch, pair, *arguments: str) -> list[str]:
-    monkeypatch.setattr(growth, "load", lambda *_, **__: pair)
+    monkeypatch.setattr(growth, "load_given", lambda options: pair)
     growth.main(list(arguments))
     return capsys.readouterr().out.splitlines()
 

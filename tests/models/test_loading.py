@@ -89,7 +89,7 @@ def test_the_bigram_table_comes_along_and_must_fit(llama, tmp_path):
 
 def test_four_bit_weights_forward_near_the_plain_ones(llama):
     """NF4 through bitsandbytes for real: near the plain logits, not equal to them, and really packed in bytes."""
-    loaded = loading.load_pair(pair_of(llama[0]), device="cpu", four_bit=True)
+    loaded = loading.load_pair(pair_of(llama[0]), device="cpu", quantisation="nf4")
     weight = loaded.target.model.model.layers[0].mlp.down_proj.weight
     assert (loaded.dtype, weight.dtype, weight.numel()) == ("nf4", torch.uint8, 64 * 128 // 2)
     wanted = reference(llama[1])
@@ -143,7 +143,7 @@ def test_no_network_is_a_sentence(tmp_path, monkeypatch, no_network):
         (hub.GatedRepoError, r"org/name is gated: accept its licence at https://huggingface.co/org/name .*HF_TOKEN"),
         (hub.RevisionNotFoundError, r"shows no org/name at revision a{40}"),
         (hub.RepositoryNotFoundError, r"shows no org/name at revision a{40}"),
-        (torch.OutOfMemoryError, r"Out of memory while loading org/name.*four_bit"),
+        (torch.OutOfMemoryError, r"Out of memory while loading org/name.*--quantisation 8-bit or nf4"),
         (ImportError, r"org/name needs packages that are not installed.*requirements.txt"),
     ],
 )

@@ -118,13 +118,13 @@ def test_code_of_a_repository_is_never_run(tmp_path):
 def test_four_bit_refuses_sizes_that_crash_it(tmp_path):
     write(tmp_path, intermediate_size=96)
     with pytest.raises(ValueError, match=r"multiples of 64.*MLP size of 96"):
-        loading.load_pair(pair_of(tmp_path), device="cpu", four_bit=True)
+        loading.load_pair(pair_of(tmp_path), device="cpu", quantisation="nf4")
 
 
 def test_four_bit_without_its_packages_says_what_to_install(llama, monkeypatch):
     monkeypatch.setattr("transformers.quantizers.quantizer_bnb_4bit.is_accelerate_available", lambda: False)
     with pytest.raises(ValueError, match=r"packages that are not installed.*accelerate.*requirements\.txt"):
-        loading.load_pair(pair_of(llama[0]), device="cpu", four_bit=True)
+        loading.load_pair(pair_of(llama[0]), device="cpu", quantisation="nf4")
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from engine.measure.options import add_pair, given_pair, refusals
+from engine.measure.options import add_pair, load_given, refusals
 from engine.measure.pays import batch, context, curve_words, words
 from engine.measure.pays.prompts import FEWEST, read
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
 from engine.measure.pays.report import report
-from engine.models.loading import load
 
 
 def main(arguments: list[str]) -> None:
@@ -62,7 +61,7 @@ def judged(options: argparse.Namespace) -> dict:
     prompts = read(options.prompts)
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
-    pair = load(given_pair(options), device=options.device)
+    pair = load_given(options)
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)

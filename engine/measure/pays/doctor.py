@@ -11,10 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import add_pair, given_pair, refusals
+from engine.measure.options import add_pair, load_given, refusals
 from engine.measure.pays.rounding import threshold
 from engine.measure.pays.runs import Run, read
-from engine.models.loading import load
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.models.text import label
 from engine.race import encoded
@@ -143,7 +142,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     with refusals(parser):
         a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
-        pair = load(given_pair(options), device=options.device)
+        pair = load_given(options)
         found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
     print("\n".join(found["facts"]))
     print(json.dumps(found))

@@ -16,10 +16,11 @@ import math
 import torch
 
 from engine.models.loading import DTYPES
-from engine.models.pairs import LoadedPair
+from engine.models.pairs import QUANTISATIONS, LoadedPair
 
 MEETING = 4  # two logits in each of two runs
-WHILE_QUANTISED = "bf16"  # the type that a 4-bit target computes in, at the coarsest
+# The type that a 4-bit target computes in, at the coarsest. An 8-bit one rounds to 127 steps either way, which is as coarse.
+WHILE_QUANTISED = "bf16"
 
 
 def unit(dtype: torch.dtype) -> float:
@@ -32,7 +33,7 @@ def threshold(pair: LoadedPair, logits: torch.Tensor, dtypes: list[str]) -> floa
 
     `dtypes` are the names of the types that the runs computed in. The coarsest counts, the pair's own type included.
     """
-    kinds = [DTYPES[WHILE_QUANTISED if name == "nf4" else name] for name in dtypes]
+    kinds = [DTYPES[WHILE_QUANTISED if name in QUANTISATIONS else name] for name in dtypes]
     config = pair.target.config
     wide = max(config.hidden_size, config.intermediate_size)
     stored = max(unit(kind) for kind in [*kinds, pair.target.dtype])

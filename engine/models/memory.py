@@ -1,0 +1,110 @@
+"""Memory: what a pair needs, counted from its configurations before a weight is read, and what is free. Loads nothing."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.quantizers.auto import AutoHfQuantizer
+
+from engine.forward.llama import FAMILIES
+from engine.forward.sizes import head_dim_of, kv_heads_of
+from engine.models.pairs import QUANTISATIONS, Pair
+from engine.models.quantising import bytes_of, config_of, odd_size
+
+GIB = 2**30
+LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Bytes by what takes them. `copies` are the layouts that forwards on a CPU make of matrices, `rows` the caches of a race."""
+
+    weights: int
+    copies: int
+    rows: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.copies + self.rows
+
+    def __add__(self, other: "Needed") -> "Needed":
+        return Needed(self.weights + other.weights, self.copies + other.copies, self.rows + other.rows)
+
+
+def empty_model(config: PreTrainedConfig, dtype: torch.dtype, quantisation: str) -> PreTrainedModel:
+    """The model without memory for its weights. Its layers are those that bitsandbytes would make."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, attn_implementation="sdpa")
+        if quantisation != "none":
+            quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
+            quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
+    return model
+
+
+def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
+    """Bytes of every parameter and buffer by its name. Tied weights count once."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                found[f"{path}.{name}".lstrip(".")] = bytes_of(module, name, tensor)
+    return found
+
+
+def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantisation: str = "none") -> Needed:
+    """What a model of this configuration needs on the device."""
+    model = empty_model(config, dtype, quantisation)
+    copies = 0
+    if device.type == "cpu" and quantisation == "none" and dtype in (torch.float32, torch.bfloat16):
+        # The compiled forward keeps the type of the checkpoint (`engine.kernels.stored`), the others that of the model.
+        compiled = type(model) in FAMILIES and dtype == torch.float32 and config.dtype in HALVES
+        matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
+        copies = matrices * (2 if compiled else dtype.itemsize)
+    tokens = min(ROWS, config.max_position_embeddings)
+    row = 2 * config.num_hidden_layers * (kv_heads_of(config) or 0) * head_dim_of(config) * dtype.itemsize
+    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row)
+
+
+def free(device: torch.device) -> int:
+    """Bytes that are free on the device now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def refuse_too_large(
+    pair: Pair,
+    target: PreTrainedConfig,
+    draft: PreTrainedConfig | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantisation: str,
+) -> None:
+    """Raises `ValueError`, with what would fit, when the pair needs more memory than is free on the device."""
+    drafting = Needed(0, 0, 0) if draft is None else needed(draft, device, dtype)
+
+    def total(quantisation: str) -> int:
+        return (needed(target, device, dtype, quantisation) + drafting).total
+
+    wanted, left = total(quantisation), free(device)
+    if wanted <= left:
+        return
+    others = [each for each in QUANTISATIONS if each != quantisation and not (each == "nf4" and odd_size(target))]
+    fitting = {each: need for each in others if (need := total(each)) <= left}
+    alone = wanted - drafting.total
+    if fitting:
+        ways = [f"--quantisation {each} would need {need / GIB:.1f} GiB" for each, need in fitting.items()]
+        advice = f"{' and '.join(ways)}."
+    elif draft is not None and alone <= left:
+        advice = f"The target without a draft model would need {alone / GIB:.1f} GiB."
+    else:
+        advice = "Nothing of it fits: choose a smaller pair or a larger device."
+    kept = "" if quantisation == "none" else f" as {quantisation}"
+    raise ValueError(
+        f"{pair.title} needs {wanted / GIB:.1f} GiB of memory{kept}, and {left / GIB:.1f} GiB are free here. {advice}"
+    )

@@ -1,0 +1,145 @@
+"""Memory: what is computed from a configuration is what loading takes, and what does not fit is refused before a weight is read."""
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+import transformers as tr
+from transformers import AutoModelForCausalLM
+
+from engine.forward.runner import Runner
+from engine.models import loading, memory
+from engine.models.memory import GIB, bytes_by_name, empty_model, needed
+from engine.models.pairs import Pair
+from helpers.checkpoints import SIZES, byte_tokenizer, pair_of, write
+
+CPU = torch.device("cpu")
+PAIR = Pair("test", "Qwen3 0.6B → 8B", "large", "small")
+WIDE = SIZES | {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
+KINDS = {
+    "llama": (tr.LlamaForCausalLM, tr.LlamaConfig(**WIDE)),
+    "llama, tied": (tr.LlamaForCausalLM, tr.LlamaConfig(**WIDE, tie_word_embeddings=True)),
+    "qwen2": (tr.Qwen2ForCausalLM, tr.Qwen2Config(**WIDE)),
+    "qwen3": (tr.Qwen3ForCausalLM, tr.Qwen3Config(**WIDE)),
+    "gemma": (tr.GemmaForCausalLM, tr.GemmaConfig(**WIDE, head_dim=64)),
+    "phi-3": (tr.Phi3ForCausalLM, tr.Phi3Config(**WIDE, pad_token_id=0)),
+    "mixtral": (tr.MixtralForCausalLM, tr.MixtralConfig(**WIDE, num_local_experts=4)),
+    "gpt-2": (tr.GPT2LMHeadModel, tr.GPT2Config(vocab_size=257, n_embd=256, n_layer=2, n_head=4, n_positions=128)),
+}
+QWEN3_8B = tr.Qwen3Config(
+    vocab_size=151936, hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32,
+    num_key_value_heads=8, head_dim=128, tie_word_embeddings=False, max_position_embeddings=40960, dtype="bfloat16",
+)  # fmt: skip
+QWEN3_06B = tr.Qwen3Config(
+    vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
+    num_key_value_heads=8, head_dim=128, tie_word_embeddings=True, max_position_embeddings=40960, dtype="bfloat16",
+)  # fmt: skip
+
+
+def held(model) -> int:
+    """Bytes of a model's tensors as they lie in memory, with what bitsandbytes keeps beside them."""
+    tensors = {id(each): each for each in (*model.parameters(), *model.buffers())}
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        for beside in (getattr(weight, "SCB", None), getattr(getattr(weight, "quant_state", None), "absmax", None)):
+            if beside is not None:
+                tensors[id(beside)] = beside
+    return sum(each.numel() * each.element_size() for each in tensors.values())
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("quantisation", "dtype"),
+    [("none", torch.float32), ("none", torch.bfloat16), ("8-bit", torch.bfloat16), ("nf4", torch.float32)],
+)
+def test_the_computed_bytes_are_the_loaded_ones(name, quantisation, dtype, tmp_path):
+    kind, config = KINDS[name]
+    kind(config).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    loaded = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, dtype, quantisation)
+    computed = sum(bytes_by_name(empty_model(config, dtype, quantisation)).values())
+    assert computed == pytest.approx(held(loaded), rel=0.01)
+
+
+@pytest.mark.parametrize(("half", "dtype"), [(True, "fp32"), (False, "fp32"), (True, "bf16")])
+def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
+    """The compiled forward keeps a matrix in the checkpoint's type. Norms and tables beside the matrices are small."""
+    write(tmp_path, half=half, **WIDE)
+    model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype])
+    runner = Runner(model, threads=1)
+    if runner.way == "compiled":
+        made = runner.lean.stored_bytes
+    else:
+        weights = [weight for layer in runner.lean.layers for weight in layer] + [runner.lean.head]
+        made = sum(each.packed.numel() * 2 for each in weights)
+    config = loading.config_in(pair_of(tmp_path).target_checkpoint)
+    config.dtype = torch.float16 if half else torch.float32
+    assert needed(config, CPU, loading.DTYPES[dtype]).copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
+
+
+def test_a_real_size_is_counted_without_its_memory():
+    """8.19 billion weights; two lanes of 512 rows; nothing is allocated for them."""
+    found = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16)
+    assert found.weights / 2 == pytest.approx(8.19e9, rel=0.01) and found.copies == 0
+    assert found.rows == 2 * 512 * 2 * 36 * 8 * 128 * 2
+    eight = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16, "8-bit")
+    assert eight.weights == pytest.approx(6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01)  # embedding and head stay in bf16
+    assert needed(QWEN3_8B, CPU, torch.float32).copies == pytest.approx(2 * 7.57e9, rel=0.01)
+
+
+def test_draft_and_rows_count_too(llama, qwen):
+    target, draft = (loading.config_in(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
+    both = needed(target, CPU, torch.float32) + needed(draft, CPU, torch.float32)
+    assert both.total == sum(needed(each, CPU, torch.float32).total for each in (target, draft))
+    assert both.rows == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Says how many GiB are free, on whatever device."""
+
+    def free(gib: float) -> None:
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=int(gib * GIB)))
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(gib * GIB), 80 * GIB))
+
+    return free
+
+
+def refused(gib: float, free, device=CPU, dtype=torch.float32, quantisation="none", draft=QWEN3_06B) -> str:
+    free(gib)
+    with pytest.raises(ValueError) as refusal:
+        memory.refuse_too_large(PAIR, QWEN3_8B, draft, device, dtype, quantisation)
+    return str(refusal.value)
+
+
+def test_what_would_fit_is_named(free):
+    gpu = torch.device("cuda", 0)
+    said = refused(16, free, gpu, torch.bfloat16)
+    assert said.startswith("Qwen3 0.6B → 8B needs 16.6 GiB of memory, and 16.0 GiB are free here. ")
+    assert said.endswith("--quantisation 8-bit would need 10.2 GiB and --quantisation nf4 would need 7.3 GiB.")
+    assert refused(9, free, gpu, torch.bfloat16).endswith("free here. --quantisation nf4 would need 7.3 GiB.")
+    assert refused(9, free, gpu, torch.bfloat16, "8-bit").startswith(
+        "Qwen3 0.6B → 8B needs 10.2 GiB of memory as 8-bit"
+    )
+    assert refused(6.5, free, gpu, torch.bfloat16, "nf4").endswith("without a draft model would need 6.1 GiB.")
+    assert refused(1, free, gpu, torch.bfloat16).endswith(
+        "Nothing of it fits: choose a smaller pair or a larger device."
+    )
+    free(17)
+    assert memory.refuse_too_large(PAIR, QWEN3_8B, QWEN3_06B, gpu, torch.bfloat16, "none") is None
+
+
+def test_a_pair_is_refused_before_a_weight_is_read(llama, qwen, free, monkeypatch):
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda **_: pytest.fail("read weights"))
+    free(0.0001)
+    for call in (loading.load_pair, loading.checked_files):
+        with pytest.raises(ValueError, match=r"test pair needs 0\.0 GiB of memory, and 0\.0 GiB are free here"):
+            call(pair_of(llama[0], qwen[0]), device="cpu")
+
+
+def test_counting_changes_no_configuration():
+    config = KINDS["llama"][1]
+    before = config.to_dict()
+    model = empty_model(config, torch.bfloat16, "nf4")
+    assert {each.device.type for each in model.parameters()} == {"meta"} and config.to_dict() == before

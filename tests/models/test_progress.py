@@ -1,0 +1,191 @@
+"""Loading tells how many bytes have come, and whoever is told may end it: then nothing is kept."""
+
+import gc
+import io
+import threading
+import weakref
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
+
+import pytest
+import torch
+from huggingface_hub import constants
+from huggingface_hub.file_download import http_get
+from tqdm import tqdm
+from transformers import LlamaForCausalLM
+from transformers.utils import logging as said_by_transformers
+
+from engine.measure.options import bytes_bar
+from engine.models import loading
+from engine.models.memory import bytes_by_name
+from engine.models.progress import Progress, Stopped, fetching
+from helpers.checkpoints import pair_of
+
+
+class Enough(Exception):
+    pass
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """No pair is loaded yet; none of this test stays."""
+    monkeypatch.setattr(loading, "_loaded", {})
+
+
+def test_words_are_the_bytes_so_far():
+    assert Progress("Loading", "Qwen3-8B", 3_100_000_000, 15_200_000_000).words == "Loading Qwen3-8B: 3.1 of 15.2 GB"
+
+
+@pytest.mark.parametrize("quantisation", ["none", "8-bit", "nf4"])
+def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwen):
+    told: list[Progress] = []
+    pair = loading.load_pair(pair_of(llama[0], qwen[0]), device="cpu", quantisation=quantisation, tell=told.append)
+    models = {"target": pair.target.model, "draft": pair.draft.model}
+    assert list(dict.fromkeys(each.name for each in told)) == list(models) and {each.doing for each in told} == {
+        "Loading"
+    }
+    for name, model in models.items():
+        done = [each.done for each in told if each.name == name]
+        totals = {each.total for each in told if each.name == name}
+        assert totals == {sum(bytes_by_name(model).values())}
+        assert done[0] == 0 and done[-1] == max(totals) and done == sorted(done) and len(set(done)) > 5
+
+
+def test_bytes_come_weight_by_weight(qwen):
+    """The steps are the sizes of weights. What no file holds comes with the last."""
+    told: list[Progress] = []
+    pair = loading.load_pair(pair_of(qwen[0]), device="cpu", tell=told.append)
+    sizes = bytes_by_name(pair.target.model)
+    steps = [after.done - before.done for before, after in pairwise(told)]
+    stored = sorted(size for name, size in sizes.items() if "inv_freq" not in name)
+    steps[-1] -= sum(sizes.values()) - sum(stored)
+    assert sorted(steps) == stored
+
+
+@pytest.mark.parametrize("stop_at", [0, 9, 25])
+@pytest.mark.parametrize("reason", [Enough, KeyboardInterrupt])
+def test_what_a_listener_raises_ends_the_loading_and_nothing_is_kept(
+    stop_at, reason, llama, qwen, forgotten, monkeypatch
+):
+    made, threads = [], threading.active_count()
+    build = LlamaForCausalLM.__init__
+
+    def noted(model, *arguments, **more):
+        build(model, *arguments, **more)
+        made.append(weakref.ref(model))
+
+    monkeypatch.setattr(LlamaForCausalLM, "__init__", noted)
+    told = []
+
+    def hear(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) > stop_at:
+            raise reason("enough")
+
+    with pytest.raises(reason, match="enough") as ended:
+        loading.load(pair_of(llama[0], qwen[0]), "cpu", tell=hear)
+    assert len(told) == stop_at + 1 and made and loading._loaded == {}
+    del ended
+    gc.collect()
+    assert [model() for model in made] == [None] * len(made)
+    assert said_by_transformers._tqdm_hook is None
+    again = loading.load(pair_of(llama[0], qwen[0]), "cpu")
+    assert again.target.model is not None and threading.active_count() <= threads + 8
+
+
+def test_without_a_listener_the_libraries_draw_their_own_bars(llama, capsys):
+    loading.load_pair(pair_of(llama[0]), device="cpu")
+    assert "Loading weights: 100%" in capsys.readouterr().err
+    loading.load_pair(pair_of(llama[0]), device="cpu", tell=lambda _: None)
+    assert "Loading weights" not in capsys.readouterr().err
+
+
+def test_another_threads_loading_is_not_told_of(llama, qwen):
+    """transformers has one hook for all threads."""
+    told: list[str] = []
+
+    def hear(progress: Progress) -> None:
+        if not told:
+            other = threading.Thread(target=loading.load_pair, args=(pair_of(qwen[0]), "cpu"))
+            other.start()
+            other.join(60)
+        told.append(progress.name)
+
+    loading.load_pair(pair_of(llama[0]), device="cpu", tell=hear)
+    assert set(told) == {"target"}
+
+
+def test_a_command_draws_a_bar_for_each_model(llama, qwen, capsys):
+    with bytes_bar() as tell:
+        loading.load_pair(pair_of(llama[0], qwen[0]), device="cpu", tell=tell)
+    drawn = capsys.readouterr()
+    assert drawn.out == "" and "Loading target: 100%" in drawn.err and "Loading draft: 100%" in drawn.err
+    assert "B/s" in drawn.err
+
+
+# fetching
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A file of 40 kB over HTTP from this machine, as the Hub serves weights."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10000)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "40000")
+            self.end_headers()
+            self.wfile.write(b"w" * 40000)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/model.safetensors"
+    server.shutdown()
+
+
+def test_fetched_bytes_are_told(served):
+    told: list[Progress] = []
+    into = io.BytesIO()
+    http_get(served, into, tqdm_class=fetching(told.append, "Qwen3-8B"))
+    assert len(into.getvalue()) == 40000 and told[-1] == Progress("Fetching", "Qwen3-8B", 40000, 40000)
+    assert [each.done for each in told] == sorted({each.done for each in told}) and len(told) > 1
+
+
+def test_a_listener_ends_the_fetching_too(served):
+    def hear(progress):
+        raise Enough("enough")
+
+    with pytest.raises(Stopped) as ended:
+        http_get(served, io.BytesIO(), tqdm_class=fetching(hear, "Qwen3-8B"))
+    assert isinstance(ended.value.reason, Enough)
+
+
+def test_a_bar_that_counts_files_tells_nothing():
+    told: list[Progress] = []
+    bar = fetching(told.append, "x")
+    assert issubclass(bar, tqdm)
+    for _ in bar(range(3), desc="Fetching 3 files"):
+        pass
+    bar(total=3).update(1)
+    assert told == []
+
+
+def test_a_repository_of_the_hub_is_fetched_with_a_bar_of_ours_and_a_folder_is_not(llama, monkeypatch):
+    given = []
+
+    def fail(**arguments):
+        given.append(arguments)
+        raise OSError(2, "no such file")
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", fail)
+    config = loading.config_in(pair_of(llama[0]).target_checkpoint)
+    monkeypatch.setattr(loading, "config_in", lambda _: config)
+    for checkpoint in (loading.Checkpoint("org/large", "a" * 40), loading.Checkpoint(str(llama[0]))):
+        with pytest.raises(ValueError):
+            loading.load_model(checkpoint, torch.device("cpu"), torch.float32, tell=lambda _: None)
+    assert [issubclass(each.get("tqdm_class", int), tqdm) for each in given] == [True, False]
