@@ -37,7 +37,7 @@ class Needed:
 def empty_model(config: PreTrainedConfig, dtype: torch.dtype, quantisation: str) -> PreTrainedModel:
     """The model without memory for its weights. Its layers are those that bitsandbytes would make."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, attn_implementation="eager")
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})

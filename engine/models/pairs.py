@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
+READS = {"eagle": "EAGLE-3", "medusa": "Medusa"}  # which published format each drafter reads
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Pair:
     """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
 
     `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
-    A `gated` pair has a repository that asks for an accepted licence and a token.
+    A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
+    that others published for this very target.
 
     Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
     transformers would also fetch a converted copy from elsewhere.
@@ -55,6 +57,7 @@ class Pair:
     drafters: str | None = None
     calibration: str | None = None
     gated: bool = False
+    heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self):
         for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
@@ -96,6 +99,24 @@ PAIRS = {
             target_revision="a09a35458c702b33eeacc393d103063234e8bc28",
             draft="Qwen/Qwen2.5-0.5B-Instruct",
             draft_revision="7ae557604adf67be50417f59c2c2f167def9a775",
+            heads={"EAGLE-3": ("ruipeterpan/Qwen2.5-7B-Instruct_EAGLE3_UltraChat",)},
+        ),
+        Pair(
+            name="qwen3-8b",
+            title="Qwen3 0.6B → 8B",
+            target="Qwen/Qwen3-8B",
+            target_revision="b968826d9c46dd6066d109eabc6255188de91218",
+            draft="Qwen/Qwen3-0.6B",
+            draft_revision="c1899de289a04d12100db370d81485cdf75e47ca",
+            heads={
+                "EAGLE-3": (
+                    "RedHatAI/Qwen3-8B-speculator.eagle3",
+                    "AngelSlim/Qwen3-8B_eagle3",
+                    "Tengyunw/qwen3_8b_eagle3",
+                ),
+                "DFlash": ("z-lab/Qwen3-8B-DFlash-b16",),
+                "P-EAGLE": ("shanjiaz/qwen3-8b-peagle-speculators",),
+            },
         ),
         Pair(
             name="smollm2-1.7b",
@@ -105,7 +126,7 @@ PAIRS = {
             draft="HuggingFaceTB/SmolLM2-135M",
             draft_revision="93efa2f097d58c2a74874c7e644dbc9b0cee75a2",
         ),
-        Pair(
+        Pair(  # the published heads for Llama 3.1 8B Instruct and Llama 2 7B Chat do not fit these base models
             name="llama-3.1-8b",
             title="Llama 3.2 1B → 3.1 8B",
             target="meta-llama/Llama-3.1-8B",
@@ -141,6 +162,11 @@ def checked_quantisation(name: str) -> str:
     return name
 
 
+def heads_for(target: str) -> Mapping[str, tuple[str, ...]]:
+    """The heads that are listed for this repository, by format."""
+    return next((pair.heads for pair in PAIRS.values() if pair.target == target), {})
+
+
 def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
     """A pair of models that a person names: each a folder, or `OWNER/NAME@COMMIT` on the Hub.
 
@@ -164,6 +190,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
         guess_revision,
         drafters=drafters,
         calibration=None if drafters is None else str(Path(drafters) / "calibration.json"),
+        heads=heads_for(path),
     )
 
 
@@ -221,8 +248,14 @@ class LoadedPair:
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
+            listed = ", ".join(self.pair.heads.get(READS.get(name, ""), ()))
+            published = (
+                f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
+                if listed
+                else ""
+            )
             raise ValueError(
                 f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
-                f"{self.pair.training}`, or choose the system tree or lookup."
+                f"{self.pair.training}`, or choose the system tree or lookup.{published}"
             )
         return self.learned[name]

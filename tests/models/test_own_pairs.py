@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from argparse import ArgumentParser
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,6 +83,34 @@ def test_a_repository_is_named_with_its_commit():
     )  # fmt: skip
     assert pair.title == "small → large" and pair.training == f"--target org/large --revision {COMMIT}"
     assert pair.target_checkpoint.source["trust_remote_code"] is False
+
+
+def test_a_pair_without_a_head_names_those_that_were_published_for_its_target(own):
+    """Also when a person names a listed target as their own. Heads of formats that are not read are not named."""
+    listed = pairs.PAIRS["qwen3-8b"]
+    mine = given("--target", f"{listed.target}@{listed.target_revision}")
+    loaded = loading.load(given("--target", own / "large"), "cpu")
+    for pair in (listed, mine):
+        with pytest.raises(
+            ValueError, match=r"Published for its target: EAGLE-3 RedHatAI/Qwen3-8B-speculator\.eagle3, .*"
+        ) as said:
+            replace(loaded, pair=pair).net("eagle")
+        assert "DFlash" not in str(said.value) and str(said.value).endswith("give a folder with one as --drafter.")
+    for pair, name in (
+        (listed, "medusa"),
+        (listed, "parallel"),
+        (pairs.PAIRS["llama-3.1-8b"], "eagle"),
+        (loaded.pair, "eagle"),
+    ):
+        with pytest.raises(ValueError, match=r"or choose the system tree or lookup\.$"):
+            replace(loaded, pair=pair).net(name)
+
+
+def test_the_engines_page_names_every_published_head():
+    page = (ROOT / "engine" / "README.md").read_text("utf-8")
+    for pair in pairs.PAIRS.values():
+        for form, heads in pair.heads.items():
+            assert all(f"| `{pair.name}` | {form} | `{head}` |" in page for head in heads)
 
 
 def test_without_models_of_ones_own_a_listed_pair_is_taken():
