@@ -5,40 +5,44 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from engine.measure.options import add_models, given_pair, refusals
+from engine.measure.options import add_models, add_remote, given_pair, given_remote, refusals
 from engine.models.pairs import Pair, checked_quantisation
 from engine.views import opening
 from engine.web.front import Front
 
 if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
+    from engine.remote.server import Server
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_models(parser)
+    add_remote(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
     with refusals(parser):
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = checked_quantisation(options.quantisation or os.environ.get("TREERACE_QUANTISATION", "none"))
+        remote = given_remote(options)
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.web.page import build, launch
 
-        return launch(build(loaded(pair, kept)), host, port)
+        return launch(build(loaded(pair, kept, remote)), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
-        go_live(front, pair, kept)
+        go_live(front, pair, kept, remote)
         front.wait()
 
 
@@ -57,7 +61,7 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, quantisation: str) -> None:
+def go_live(front: Front, pair: Pair, quantisation: str, remote: "Server | None") -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it."""
     from engine.screens.device import DEVICE  # what takes seconds to import is imported behind the opening page
     from engine.screens.readiness import AT_ONCE, Readiness, compiling
@@ -65,23 +69,23 @@ def go_live(front: Front, pair: Pair, quantisation: str) -> None:
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    readiness = Readiness(loaded(pair, quantisation), DEVICE)
+    readiness = Readiness(loaded(pair, quantisation, remote), DEVICE)
     front.words = lambda: readiness.words
     readiness.make(*AT_ONCE)
     front.words = lambda: "Building the live page"
     from engine.web.page import build, mounted
 
-    front.hand_over(mounted(build(readiness.pair)))
+    front.hand_over(mounted(build(readiness.pair), remote))
     front.words = lambda: readiness.words
     readiness.make_rest()
 
 
-def loaded(pair: Pair, quantisation: str) -> "LoadedPair":
-    """The pair in memory. What cannot be loaded ends the process with a sentence."""
+def loaded(pair: Pair, quantisation: str, remote: "Server | None") -> "LoadedPair":
+    """The pair in memory, beside another server if one was named. What cannot be loaded ends the process with a sentence."""
     from engine.models.loading import load
 
     try:
-        return load(pair, quantisation=quantisation)
+        return replace(load(pair, quantisation=quantisation), remote=remote)
     except ValueError as error:
         raise SystemExit(str(error)) from None
 

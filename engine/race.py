@@ -2,6 +2,8 @@
 
 The fair clock: a lane's clock counts only its own synchronised prefill, draft, verify, accept and commit time. The lane whose clock is
 behind steps next. All lanes share the model object, dtype, prompt, seed and warm-up; each has its own cache.
+
+A remote lane is written by another server, on that server's own clock. It takes no turns.
 """
 
 import math
@@ -20,6 +22,8 @@ from engine.models.text import TextStream, label
 from engine.record.parsing import holds_half, shown
 from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
+from engine.remote.lane import RemoteLane
+from engine.remote.server import Server
 from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.systems import System, find
@@ -38,6 +42,8 @@ BASELINE = "vanilla"  # the lane of a grand prix that all others are compared wi
 FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
 LONGEST_PROMPT = 20_000  # characters; checked before a tokenizer sees them
 WARM_UP_TOKENS = 12
+REMOTE = Server.name  # the lane that the pair's remote server writes
+LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where nobody else has work
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Settings:
             )
         if holds_half(self.prompt):
             raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
-        for system in map(find, self.systems):
+        for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 checked(name, getattr(system, name))
         for name in LIMITS:
@@ -180,10 +186,36 @@ class Lane:
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
         )
 
+    def filed(self) -> LaneRecord:
+        """The lane as a record that grows with it."""
+        system = self.system
+        return LaneRecord(system.title, system.idea, system.guarantee, costs_of(self.pair, system.drafter), self.trace)
+
     def close(self) -> None:
         """Frees the caches. The trace stays."""
         self.decoding.close()  # type: ignore[attr-defined]  # a generator, which `Iterator` does not say
         self.rounds = None
+
+
+def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> RemoteLane:
+    """The lane that the pair's remote server writes. Raises `ValueError` when there is none."""
+    if pair.remote is None:
+        raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
+    trace = Trace(
+        system=REMOTE,
+        pair=pair.title,
+        hardware=pair.remote.clock,
+        dtype="as the server runs it",
+        prompt=settings.prompt,
+        prompt_tokens=prompt,
+        temperature=settings.temperature,
+        seed=settings.seed,
+        max_new_tokens=settings.max_new_tokens,
+        depth=1,
+        width=1,
+        nodes=1,
+    )
+    return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class Race:
@@ -193,28 +225,52 @@ class Race:
         prompt = encoded(pair, settings.prompt)
         self.pair, self.settings = pair, settings
         device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane makes its noise
-        systems = [find(name) for name in settings.systems]
-        self.lanes = [  # each makes the same noise for itself; the lane that is ahead would pay for shared noise
-            Lane(pair, system, settings, Sampling(settings.temperature, seed=settings.seed, device=device), prompt)
-            for system in systems
+        self.lanes: list[Lane | RemoteLane] = [
+            remote_lane(pair, settings, prompt)
+            if name == REMOTE
+            # each makes the same noise for itself; the lane that is ahead would pay for shared noise
+            else Lane(
+                pair, find(name), settings, Sampling(settings.temperature, seed=settings.seed, device=device), prompt
+            )
+            for name in settings.systems
         ]
+        self.local = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, Lane)}
+        self.remote = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, RemoteLane)}
 
     def warm_up(self) -> None:
         """Run every lane's system for a few tokens on another text, so that no clock pays for first calls."""
         text = replace(self.settings, prompt="Story: Once upon a time", max_new_tokens=WARM_UP_TOKENS)
         prompt = self.pair.tokenizer(text.prompt)["input_ids"]
-        for lane in self.lanes:
+        for lane in self.local.values():
             warm = Lane(self.pair, lane.system, text, lane.sampling, prompt)
             while not warm.finished:
                 warm.step()
 
     def run(self) -> Iterator[tuple[int, Step]]:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
+        with closing(self.polled()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+            for each in steps:
+                if each is None:
+                    time.sleep(LOOK)
+                else:
+                    yield each
+
+    def polled(self) -> Iterator[tuple[int, Step] | None]:
+        """`run` for those who have other work: None stands for a moment in which all that is left is on its way from a server."""
         try:
             self.warm_up()
-            while running := [index for index, lane in enumerate(self.lanes) if not lane.finished]:
-                index = min(running, key=lambda i: (self.lanes[i].clock, i))
-                yield index, self.lanes[index].step()
+            for remote in self.remote.values():
+                remote.begin()
+            while not all(lane.finished for lane in self.lanes):
+                for index, remote in self.remote.items():
+                    while not remote.finished and (step := remote.arrived()):
+                        yield index, step
+                running = [index for index, lane in self.local.items() if not lane.finished]
+                if running:
+                    index = min(running, key=lambda i: (self.lanes[i].clock, i))
+                    yield index, self.local[index].step()
+                elif not all(lane.finished for lane in self.lanes):
+                    yield None
         finally:
             for lane in self.lanes:
                 lane.close()
@@ -230,18 +286,7 @@ class Race:
 
     def record(self) -> Record:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
-        return Record(
-            [
-                LaneRecord(
-                    lane.system.title,
-                    lane.system.idea,
-                    lane.system.guarantee,
-                    costs_of(self.pair, lane.system.drafter),
-                    lane.trace,
-                )
-                for lane in self.lanes
-            ]
-        )
+        return Record([lane.filed() for lane in self.lanes])
 
     def result(self) -> dict:
         """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare`)."""

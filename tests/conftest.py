@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from transformers.utils.import_utils import is_serve_available
 
 from engine.forward import runner_gpu
 from engine.models.loading import load
@@ -29,13 +30,15 @@ def pytest_report_header() -> list[str]:
     return [
         f"Chromium: {CHROMIUM or 'none, tests marked browser are skipped'}",
         f"CUDA: {'tested' if torch.cuda.is_available() else 'no GPU, tests marked gpu are deselected'}",
+        f"transformers serve: {'tested' if is_serve_available() else 'no package openai, tests marked serve are deselected'}",
     ]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
-    is marked so and skipped where there is none. What needs a GPU is left out where there is none."""
+    is marked so and skipped where there is none. What needs a GPU or `transformers serve` is left out
+    where there is none."""
     for item in items:
         if "server" in item.fixturenames:
             item.add_marker("slow")
@@ -45,8 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-    if not torch.cuda.is_available():
-        needing = [item for item in items if item.get_closest_marker("gpu")]
+    missing = [
+        name for name, there in (("gpu", torch.cuda.is_available()), ("serve", is_serve_available())) if not there
+    ]
+    if missing:
+        needing = [item for item in items if any(map(item.get_closest_marker, missing))]
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
 

@@ -2,10 +2,11 @@
 // browser never loads this file.
 
 type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
-type Guarantee = "tokens" | "law" | "lossy" | "refused";
-type Identical = boolean | "law" | "lossy";
+type Guarantee = "tokens" | "law" | "lossy" | "text" | "refused";
+type Identical = boolean | "law" | "lossy" | "text" | "other text" | "failed";
 
-/** A step as engine/views/wire.py sends it: engine/trace.py's Step, its clock, its sentences and its drawing. */
+/** A step as engine/views/wire.py sends it: engine/trace.py's Step, its clock, its sentences and its drawing. Another server's step has no
+ * node, and in `bonus_text` a sentence about the server. */
 interface Step {
   index: number;
   position: number;

@@ -14,6 +14,9 @@ from engine.models.pairs import QUANTISATIONS, LoadedPair, Pair, named, own_pair
 if TYPE_CHECKING:
     from engine.models.progress import Progress
 
+if TYPE_CHECKING:  # a command without a server imports no HTTP
+    from engine.remote.server import Server
+
 HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 
 
@@ -77,6 +80,28 @@ def own_place(out: Path | None, shipped: Path, pair: Pair) -> Path:
             f"--out is needed for {pair.title}: {shipped.name} of the repository belongs to the embedded pair."
         )
     return shipped if out is None else out
+
+
+def add_remote(parser: ArgumentParser) -> None:
+    """`--remote` and `--remote-model`: another server that writes a lane. No page and no API can name one."""
+    parser.add_argument(
+        "--remote",
+        metavar="ADDRESS",
+        help="an OpenAI-compatible streaming server (vLLM, SGLang, transformers serve) as a lane, such as "
+        "http://127.0.0.1:8000/v1",
+    )
+    parser.add_argument("--remote-model", metavar="NAME", help="the model to ask it for; its own when left out")
+
+
+def given_remote(options: Namespace) -> "Server | None":
+    """The server that the options of `add_remote` name. Raises `ValueError` for a wrong address, and for a model without one."""
+    if options.remote is None:
+        if options.remote_model is not None:
+            raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
+        return None
+    from engine.remote.server import Server
+
+    return Server(options.remote, options.remote_model or "")
 
 
 def add_pair(parser: ArgumentParser) -> None:

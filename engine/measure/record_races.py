@@ -2,19 +2,20 @@
 
 python -m engine record                              the races of assets/races, anew
 python -m engine record --prompt "Story: ..." --system eagle --out race.json
+python -m engine record --prompt "Story: ..." --system remote --remote http://127.0.0.1:8000/v1
 """
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import add_pair, given_pair, load_given, own_place, refusals
+from engine.measure.options import add_pair, add_remote, given_pair, given_remote, load_given, own_place, refusals
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
-from engine.record.race_file import Record
+from engine.record.race_file import BY_TEXT, Record
 from engine.views.stream import to_json
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -51,7 +52,7 @@ def record(pair: LoadedPair, settings: Settings) -> Record:
         pass
     made.recorded = date.today().isoformat()
     if pair.target.device.type == "cpu" and (name := processor()):
-        for lane in made.lanes:
+        for lane in (each for each in made.lanes if each.guarantee != BY_TEXT):
             lane.trace.hardware = f"{lane.trace.hardware}, {name}"
     return made
 
@@ -70,12 +71,17 @@ def write(path: Path, made: Record) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_json(asdict(made)), encoding="utf-8")
     result, last = made.result(), made.lanes[-1]
-    same = {True: "identical", False: "NOT identical", "law": "same distribution", "lossy": "lossy"}[
-        result["identical"]
-    ]
+    same = {
+        True: "identical",
+        False: "NOT identical",
+        "law": "same distribution",
+        "text": "same text, compared by text",
+        "failed": "the other server failed",
+    }.get(result["identical"], result["identical"])
     figures = result["lanes"][-1]
+    tau = "no tau" if figures["tau"] is None else f"tau {figures['tau']:.2f}"
     return (
-        f"{path.name}: {last.title}, {figures['tokens']} tokens, tau {figures['tau']:.2f}, {result['speedup']:.2f}x, {same}, "
+        f"{path.name}: {last.title}, {figures['tokens']} tokens, {tau}, {result['speedup']:.2f}x, {same}, "
         f"{path.stat().st_size / 1000:.0f} kB"
     )
 
@@ -90,10 +96,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     add_pair(parser)
+    add_remote(parser)
     parser.add_argument("--out", type=Path, help="a file with --prompt (race.json), else a folder (assets/races)")
     given = parser.parse_args(arguments)
     with refusals(parser):
-        named = given_pair(given)
+        named, remote = given_pair(given), given_remote(given)
         if given.prompt is None:
             folder = own_place(given.out, RACES, named)
             files = {folder / f"{name}.json": settings_of(*each) for name, each in RECORDED.items()}
@@ -106,6 +113,6 @@ def main(arguments: list[str]) -> None:
                 seed=given.seed,
             )
             files = {given.out or Path("race.json"): settings}
-        pair = load_given(given, named)
+        pair = replace(load_given(given, named), remote=remote)
         for path, settings in files.items():
             print(write(path, record(pair, settings)), flush=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
     from engine.models.bigram import BigramTable
     from engine.nets import Net
     from engine.record.calibration import Calibration
+    from engine.remote.server import Server
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
 # How a target's weights are kept; `engine.models.quantising` says what each is.
@@ -226,7 +227,7 @@ class LoadedPair:
     """A pair in memory. `dtype` is the target's, a name in `DTYPES` or of a quantisation; `context` is the smaller context window.
 
     `learned` holds the drafters trained for this target, by name. Padded logits may make `target.vocab` and `draft.vocab` differ; every
-    id of the tokenizer is below both.
+    id of the tokenizer is below both. `remote` is another server that may write a lane beside this pair's.
     """
 
     pair: Pair
@@ -240,6 +241,7 @@ class LoadedPair:
     stop_ids: frozenset[int]
     learned: "Mapping[str, Net]" = field(default_factory=dict)
     calibration: "Calibration | None" = None
+    remote: "Server | None" = None
 
     @property
     def title(self) -> str:

@@ -4,18 +4,22 @@ The race file is a Record in JSON. The page saves and opens it, `assets/races/` 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
 from engine.record.costs import Costs
 from engine.record.parsing import build, parse, shown
-from engine.record.trace import ACCEPTED, ENDS, PHASES, ROOT, VERDICTS, Step, Trace, first_divergence
+from engine.record.trace import ACCEPTED, ENDS, FAILED, PHASES, ROOT, VERDICTS, Step, Trace, first_divergence
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
+BY_TEXT = "text"  # in the place of a guarantee: another server wrote the lane, and it is compared by text
 MOST_BYTES = 20_000_000
 LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # least and most: lanes a race, steps a lane, nodes a tree
 LONGEST_SECONDS = 86_400
+SHOWN = 24  # characters of a text where it differs from another
+WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
 SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # equal in all lanes of a race
 
@@ -62,14 +66,15 @@ def check(record: Record) -> None:
     first = record.lanes[0].trace
     for at, lane in enumerate(record.lanes):
         where = f"lanes[{at}]"
-        one_of(lane.guarantee, GUARANTEES, f"{where}.guarantee")
+        one_of(lane.guarantee, (*GUARANTEES, BY_TEXT), f"{where}.guarantee")
+        remote = lane.guarantee == BY_TEXT
         curve = lane.costs.verify_ms
         require(
-            bool(curve) and min(curve) >= 1,
+            min(curve, default=remote) >= 1,
             f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.",
         )
         not_negative([*curve.values(), lane.costs.first_ms, lane.costs.level_ms], f"{where}.costs")
-        check_trace(lane.trace, f"{where}.trace")
+        check_trace(lane.trace, f"{where}.trace", check_piece if remote else check_step)
         for name in SHARED:
             require(
                 getattr(lane.trace, name) == getattr(first, name),
@@ -77,13 +82,13 @@ def check(record: Record) -> None:
             )
 
 
-def check_trace(trace: Trace, where: str) -> None:
+def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], None]) -> None:
     within(trace.steps, STEPS, f"{where}.steps", "steps")
     not_negative([trace.temperature, trace.seed, *trace.prompt_tokens], where)
     for name in ("depth", "width", "nodes", "max_new_tokens"):
         require(getattr(trace, name) >= 1, f"{where}.{name} must be 1 or more.")
     for at, step in enumerate(trace.steps):
-        check_step(step, at, f"{where}.steps[{at}]")
+        check_one(step, at, f"{where}.steps[{at}]")
         require(
             not step.end or step is trace.steps[-1],
             f"{where}.steps[{at}] ended the text, and yet another step follows.",
@@ -91,8 +96,16 @@ def check_trace(trace: Trace, where: str) -> None:
     require(trace.seconds > 0, f"{where} took no time at all.")
 
 
+def check_piece(step: Step, at: int, where: str) -> None:
+    """A step of a lane that another server wrote."""
+    for name in ("tokens", *BY_NODE, "path"):
+        require(not getattr(step, name), f"{where}.{name} must be empty: a remote lane has no trees.")
+    require(len(step.pieces) == 1, f"{where}.pieces must hold one text, got {len(step.pieces)}.")
+    check_figures(step, at, where, (*ENDS, FAILED))
+
+
 def check_step(step: Step, at: int, where: str) -> None:
-    require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
+    """A target forward with its tree."""
     within(step.tokens, NODES, f"{where}.tokens", "nodes")
     for name in BY_NODE:
         same_length(getattr(step, name), step.tokens, f"{where}.{name}", "tokens")
@@ -112,10 +125,16 @@ def check_step(step: Step, at: int, where: str) -> None:
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
     same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
-    one_of(step.end, ENDS, f"{where}.end")
+    check_figures(step, at, where, ENDS)
+
+
+def check_figures(step: Step, at: int, where: str, ends: tuple[str, ...]) -> None:
+    """What every step has."""
+    require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
+    one_of(step.end, ends, f"{where}.end")
     for phase in step.seconds:
         one_of(phase, PHASES, f"{where}.seconds")
-    not_negative([*step.seconds.values(), *step.p, *step.q, step.bonus_p, *step.tokens, step.bonus], where)
+    not_negative([*step.seconds.values(), *step.p, *step.q, step.bonus_p, *step.tokens, step.bonus, *step.burst], where)
     not_negative([step.position, step.draft_forwards], where)
     require(max(step.seconds.values(), default=0) <= LONGEST_SECONDS, f"{where}.seconds holds more than a day.")
 
@@ -163,7 +182,9 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
     """Figures by lane, and the comparison of every lane with the first, as plain values. A lane is a trace and its guarantee.
 
     - `identical`: True when the tokens are equal. When they differ it is "law" if the rule promises only the distribution, "lossy" if
-      it promises neither, and False otherwise.
+      it promises neither, and False otherwise. A lane of another server is compared by text: "text" when it is the same, "other text"
+      when it is not, and "failed" when the server failed.
+    - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared.
     - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
     """
     base, first_guarantee = lanes[0]
@@ -171,27 +192,33 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
     figures: list[dict[str, Any]] = []
     divergence = None
     for trace, guarantee in lanes:
-        at = parted(base, trace)
-        worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
-        excused = worst == "lossy" or (worst == "law" and base.temperature > 0)
+        by_text = trace is not base and BY_TEXT in (guarantee, first_guarantee)
+        at = (parted_text if by_text else parted)(base, trace)
+        same: bool | str = at is None
+        if by_text:
+            same = "failed" if failed(base) or failed(trace) else "text" if same else "other text"
+        elif not same:
+            same = promised(guarantee, first_guarantee, base.temperature)
         if at is not None and divergence is None:
-            divergence = {"index": at, "left": base.label(at), "right": trace.label(at)}
+            words = [each.text[at : at + SHOWN] or "(end)" for each in (base, trace)]
+            left, right = words if by_text else (base.label(at), trace.label(at))
+            divergence = {"index": at, "left": left, "right": right}
         figures.append(
             {
                 "name": trace.system,
                 "text": trace.text,
                 "tokens": len(trace.tokens),
                 "seconds": trace.seconds,
-                "forwards": trace.forwards,
+                "forwards": None if guarantee == BY_TEXT else trace.forwards,
                 "draft_forwards": trace.draft_forwards,
-                "tau": trace.tau,
+                "tau": None if guarantee == BY_TEXT else trace.tau,
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
-                "speedup": len(trace.tokens) / trace.seconds / base_speed,
+                "speedup": len(trace.tokens) / trace.seconds / base_speed if base_speed else 0.0,
                 "prefill_share": trace.share("prefill"),
                 "draft_share": trace.share("draft"),
                 "verify_share": trace.share("verify"),
                 "other_share": trace.share("accept") + trace.share("commit"),
-                "identical": True if at is None else worst if excused else False,
+                "identical": same,
             }
         )
     identical = worst_of([lane["identical"] for lane in figures])
@@ -206,9 +233,20 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
     }
 
 
+def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
+    """What other tokens mean where the two lanes promise this: "lossy", "law", or False for a broken promise."""
+    worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
+    return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
+
+
+def failed(trace: Trace) -> bool:
+    """Whether the lane's server failed."""
+    return bool(trace.steps) and trace.steps[-1].end == FAILED
+
+
 def worst_of(verdicts: list[bool | str]) -> bool | str:
-    """The worst of several verdicts, each True, "law", "lossy" or False (`compare`)."""
-    return next((worst for worst in (False, "lossy", "law") if worst in verdicts), True)
+    """The worst of several verdicts, each one of `compare`'s."""
+    return next((worst for worst in WORST if worst in verdicts), True)
 
 
 def parted(left: Trace, right: Trace) -> int | None:
@@ -216,3 +254,10 @@ def parted(left: Trace, right: Trace) -> int | None:
     at = first_divergence(left.tokens, right.tokens)
     shorter = min(left, right, key=lambda trace: len(trace.tokens))
     return None if at == len(shorter.tokens) and not shorter.ended else at
+
+
+def parted_text(left: Trace, right: Trace) -> int | None:
+    """The first character at which two lanes' texts differ, if any. The end of a lane that was stopped is no difference."""
+    at = first_divergence(left.text, right.text)
+    shorter = min(left, right, key=lambda trace: len(trace.text))
+    return None if at == len(shorter.text) and not shorter.ended else at

@@ -4,13 +4,16 @@ Everything that shows or measures a race reads these. A trace survives JSON exac
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from engine.record.parsing import build
 
-PHASES = ("prefill", "draft", "verify", "accept", "commit")
+WAIT = "wait"  # for a remote server's next piece of text
+PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
 VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
 ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
+FAILED = "failed"  # how a remote server's text ends when the server fails
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,9 @@ class Step:
     `burst` is path + bonus, cut at a stop token or at the length limit. `pieces[j]` is the text that token j adds, "" while a
     character is incomplete. `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
     `draft_forwards` counts the forwards of a draft network in this round.
+
+    A piece of a remote server's text is a step without a tree: no node, one piece, the tokens that it counts as in `burst`, and in
+    `bonus_text` a sentence about the server, or "".
     """
 
     index: int
@@ -119,8 +125,8 @@ class Trace:
         return build(cls, json.loads(text), "")
 
 
-def first_divergence(left: list[int], right: list[int]) -> int | None:
-    """The first index at which two token lists differ (a missing token differs), or None when they are equal."""
+def first_divergence(left: Sequence[object], right: Sequence[object]) -> int | None:
+    """The first index at which two lists or texts differ (what is missing differs), or None when they are equal."""
     for index, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return index

@@ -9,9 +9,11 @@ from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
+from engine.remote.server import Server
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
+OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
 LANES = ("vanilla", "tree")  # what the two lanes start with
 FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
@@ -31,6 +33,21 @@ def card(system: System) -> dict[str, object]:
 def cards() -> dict[str, dict[str, object]]:
     """The cards of all systems by name."""
     return {name: card(system) for name, system in SYSTEMS.items()}
+
+
+def remote_card(server: Server) -> dict[str, object]:
+    """What the page says about a remote lane. It has no parts and no shape of its own."""
+    said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
+    costs = "Whatever that server does. Its lane shows what arrives, and when."
+    bare = dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
+    return {
+        **said,
+        **bare,
+        "source": "the command line of this server",
+        "cost": costs,
+        "guesses": False,
+        "limits": False,
+    }
 
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
@@ -75,17 +92,19 @@ def label(system: System) -> str:
     return f"{system.title} · lossy" if marked else system.title
 
 
-def menu(first: str) -> list[tuple[str, str]]:
-    """(label, name) of the systems, sorted by their promise with the lossy ones last, then the mix.
+def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
+    """(label, name) of the systems, sorted by their promise with the lossy ones last, then another server, then the mix.
 
     `first` leads the systems of its own promise.
     """
     promises = list(PROMISES)
     ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
-    return [*((label(system), system.name) for system in ordered), ("mix your own …", MIX)]
+    others = [(remote.title, remote.name)] if remote else []
+    return [*((label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
 
-def headings() -> dict[int, str]:
-    """{place of a promise's first system in the menus, counted from 1: the promise}."""
+def headings(remote: Server | None = None) -> dict[int, str]:
+    """{place of a promise's first system in the menus, counted from 1: the promise}, and the place of another server."""
     guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
-    return {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
+    found = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
+    return found | ({len(guarantees) + 1: OWN_CLOCK} if remote else {})

@@ -19,6 +19,7 @@ SLICE = 0.015  # seconds of a turn, which ends earlier with news
 MOMENT = 0.02  # seconds that the worker waits for news to be taken
 EVERY = 0.5  # seconds between two words on where a visitor stands
 SILENCE, ASLEEP = 10.0, 150.0  # seconds until a page that was heard of counts as lost, shown or hidden
+PAUSE = 0.01  # seconds that a job rests when it has nothing to do
 REST = 2.0  # seconds without work after which freed memory is given back
 MOST_UNWANTED = 1000  # names that are remembered
 
@@ -183,7 +184,8 @@ class Device:
         while True:
             with self.changed:
                 call = self.current = self.line.next()
-                asked = call is not None or self.changed.wait(None if rested else REST)
+                pause = self.line.pause()
+                asked = call is not None or self.changed.wait(pause or (None if rested else REST)) or pause is not None
             if call is not None:
                 self.turn(call)
                 rested = False
@@ -210,7 +212,8 @@ class Device:
                 self.changed.wait_for(lambda: call.listening or call.gone, MOMENT)
 
     def has_ended(self, call: Call, until: float) -> bool:
-        """Steps until there is news, until the turn is over or until no step is left."""
+        """Steps until there is news, until the turn is over or until no step is left. The news "" says that there is nothing to do
+        for a moment; others go on meanwhile."""
         if call.used > (most := MOST_SECONDS[call.rank]):
             raise ValueError(
                 f"This run has used {most:.0f} s of the device, the most that one may. Ask for less at a time."
@@ -219,7 +222,11 @@ class Device:
             call.steps = call.work()
         try:
             while True:
-                call.news = next(call.steps)
+                news = next(call.steps)
+                if news == "":
+                    call.resting = self.line.now() + PAUSE
+                    return False
+                call.news = news
                 if call.news is not None or call.gone or call.rank == READYING or time.perf_counter() >= until:
                     return False
         except StopIteration:

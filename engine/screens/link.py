@@ -6,7 +6,7 @@ Knows what a race may be set to, and what of it the page's form can show. Knows 
 from typing import Any
 from urllib.parse import parse_qsl
 
-from engine.race import LIMITS, Settings, checked
+from engine.race import LIMITS, REMOTE, Settings, checked
 from engine.record.parsing import shown
 from engine.systems import SYSTEMS, find
 
@@ -16,8 +16,11 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: object) -> tuple[dict[str, Any], list[str]]:
-    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused."""
+def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
+
+    `remote`: the menus have the lane that another server writes.
+    """
     given: dict[str, Any] = {}
     refused: list[str] = []
     if not isinstance(query, str):
@@ -33,7 +36,7 @@ def read(query: object) -> tuple[dict[str, Any], list[str]]:
             if name == "prompt":
                 given[name] = Settings(value).prompt
             elif name in LANES:
-                given[name] = menu_system(value)
+                given[name] = value if remote and value == REMOTE else menu_system(value)
             elif name in NUMBERS:
                 given[NUMBERS[name]] = dialled(NUMBERS[name], value)
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.models.cache_memory import cache_row_bytes
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Race, Settings, field
+from engine.race import BASELINE, REMOTE, Race, Settings, field
 from engine.screens import own_prompts
 from engine.screens.break_distance import measure
 from engine.screens.cards import unbroken
@@ -54,7 +54,7 @@ def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
 
 
 def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
-    return race(pair, prompt, list(field(systems)), **settings)
+    return race(pair, prompt, local(list(field(systems))), **settings)
 
 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
@@ -69,7 +69,7 @@ def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
 
 def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
     asked = own_prompts.checked_prompts(prompts)
-    probe = Settings(own_prompts.PROBE, (BASELINE, system), **settings)
+    probe = Settings(own_prompts.PROBE, tuple(local([BASELINE, system])), **settings)
     return Order(
         lambda: numbered(own_prompts.results(pair, asked, system, **settings)),
         LONG,
@@ -88,6 +88,13 @@ def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Ord
         pair, [asked.prompt], asked.max_new_tokens, 3
     )  # the right system's, the broken target's and a plain one's
     return Order(lambda: numbered(measure(pair, asked)), LONG, 3 * asked.max_new_tokens, room)
+
+
+def local(systems: list[str]) -> list[str]:
+    """The systems themselves. Raises `ValueError` when another server is among them, for it takes part in races of two lanes alone."""
+    if REMOTE in systems:
+        raise ValueError(f"The system {REMOTE} is another server. It takes part in a race of two lanes, not here.")
+    return systems
 
 
 KINDS: dict[str, Callable[..., Order]] = {

@@ -33,6 +33,7 @@ class Job:
     used: float = 0.0  # seconds of the device
     turn: float = 0.0  # the least goes next: seconds used, counted from where the others stood when it came in
     listening: bool = True  # whether its visitor has taken the last news
+    resting: float = 0.0  # until when it has nothing to do, on the line's clock
     gone: bool = False  # whether its visitor has left
 
 
@@ -118,11 +119,17 @@ class Line(Generic[J]):
                 return job
         self.admit()
         races, long, readying = ([job for job in self.running if job.rank == rank] for rank in AT_ONCE)
-        able = [job for job in races if job.listening], [job for job in long if job.listening]
+        now = self.now()
+        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long)]
         first, second = able if next(self.turns) % LEFT else able[::-1]
         if first or second:
             return min(first or second, key=lambda job: job.turn)
         return readying[0] if readying and not self.everyone else None
+
+    def pause(self) -> float | None:
+        """Seconds until the first of those that rest may go on; None when nobody rests."""
+        now = self.now()
+        return min((job.resting - now for job in self.running if job.resting > now), default=None)
 
     def charge(self, job: Job, seconds: float) -> None:
         job.used += seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from engine.record.race_file import LaneRecord, Record, side_by_side
+from engine.record.race_file import BY_TEXT, LaneRecord, Record, side_by_side
 from engine.record.trace import ACCEPTED, ROOT, UNREACHED, Step
 from engine.views.layout import layout
 from engine.views.sentence import VISIBLE
@@ -110,11 +110,11 @@ def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
     left, right, top, bottom = 16 + 470 * index, 474 + 470 * index, 50, 286
     line, letters, wash = HUES[index]
     brush.box(left, top, right, bottom, CARD, RULE, 10)
-    tokens, done = shot.tokens, len(shot.steps)
+    tokens, done, remote = shot.tokens, len(shot.steps), shot.lane.guarantee == BY_TEXT
     x: float = right - 14
     y = top + 34
     for words, size, fill in (
-        (" tau", 14, FAINT), (f"{tokens / done:.2f}" if done else "-", 26, INK),
+        (" tau", 14, FAINT), ("-" if remote or not done else f"{tokens / done:.2f}", 26, INK),
         (" tok/s   ", 14, FAINT), (f"{tokens / shot.clock:.0f}" if done else "-", 26, letters),
     ):  # fmt: skip
         x -= brush.width(words, size)
@@ -172,6 +172,9 @@ def words_of(text: str) -> list[str]:
 def draw_tree(brush: Brush, steps: list[Step]) -> None:
     brush.box(16, TREE_TOP, 944, 584, CARD, RULE, 10)
     [step] = steps
+    if not step.tokens:
+        brush.text(30, TREE_TOP + 26, "Another server wrote the right lane: there is no tree to show.", 15, FAINT)
+        return
     brush.text(30, TREE_TOP + 26, f"Draft tree, step {step.index + 1}", 15, FAINT)
     bonus = len(step.burst) > len(step.path)
     last = step.path[-1] if step.path else 0
@@ -222,6 +225,8 @@ def lead(shots: list[Shot]) -> tuple[str, str]:
 def verdict(record: Record) -> tuple[str, str]:
     result = record.result()
     speedup, same = result["speedup"], result["identical"]
+    if same == "failed":
+        return "the other server failed: nothing to compare", INK
     ratio = speedup if speedup >= 1 else 1 / speedup
     outcome = "level" if ratio < 1.05 else f"{ratio:.1f}x {'faster' if speedup >= 1 else 'slower'}"
     left, right = (lane["tokens"] for lane in result["lanes"])
@@ -229,6 +234,8 @@ def verdict(record: Record) -> tuple[str, str]:
         True: f"identical: {right} of {left} tokens",
         "law": "same distribution, other tokens",
         "lossy": "lossy: another text",
+        "text": "the same text, compared by text",
+        "other text": "another text, compared by text",
         False: "not identical",
     }[same]
     stopped = "" if result["finished"] else ", stopped"

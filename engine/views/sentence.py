@@ -1,12 +1,13 @@
 """A step in plain words: what was guessed, what was kept, why it ended there. Knows no page and no model."""
 
-from engine.record.trace import ACCEPTED, REJECTED, Step
+from engine.record.trace import ACCEPTED, FAILED, REJECTED, Step
 
 ENDINGS = {
     "": "",
     "stop": " The stop token ended the text.",
     "length": " The length limit ended the text.",
     "context": " The context window was full.",
+    FAILED: "",
 }
 VISIBLE = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "␍"})
 
@@ -22,11 +23,22 @@ def quoted(text: str) -> str:
 def sentence(step: Step) -> str:
     """What happened in this step, for a reader who has never seen a tree."""
     ending = ENDINGS.get(step.end, f" It ended here: {step.end}.")
+    if not step.tokens:
+        return piece(step, ending)
     if len(step.tokens) == 1:
         return f"No guesses: one forward of the target, one token, {quoted(step.bonus_text)}.{ending}"
     if len(step.burst) <= len(step.path):
         return f"{kept(step)}.{ending}"
     return f"{kept(step)}, then the target's own {quoted(step.bonus_text)}. {reason(step)}{ending}"
+
+
+def piece(step: Step, ending: str) -> str:
+    """A step that another server took."""
+    text = "".join(step.pieces)
+    arrived = (
+        f"The server sent {quoted(text)} after {1000 * step.total_seconds:.0f} ms." if text else "No more text came."
+    )
+    return f"{arrived} {step.bonus_text}".rstrip() + ending
 
 
 def kept(step: Step) -> str:

@@ -9,12 +9,17 @@ from typing import Any
 
 
 def numbered(messages: Iterator[dict[str, Any] | None]) -> Iterator[str | None]:
-    """The messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`."""
+    """The messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`.
+
+    An empty message says that there is nothing to do for a moment. It becomes "".
+    """
     run, seq = uuid.uuid4().hex, 0
     with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
         for message in messages:
             if message is None:
                 yield None
+            elif not message:
+                yield ""
             else:
                 seq += 1
                 yield to_json({"run": run, "seq": seq, **message})

@@ -26,11 +26,14 @@ FIRST_SECONDS = 0.5  # ... or after so long
 def events(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[str]:
     """Runs `race` and yields its events. Closing the iterator closes the race."""
     with closing(numbered(messages(race, batch_seconds))) as all_steps:  # type: ignore[type-var]  # a generator
-        yield from (event for event in all_steps if event is not None)
+        yield from (event for event in all_steps if event)
 
 
 def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[dict[str, Any] | None]:
-    """`events` before they are numbered, and None for a step of the race that gives none."""
+    """`events` before they are numbered, and None for a step of the race that gives none.
+
+    An empty message stands for a moment in which all that is left is on its way from a remote server.
+    """
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
     started = sent = None
@@ -42,11 +45,16 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[dict[s
         batch, sent = [], time.monotonic()
         return message
 
-    with closing(race.run()) as steps:
-        for lane, step in steps:
-            clocks[lane] += step.total_seconds
-            batch.append([lane, page_step(step, clocks[lane])])
+    with closing(race.polled()) as steps:
+        for each in steps:
             now = time.monotonic()
+            if each is None and not batch:
+                yield {}
+                continue
+            if each is not None:
+                lane, step = each
+                clocks[lane] += step.total_seconds
+                batch.append([lane, page_step(step, clocks[lane])])
             started = started or now
             if sent is None:
                 if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
@@ -55,7 +63,7 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Iterator[dict[s
             elif now - sent >= batch_seconds:
                 yield pack()
                 continue
-            yield None
+            yield {} if each is None else None
     if sent is None:
         yield pack(**start(record))
     yield pack(end=True, **record.result())
@@ -111,8 +119,11 @@ def slowdown(seconds: float) -> int:
 
 
 def page_step(step: Step, clock: float) -> dict[str, Any]:
-    """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`."""
-    has_bonus = len(step.burst) > len(step.path)
+    """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`.
+
+    A remote server's step has nothing to draw.
+    """
+    has_bonus = bool(step.tokens) and len(step.burst) > len(step.path)
     x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
     drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
     return {**vars(step), **drawn}

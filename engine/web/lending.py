@@ -12,6 +12,7 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair
+from engine.screens.device import PAUSE
 from engine.screens.orders import order
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
@@ -54,8 +55,10 @@ def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The order's news as ("news", text). What it raises is the last pair, ("refused", its words) for a `ValueError`."""
     try:
         for news in order(SERVED["pair"], kind, values).steps():
-            if news is not None:
+            if news:
                 yield "news", news
+            elif news == "":  # all that is left is on its way from another server
+                time.sleep(PAUSE)
     except ValueError as error:
         yield "refused", str(error)
     except Exception as error:  # another process's error arrives without its words

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.models.pairs import LoadedPair
+from engine.remote.server import Server
 from engine.screens.answers import opened, recorded, replay_page
 from engine.screens.gallery import PROMPTS, races
 from engine.views import page_files
@@ -86,19 +87,19 @@ def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
     return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
 
 
-def mounted(page: gr.Blocks) -> FastAPI:
+def mounted(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
     """The page as an application that a server of ours can take."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
-    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page, remote))
     app.add_middleware(Guard, doors=doors(page))
     return app
 
 
-def launch(page: gr.Blocks, host: str, port: int) -> None:
+def launch(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
     guarded = {"middleware": [Middleware(Guard, doors=doors(page))]}
-    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page))
+    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page, remote))
 
 
 def doors(page: gr.Blocks) -> Doors:
@@ -117,7 +118,7 @@ def doors(page: gr.Blocks) -> Doors:
     )
 
 
-def dress(page: gr.Blocks) -> dict[str, Any]:
+def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     gr.set_static_paths([PLOTLY])
     page.state_session_capacity = SESSIONS
@@ -129,7 +130,7 @@ def dress(page: gr.Blocks) -> dict[str, Any]:
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     return {
         "theme": theme(),
-        "css": "\n".join((page_files.styles("page"), rules(screen.name for screen in SCREENS))),
+        "css": "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
         "head": f'<script src="gradio_api/file={PLOTLY}"></script>\n<script>{page_files.scripts("page")}</script>',
         "footer_links": [],
         "enable_monitoring": False,

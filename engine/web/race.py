@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import gradio as gr
 
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, SHAPE
+from engine.race import BASELINE, REMOTE, SHAPE
 from engine.screens.answers import look
-from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, shape, unbroken
+from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, remote_card, shape, unbroken
 from engine.web import link, walk
 from engine.web.form import Form
 from engine.web.parts import by_name, hidden, part
@@ -63,23 +63,23 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
         async for news in told(pair, "race", lambda: asked):
             yield news
 
-    form = race_form(form)
+    form = race_form(pair, form)
     runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(form)
     api(race)
-    link.fill(form)
+    link.fill(pair, form)
     walk.fill(pair, form, halt)
 
 
-def race_form(form: Form) -> RaceForm:
+def race_form(pair: LoadedPair, form: Form) -> RaceForm:
     """The menus above the race, the race itself, and its hidden fields."""
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
-                menu(first),
+                menu(first, pair.remote),
                 value=name,
                 label=f"System of the {side} lane",
                 show_label=False,
@@ -88,7 +88,8 @@ def race_form(form: Form) -> RaceForm:
             )
             for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
         )
-    part("race", "mountRace", {"systems": cards(), "parts": parts(), "lanes": LANES}, server_functions=[look])
+    systems = cards() | ({REMOTE: remote_card(pair.remote)} if pair.remote else {})
+    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
     left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
     return RaceForm(**form.fields(), left=left, right=right, left_mix=left_mix, right_mix=right_mix, broken=hidden())
 

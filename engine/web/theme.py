@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import gradio as gr
 
+from engine.remote.server import Server
 from engine.screens.cards import headings
 
 
@@ -31,9 +32,9 @@ def theme() -> gr.themes.Base:
     )
 
 
-def rules(screens: Iterable[str]) -> str:
-    """The style rules of a page that has these screens, by name."""
-    return "\n".join((*map(unless_shown, screens), menu_headings()))
+def rules(screens: Iterable[str], remote: Server | None = None) -> str:
+    """The style rules of a page that has these screens, by name, and perhaps another server in its menus."""
+    return "\n".join((*map(unless_shown, screens), menu_headings(remote)))
 
 
 def unless_shown(screen: str) -> str:
@@ -42,8 +43,8 @@ def unless_shown(screen: str) -> str:
     return f'#screen:not([data-screen="{screen}"]) :is({own}) {{ display: none; }}'
 
 
-def menu_headings() -> str:
+def menu_headings(remote: Server | None) -> str:
     """Style rules that write each promise beside its first system in the menus."""
     return "\n".join(
-        f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings().items()
+        f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings(remote).items()
     )

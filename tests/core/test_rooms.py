@@ -18,18 +18,18 @@ from helpers.paths import ROOT
 ARROWS = {
     "engine": "",
     "__main__": "",
-    "web": "screens race systems breaks models views",
+    "web": "screens race systems breaks models views remote",
     "screens": (
         "measure race systems breaks decode rounds policies drafters acceptance contracts target models forward views "
-        "record sampling tree"
+        "remote record sampling tree"
     ),
     "measure": (
-        "train race batch systems decode rounds drafters acceptance contracts target models nets forward kernels views "
+        "train race batch systems decode rounds drafters acceptance contracts target models nets forward kernels views remote "
         "record sampling tree"
     ),
     "train": "models nets forward",
     "custom_generate": "race systems decode rounds models forward sampling tree",
-    "race": "systems decode rounds contracts models record sampling tree",
+    "race": "systems decode rounds contracts models remote record sampling tree",
     "batch": "systems decode rounds target models forward record sampling tree",
     "systems": "named_systems breaks rounds policies drafters acceptance contracts target models record sampling",
     "named_systems": "",
@@ -41,9 +41,10 @@ ARROWS = {
     "acceptance": "contracts kernels sampling tree",
     "contracts": "models kernels record sampling tree",
     "target": "forward tree",
-    "models": "nets forward record",
+    "models": "nets forward remote record",
     "nets": "forward kernels",
     "forward": "kernels",
+    "remote": "record",
     "sampling": "kernels",
     "tree": "kernels",
     "kernels": "",

@@ -71,6 +71,9 @@ class FakeRace:
         finally:
             self.closed = True
 
+    def polled(self) -> Iterator[tuple[int, Step]]:
+        return self.run()
+
     def record(self) -> Record:
         costs = (PLAIN, DRAFTED)
         about = [(lane.system.title, lane.system.idea, lane.system.guarantee) for lane in self.lanes]
@@ -113,3 +116,19 @@ def made_race(left_end: str = "length", right_end: str = "length") -> Record:
         ],
         "2026-01-31",
     )
+
+
+def piece(index: int, text: str, end: str = "", note: str = "") -> Step:
+    """A piece of a remote server's text, which counts as one token for each word."""
+    nothing = {name: [] for name in ("tokens", "parents", "texts", "score", "q", "p", "verdicts", "path")}
+    told = {"bonus": 0, "bonus_text": note, "bonus_p": 0.0, "seconds": {"wait": 0.01}, "draft_forwards": 0}
+    return make_step(index=index, **nothing, **told, burst=[7] * len(text.split()), pieces=[text], end=end)
+
+
+def remote_race(text: str = " a little fox a little fox", end: str = "length", note: str = "") -> Record:
+    """Plain decoding, and another server that writes this text in two pieces."""
+    record = made_race()
+    steps = [piece(0, text[:13]), piece(1, text[13:], end, note)]
+    trace = replace(record.lanes[0].trace, system="remote", hardware="remote: a server, its own clock", steps=steps)
+    record.lanes[1] = LaneRecord("remote: a server", "An idea.", "text", Costs({}, 0.0, 0.0), trace)
+    return record

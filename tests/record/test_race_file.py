@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine.record.race_file import Record, side_by_side
-from helpers.traces import DRAFTED, made_race
+from helpers.traces import DRAFTED, made_race, remote_race
 
 
 def spoilt(change: Callable[[dict], object]) -> str:
@@ -78,7 +78,7 @@ def test_what_is_no_race_at_all_is_refused(text, words):
         ("lanes.0.title", None, r"lanes\[0\].title must be a text, got null"),
         ("lanes.0.title", "x" * 20_001, "20,001 characters"),
         ("lanes.0.title", "\ud800", "half a character"),
-        ("lanes.0.guarantee", "maybe", "must be one of 'tokens', 'law', 'lossy', got 'maybe'"),
+        ("lanes.0.guarantee", "maybe", "must be one of 'tokens', 'law', 'lossy', 'text', got 'maybe'"),
         ("lanes.0.extra", 1, "unknown 'extra'"),
         ("lanes.0.costs.verify_ms", {}, "forwards over 1 and more"),
         ("lanes.0.costs.verify_ms", {"0": 1.0}, "forwards over 1 and more"),
@@ -224,3 +224,50 @@ def test_a_text_that_ended_early_is_another_text():
     record = made_race("stop", "")
     record.lanes[0].trace.steps[4:] = [replace(record.lanes[0].trace.steps[4], end="stop")]
     assert record.result()["identical"] is False
+
+
+# ---- a lane that another server wrote
+
+
+def test_a_remote_lane_survives_json_and_is_compared_by_text():
+    record = remote_race()
+    assert Record.from_json(record.to_json()) == record
+    result = record.result()
+    assert result["identical"] == "text" and result["divergence"] is None and result["finished"]
+    assert [lane["tau"] for lane in result["lanes"]] == [1.0, None] and result["lanes"][1]["tokens"] == 6
+    record.lanes[0], record.lanes[1] = record.lanes[1], record.lanes[0]
+    assert record.result()["identical"] == "text"
+
+
+def test_where_a_remote_lanes_text_differs_is_said_by_character():
+    record = remote_race(" a little wolf")
+    result = record.result()
+    assert result["identical"] == "other text"
+    assert result["divergence"] == {"index": 10, "left": "fox a little fox", "right": "wolf"}
+    assert remote_race(" a little fox").result()["divergence"]["right"] == "(end)"
+    assert remote_race(end="").result()["identical"] == "text"
+    assert remote_race(" a", end="").result()["identical"] == "text" and not remote_race(end="").result()["finished"]
+    assert remote_race(" a", end="failed", note="It broke.").result()["identical"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("lanes.0.guarantee", "text", "must be empty: a remote lane has no trees"),
+        ("lanes.1.guarantee", "tokens", "forwards over 1 and more"),
+        (f"{STEP}.tokens", [1], "tokens must be empty"),
+        (f"{STEP}.texts", ["<b>"], "texts must be empty"),
+        (f"{STEP}.path", [1], "path must be empty"),
+        (f"{STEP}.pieces", ["a", "b"], "must hold one text, got 2"),
+        (f"{STEP}.burst", [-1], "negative"),
+        (f"{STEP}.end", "bored", "must be one of '', 'stop', 'length', 'context', 'failed'"),
+        (f"{STEP}.end", "failed", "another step follows"),
+        (f"{STEP}.seconds", {"wait": -1.0}, "negative"),
+        ("lanes.0.trace.steps.5.end", "failed", "must be one of '', 'stop', 'length', 'context', got"),
+    ],
+)
+def test_a_wrong_value_of_a_remote_lane_is_named(path, value, words):
+    values = json.loads(remote_race().to_json())
+    setting(path, value)(values)
+    with pytest.raises(ValueError, match=words):
+        Record.from_json(json.dumps(values))

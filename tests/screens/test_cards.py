@@ -5,8 +5,22 @@ import sys
 
 import pytest
 
+from engine.remote.server import Server
 from engine.screens import answers
-from engine.screens.cards import FIELDS, FIRSTS, LANES, MIX, PROMISES, card, headings, label, menu, parts, shape
+from engine.screens.cards import (
+    FIELDS,
+    FIRSTS,
+    LANES,
+    MIX,
+    PROMISES,
+    card,
+    headings,
+    label,
+    menu,
+    parts,
+    remote_card,
+    shape,
+)
 from engine.systems import SYSTEMS, find
 from helpers.paths import ROOT
 
@@ -26,6 +40,16 @@ def test_headings_stand_beside_the_first_system_of_each_promise():
     for place, words in headings().items():
         assert PROMISES[SYSTEMS[names[place - 1]].guarantee] == words
         assert place == 1 or SYSTEMS[names[place - 2]].guarantee != SYSTEMS[names[place - 1]].guarantee
+
+
+def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
+    server = Server("http://127.0.0.1:8000/v1", "big/model")
+    names = [name for _, name in menu(LANES[0], server)]
+    assert names[-2:] == ["remote", MIX] and menu(LANES[0], server)[-2][0] == "remote: big/model"
+    assert headings(server)[len(names) - 1] == "another server" and names[:-2] == [n for _, n in menu(LANES[0])][:-1]
+    said = remote_card(server)
+    assert said.keys() == card(SYSTEMS["tree"]).keys() - {"broken"} and said["guarantee"] == "text"
+    assert "8000" not in str(said)
 
 
 def test_lossy_systems_say_so_wherever_they_are_named():

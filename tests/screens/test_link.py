@@ -52,3 +52,10 @@ def test_a_wrong_value_in_a_link_is_a_sentence_and_sets_nothing(query, words):
 def test_a_foreign_address_sets_nothing():
     assert read("?view=api&learn=3&__theme=dark") == ({}, [])
     assert read("?depth=5&width=0")[0] == {"depth": 5}
+
+
+def test_a_link_names_another_server_only_where_the_menus_have_one():
+    assert read("?right=remote", remote=True) == ({"right": "remote"}, [])
+    given, [sentence] = read("?right=remote")
+    assert given == {} and "Unknown system 'remote'" in sentence
+    assert read("?right=http://127.0.0.1:8000/v1", remote=True)[0] == {}

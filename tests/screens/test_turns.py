@@ -157,3 +157,14 @@ def test_the_expected_wait_follows_what_runs_take(line):
     assert line.usual[RACE] == pytest.approx(10.0, rel=0.01)
     enter(line, job("b"), job("c"))
     assert line.wait(job("d")) == pytest.approx(20.0, rel=0.01)
+
+
+def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
+    first, second = enter(line, job("one"), job("two"))
+    turns(line, 2)
+    first.resting = clock.now + 0.5
+    assert turns(line, 3) == [second] * 3 and line.pause() == pytest.approx(0.5)
+    second.resting = clock.now + 0.2
+    assert line.next() is None and line.pause() == pytest.approx(0.2)
+    clock.now += 0.6
+    assert line.next() is first and line.pause() is None

@@ -7,7 +7,8 @@ import pytest
 from engine.record.race_file import Record
 from engine.record.trace import Trace
 from engine.views import wire
-from helpers.traces import PARENTS, FakeRace, make_step, race_of
+from engine.views.stream import numbered
+from helpers.traces import PARENTS, FakeRace, make_step, one_node, piece, race_of, remote_race
 
 
 def test_every_step_arrives_once_in_order_and_the_clocks_add_up():
@@ -100,3 +101,29 @@ def test_a_cut_step_for_the_page_has_no_bonus():
 )
 def test_fast_races_are_slowed_down_to_be_watched(seconds, factor):
     assert wire.slowdown(seconds) == factor
+
+
+def test_a_remote_servers_step_has_a_sentence_and_nothing_to_draw():
+    event = json.loads(wire.replay(remote_race(end="failed", note="It broke.")))
+    first, last = [step for lane, step in event["steps"] if lane == 1]
+    assert (first["x"], first["y"], first["has_bonus"]) == ([], [], False) and event["identical"] == "failed"
+    assert first["sentence"] == "The server sent “a little fox” after 10 ms."
+    assert last["sentence"] == "The server sent “a little fox” after 10 ms. It broke."
+
+
+def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_asked_for():
+    race = FakeRace([])
+
+    def polled():
+        yield None
+        yield 0, one_node(burst=[99], pieces=[" fox"])
+        yield None
+        yield 1, piece(0, " a", "stop")
+        for at, step in ((0, one_node()), (1, piece(0, " a", "stop"))):
+            race.lanes[at].trace.steps.append(step)
+
+    race.polled = polled
+    sent = list(numbered(wire.messages(race, batch_seconds=0)))
+    assert sent[0] == "" and sent.count("") >= 1
+    told = [json.loads(each) for each in sent if each]
+    assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
+from engine.remote.server import Server
 from engine.views import page_files
 from engine.web.page import SCREENS, Screen, build
 from engine.web.theme import rules
 from helpers.paths import ROOT
 
 PAIR = SimpleNamespace(
-    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled")
+    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"), remote=None
 )  # what the page says before anything runs
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
@@ -52,6 +53,19 @@ def test_a_new_tab_is_a_line_of_the_registry():
     assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
     assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in rules(
         each.name for each in screens
+    )
+
+
+def test_the_page_names_another_server_and_never_its_address():
+    server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
+    config = build(SimpleNamespace(**{**vars(PAIR), "remote": server})).get_config_file()
+    menus = [
+        each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
+    ]
+    assert len(menus) == 2 and all(("remote: big/model", "remote") in map(tuple, menu) for menu in menus)
+    assert json.loads(by_id(config)["race"]["value"])["systems"]["remote"]["title"] == "remote: big/model"
+    assert "127.0.0.1" not in json.dumps(config, default=str) and "remote: big/model" not in json.dumps(
+        build(PAIR).get_config_file(), default=str
     )
 
 

@@ -27,6 +27,7 @@ TreeRace.lane = (() => {
       /** @type {System | Record<string, string> | undefined} what the menu names; undefined for a mix */
       this.chosen = undefined;
       this.drafts = false; // some step of it has a guess
+      this.isRemote = false; // another server writes it
       this.shown = 0; // steps on the page
       /** @type {HTMLElement} */
       this.text = this.at("text");
@@ -54,6 +55,7 @@ TreeRace.lane = (() => {
 
     /** @param {{ title: string, idea: string, guarantee: Guarantee }} system */
     describe(system) {
+      this.isRemote = system.guarantee === "text";
       this.at("name").textContent = markedTitle(system);
       this.text.setAttribute("aria-label", `${system.title}: text`);
       this.text.dataset.idea = system.idea;
@@ -104,14 +106,17 @@ TreeRace.lane = (() => {
     }
 
     /**
-     * The colour leaves out the leading space: at a line's end it would stand there without its word.
+     * The colour leaves out the leading space: at a line's end it would stand there without its word. What is said of a remote server
+     * stands behind the text.
      * @param {number} index
      * @param {boolean} animate
      */
     span(index, animate) {
-      const text = this.steps[index].pieces.join("");
+      const { parents, pieces, bonus_text: note } = this.steps[index];
+      const text = pieces.join("");
       const ink = make("span", animate ? "ink pop" : "ink", text.trimStart());
       const burst = make("span", "burst", text.slice(0, text.length - text.trimStart().length), ink);
+      if (!parents.length && note) burst.append(make("span", "note", note));
       burst.dataset.index = String(index);
       return burst;
     }
@@ -134,7 +139,7 @@ TreeRace.lane = (() => {
       const done = this.ended && count === this.steps.length;
       const elapsed = count ? this.steps[count - 1].t : 0;
       this.write("speed", count ? asNumber(tokens / elapsed, 0) : "–");
-      this.write("tau", count ? asNumber(tokens / count, 2) : "–");
+      this.write("tau", count && !this.isRemote ? asNumber(tokens / count, 2) : "–");
       this.write("count", `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
       this.write("clock", `${asNumber(done ? elapsed : time, 3)} s`);
       this.track(tokens / total, rivalTokens / total);

@@ -307,7 +307,7 @@ TreeRace.raceView = (() => {
     draw(force) {
       if (this.step === this.stepView.index && !force) return;
       const { focus, step, steps } = this;
-      this.root.classList.toggle("blank", !steps[step]);
+      this.root.classList.toggle("blank", !steps[step]?.parents.length);
       if (steps[step]) this.lanes[focus].mark(step);
       this.stepView.draw({ steps, index: step, costs: this.costs[focus], system: this.systems[focus]?.name }, force);
     }

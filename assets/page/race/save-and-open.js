@@ -106,11 +106,13 @@ TreeRace.saveAndOpen = (() => {
       const { race } = this;
       if (!race) return;
       const { view } = TreeRace;
+      const step = view.steps[Math.max(0, view.step)];
+      if (!step.parents.length)
+        return this.say("Another server wrote this lane, so there is no tree. Choose the other lane.");
       const [width, height] = PICTURE[kind];
       const canvas = make("div", "canvas offstage");
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       view.at("plots").append(canvas);
-      const step = view.steps[Math.max(0, view.step)];
       if (kind === "tree") drawTree(canvas, step);
       else view.panel.drawMask(step, canvas);
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);

@@ -51,6 +51,7 @@ TreeRace.stepView = (() => {
       const step = steps[index];
       if (step) {
         this.describe(step, index, steps.length);
+        if (!step.parents.length) return this.onDrawn(); // another server's: there is no tree
         this.panel.causal = system.endsWith("!mask");
         drawTree(this.at("tree"), step);
         const beside = () => this.shown === shown && this.panel.draw(steps, index, costs);

@@ -73,7 +73,16 @@ TreeRace.verdict = (() => {
     if (identical === true && finished === false) return [`stopped; identical so far: ${both} tokens`, "identical"];
     if (identical === true) return [`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical"];
     if (identical === "law") return ["same distribution, other tokens", "law"];
+    if (identical === "failed") return ["the other server failed, so there is nothing to compare", "different"];
+    if (identical === "text" && finished === false)
+      return ["stopped; the same text so far, compared by text", "identical"];
+    if (identical === "text") return ["the same text: compared by text, not by tokens", "identical"];
     const { index, left, right } = /** @type {Divergence} */ (divergence);
+    if (identical === "other text")
+      return [
+        `other text, compared by text, from character ${index + 1} on: ${quoted(left)} or ${quoted(right)}`,
+        "different",
+      ];
     const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
     if (lossy || identical === "lossy") return [`lossy: other text ${where}`, "lossy"];
     return [`not identical ${where}`, "different"];
@@ -87,14 +96,15 @@ TreeRace.verdict = (() => {
   function verdictOf(result, lossy) {
     const { speedup } = result;
     const faster = speedup >= 1;
+    const none = result.identical === "failed";
     const level = isLevel(speedup);
     const ratio = asNumber(faster ? speedup : 1 / speedup, 1);
     const [words, kind] = comparison(result, lossy);
     return {
       words,
       kind,
-      outcome: level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
-      winner: level ? "" : Number(faster),
+      outcome: none ? "" : level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
+      winner: none || level ? "" : Number(faster),
     };
   }
 

@@ -96,6 +96,22 @@ test("the texts are compared", () => {
   assert.deepEqual(said({ ...PARTED, identical: "lossy" })[1], "lossy");
 });
 
+test("another server's text is compared by text, and the words say so", () => {
+  const said = (result) => [verdictOf(result, false).words, verdictOf(result, false).kind];
+  assert.deepEqual(said({ ...RESULT, identical: "text" }), [
+    "the same text: compared by text, not by tokens",
+    "identical",
+  ]);
+  const stopped = { ...RESULT, identical: "text", finished: false };
+  assert.deepEqual(said(stopped), ["stopped; the same text so far, compared by text", "identical"]);
+  const [words, kind] = said({ ...PARTED, identical: "other text" });
+  assert.equal(words, "other text, compared by text, from character 5 on: “cat” or “⏎”");
+  assert.equal(kind, "different");
+  const failed = verdictOf({ ...RESULT, identical: "failed", speedup: 0 }, false);
+  assert.deepEqual([failed.outcome, failed.winner], ["", ""]);
+  assert.match(failed.words, /server failed/);
+});
+
 test("equals share a place, and who has no speed has none", () => {
   assert.deepEqual(placesOf([3, 5, 0, 5, 1]), [3, 1, 0, 1, 4]);
 });

@@ -1,0 +1,65 @@
+"""RemoteLane: a race's lane whose text another server writes. Knows pieces, steps and a tokenizer to count with; knows no tree.
+
+Its clock is the server's own: seconds since the request, network included. No local lane's clock sees it.
+"""
+
+from collections.abc import Callable
+
+from engine.record.costs import Costs
+from engine.record.race_file import LaneRecord
+from engine.record.trace import WAIT, Step, Trace
+from engine.remote.server import Answer, Server
+
+
+class RemoteLane:
+    """A server at work on the prompt. Each piece of text that arrives is a step without a tree."""
+
+    def __init__(self, server: Server, trace: Trace, tokens_of: Callable[[str], list[int]]):
+        """`trace` has no steps yet. `tokens_of` says which tokens of this pair a text is; they are counted, never compared."""
+        self.system, self.trace, self.tokens_of = server, trace, tokens_of
+        self.finished, self.clock, self.counted = False, 0.0, 0
+        asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
+        self.answer = Answer(server, trace.prompt, asked)
+
+    def begin(self) -> None:
+        """Sends the request; the lane's clock begins."""
+        self.answer.begin()
+
+    def arrived(self) -> Step | None:
+        """The step of the next piece, or None when nothing has arrived. Never waits."""
+        piece = self.answer.arrived()
+        if piece is None:
+            return None
+        tokens = self.tokens_of(self.trace.text + piece.text)
+        fresh, self.counted = tokens[self.counted :], max(self.counted, len(tokens))
+        step = Step(
+            index=len(self.trace.steps),
+            position=len(self.trace.prompt_tokens) - 1 + self.counted,
+            tokens=[],
+            parents=[],
+            texts=[],
+            score=[],
+            q=[],
+            p=[],
+            verdicts=[],
+            path=[],
+            bonus=0,
+            bonus_text=piece.note,
+            bonus_p=0.0,
+            burst=fresh,
+            pieces=[piece.text],
+            end=piece.end,
+            seconds={WAIT: piece.at - self.clock},
+            draft_forwards=0,
+        )
+        self.trace.steps.append(step)
+        self.clock, self.finished = piece.at, bool(piece.end)
+        return step
+
+    def filed(self) -> LaneRecord:
+        """The lane as a record that grows with it. What forwards cost there is not known here."""
+        return LaneRecord(self.system.title, self.system.idea, self.system.guarantee, Costs({}, 0.0, 0.0), self.trace)
+
+    def close(self) -> None:
+        """Closes the connection at once. The trace stays."""
+        self.answer.close()

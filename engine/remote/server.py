@@ -1,0 +1,259 @@
+"""Server: an OpenAI-compatible streaming server, and its answer piece by piece. Knows HTTP; knows no race.
+
+Whatever the server does becomes pieces of text and, where it fails, a sentence. Text, pieces, lines and seconds are bounded.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from engine.record.parsing import HALVES, LONGEST_TEXT, parse
+from engine.record.race_file import STEPS
+from engine.record.trace import FAILED
+
+CONNECT, SILENCE, LONGEST = 5.0, 60.0, 120.0  # seconds: to connect, without a byte, of a whole answer
+MOST_LINE = 1_000_000  # bytes of a line
+MOST_ERROR = 16_000  # bytes that are read of an error's body
+SHOWN = 200  # characters of an error that are quoted
+MISSING = (404, 405)  # what a server without the completions endpoint answers
+BY_CHAT = "The server has no completions endpoint, so it was asked by chat. Its template changes the prompt, so the text may differ."
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a remote lane's text comes from, and what is said of it. `model` is what the server is asked for, "" for its own.
+
+    Raises `ValueError` for an address that is none.
+    """
+
+    address: str  # with its path, such as http://127.0.0.1:8000/v1
+    model: str = ""
+
+    name = "remote"  # of its system
+    guarantee = "text"
+
+    def __post_init__(self):
+        try:
+            parts = urlsplit(self.address)
+            whole = parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment
+            _ = parts.port
+        except ValueError:
+            whole = False
+        if not whole:
+            raise ValueError(
+                f"--remote must be an address such as http://127.0.0.1:8000/v1, got {self.address[:80]!r}."
+            )
+
+    @property
+    def label(self) -> str:
+        """The model's name where one was given, else host and port. The address's path and password are not told."""
+        parts = urlsplit(self.address)
+        return self.model or f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+    @property
+    def title(self) -> str:
+        return f"remote: {self.label}"
+
+    @property
+    def clock(self) -> str:
+        """What the record says in the place of the hardware."""
+        return f"{self.title}, its own clock, network included"
+
+    @property
+    def idea(self) -> str:
+        return (
+            f"Another server writes this text: {self.label}. Its clock is its own: seconds since the request, network included. "
+            "There is no tree to look into. Its tokens are counted with this pair's tokenizer."
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text that arrived `at` seconds after the request. `end` is "" while more may come. `note` is a sentence about the server."""
+
+    text: str
+    at: float
+    end: str = ""
+    note: str = ""
+
+
+class Failure(Exception):
+    """Ends an answer with a sentence."""
+
+
+class Answer:
+    """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
+
+    def __init__(self, server: Server, prompt: str, asked: dict[str, Any]):
+        """`asked` holds `max_tokens`, `temperature` and `seed`."""
+        self.server, self.prompt, self.asked = server, prompt, asked
+        self.pieces: SimpleQueue[Piece] = SimpleQueue()
+        self.note = ""  # that the next piece carries
+        self.characters = self.count = 0
+        self.begun = 0.0
+
+    def begin(self) -> None:
+        """Sends the request."""
+        self.loop = asyncio.new_event_loop()
+        self.task = self.loop.create_task(self.read())
+        Thread(target=self.work, name="remote", daemon=True).start()
+
+    def arrived(self) -> Piece | None:
+        """The next piece, or None when nothing more has arrived yet."""
+        with suppress(Empty):
+            return self.pieces.get_nowait()
+        return None
+
+    def close(self) -> None:
+        """Closes the connection at once."""
+        with suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
+            self.loop.call_soon_threadsafe(self.task.cancel)
+
+    # ---- in the thread
+
+    def work(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self.loop.run_until_complete(self.task)
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    async def read(self) -> None:
+        self.begun = time.perf_counter()
+        label = self.server.label
+        try:
+            await asyncio.wait_for(self.talk(), LONGEST)
+        except Failure as failure:
+            self.fail(str(failure))
+        except asyncio.TimeoutError:
+            self.fail(f"{label} did not end its answer within {LONGEST:g} s.")
+        except httpx.ConnectTimeout:
+            self.fail(f"{label} could not be reached within {CONNECT:g} s. Is the address right?")
+        except httpx.ConnectError:
+            self.fail(f"{label} cannot be reached. Is the server running, and is the address right?")
+        except httpx.TimeoutException:
+            self.fail(f"{label} said nothing for {SILENCE:g} s.")
+        except httpx.HTTPError as error:
+            self.fail(f"The connection to {label} broke: {quoted(str(error) or type(error).__name__)}")
+        except ValueError as error:
+            self.fail(f"{label} sent what cannot be read. {quoted(str(error))}")
+
+    async def talk(self) -> None:
+        wait = httpx.Timeout(SILENCE, connect=CONNECT)
+        async with httpx.AsyncClient(timeout=wait, trust_env=False, headers={"Accept-Encoding": "identity"}) as client:
+            if not await self.ask(client, "completions", {"prompt": self.prompt}):
+                self.note = BY_CHAT
+                await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
+
+    async def ask(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
+        """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""
+        model = {"model": self.server.model} if self.server.model else {}
+        url, body = f"{self.server.address.rstrip('/')}/{endpoint}", {**model, **what, **self.asked, "stream": True}
+        self.begun = time.perf_counter()
+        async with client.stream("POST", url, json=body) as response:
+            if endpoint == "completions" and response.status_code in MISSING:
+                return False
+            if response.status_code != 200:
+                raise Failure(f"{self.server.label} answered {response.status_code}: {await reason(response)}")
+            kind = response.headers.get("content-type", "nothing")
+            if not kind.startswith("text/event-stream"):
+                raise Failure(f"{self.server.label} answered with {quoted(kind)} where a stream of text was asked for.")
+            async for line in lines(response):
+                if self.has_ended(line):
+                    return True
+        raise Failure(f"The answer of {self.server.label} broke off before its end.")
+
+    def has_ended(self, line: str) -> bool:
+        """Takes one line of the stream. Lines that carry no data are comments and signs of life."""
+        if not line.startswith("data:"):
+            return False
+        data = line[5:].strip()
+        if data == "[DONE]":
+            self.put("", "stop")
+            return True
+        chunk = parse(data, MOST_LINE, "A piece")
+        if not isinstance(chunk, dict):
+            raise ValueError("A piece must be an object.")
+        if chunk.get("error"):
+            raise Failure(f"{self.server.label} failed: {quoted(words_of(chunk))}")
+        text, finish = text_of(chunk)
+        end = "" if finish is None else "length" if finish == "length" else "stop"
+        if text or end:
+            self.put(text, end)
+        return bool(end)
+
+    def put(self, text: str, end: str) -> None:
+        """Raises `Failure` for more text or pieces than a race file holds."""
+        text = HALVES.sub("\ufffd", text)
+        self.characters, self.count = self.characters + len(text), self.count + 1
+        if self.characters > LONGEST_TEXT:
+            raise Failure(f"{self.server.label} sent more than {LONGEST_TEXT:,} characters, the most that are read.")
+        if self.count >= STEPS[1]:
+            raise Failure(
+                f"{self.server.label} sent its text in more than {STEPS[1]:,} pieces, the most that are read."
+            )
+        self.pieces.put(Piece(text, time.perf_counter() - self.begun, end, self.note))
+        self.note = ""
+
+    def fail(self, sentence: str) -> None:
+        self.pieces.put(Piece("", time.perf_counter() - self.begun, FAILED, sentence))
+
+
+async def lines(response: httpx.Response) -> AsyncIterator[str]:
+    """The body's lines. Raises `ValueError` for a line that is too long or no UTF-8."""
+    rest = b""
+    async for chunk in response.aiter_raw():
+        *whole, rest = (rest + chunk).split(b"\n")
+        if max(map(len, [rest, *whole])) > MOST_LINE:
+            raise ValueError(f"A line has more than {MOST_LINE / 1e6:.0f} MB.")
+        for line in whole:
+            yield line.decode("utf-8").rstrip("\r")
+
+
+def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
+    """The text of a piece and why the answer ends with it, if it does. Raises `ValueError` for another form."""
+    choices = chunk.get("choices", [])
+    if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
+        raise ValueError("The choices of a piece must be a list of objects.")
+    if not choices:  # usage figures
+        return "", None
+    choice = choices[0]
+    delta = choice.get("delta")
+    text = choice.get("text") if delta is None else delta.get("content") if isinstance(delta, dict) else 0
+    finish = choice.get("finish_reason")
+    if not isinstance(text, str | None) or not isinstance(finish, str | None):
+        raise ValueError("The text and the finish reason of a piece must be texts.")
+    return text or "", finish
+
+
+async def reason(response: httpx.Response) -> str:
+    """What an error's body says, in a few words."""
+    body = b""
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > MOST_ERROR:
+            break
+    text = body[:MOST_ERROR].decode("utf-8", "replace")
+    with suppress(ValueError):
+        found = parse(text, 4 * MOST_ERROR)
+        text = words_of(found) if isinstance(found, dict) else text
+    return quoted(text) if text.strip() else "it says no more."
+
+
+def words_of(found: dict[str, Any]) -> str:
+    """The message in an error as OpenAI's, vLLM's and FastAPI's servers write it."""
+    error = found.get("error") or found.get("message") or found.get("detail") or ""
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def quoted(text: str) -> str:
+    """A few words of it on one line."""
+    line = HALVES.sub("\ufffd", " ".join(text.split()))
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
