@@ -1,4 +1,4 @@
-"""Serves the TreeRace page: reads arguments, opens a first page, loads a pair, goes live. The page itself is in `engine/web/`."""
+"""Serves the TreeRace page: reads arguments, opens a first page, goes live, loads a pair. The page itself is in `engine/web/`."""
 
 import argparse
 import os
@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from engine.measure.options import add_models, add_remote, given_pair, given_remote, refusals
-from engine.models.pairs import Pair, checked_quantisation
+from engine.models.pairs import PAIRS, Pair, checked_quantisation
 from engine.views import opening
 from engine.web.front import Front
 
 if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
+    from engine.models.progress import Progress
     from engine.remote.server import Server
 
 
@@ -34,9 +35,14 @@ def main() -> None:
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
+        from engine.models.loading import load
+        from engine.screens.cards import lanes_of
+        from engine.web.lending import Served
         from engine.web.page import build, launch
 
-        return launch(build(loaded(pair, kept, remote)), host, port, remote)
+        with refused_by_sentence():
+            own = replace(load(pair, quantisation=kept), remote=remote)
+        return launch(build(Served(own, lanes_of(pair))), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
@@ -62,30 +68,60 @@ def usable(port: int) -> Iterator[None]:
 
 
 def go_live(front: Front, pair: Pair, quantisation: str, remote: "Server | None") -> None:
-    """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it."""
-    from engine.screens.device import DEVICE  # what takes seconds to import is imported behind the opening page
-    from engine.screens.readiness import AT_ONCE, Readiness, compiling
+    """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
+
+    Another pair than the embedded one is loaded behind the live page, which races the embedded pair meanwhile. The page, its open tabs
+    included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded ends the process with a sentence,
+    because whoever started it asked for that pair and reads the terminal; a page that went on without it would hide the failure.
+    """
+    from engine.models.loading import (
+        checked_files,
+        load,
+    )  # what takes seconds to import is imported behind the opening page
+    from engine.screens.cards import lanes_of
+    from engine.screens.device import DEVICE
+    from engine.screens.readiness import Readiness, compiling
+
+    def hear(progress: "Progress") -> None:
+        front.words = lambda: progress.words
+
+    def opened(own: "LoadedPair") -> Readiness:
+        """The pair's readiness, with its opening race ready."""
+        ready = Readiness(replace(own, remote=remote), DEVICE, lanes)
+        front.words = lambda: ready.words
+        ready.make_opening()
+        return ready
 
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    readiness = Readiness(loaded(pair, quantisation, remote), DEVICE)
-    front.words = lambda: readiness.words
-    readiness.make(*AT_ONCE)
+    lanes, first = lanes_of(pair), PAIRS["embedded"]
+    another = (pair, quantisation) != (first, "none")
+    with refused_by_sentence():
+        if another:  # what its small files say is refused before anything is made ready
+            checked_files(pair, quantisation=quantisation)
+        ready = opened(load(first))
     front.words = lambda: "Building the live page"
-    from engine.web.page import build, mounted
+    from engine.web.lending import Served
+    from engine.web.page import build, introduced, mounted
 
-    front.hand_over(mounted(build(readiness.pair), remote))
-    front.words = lambda: readiness.words
-    readiness.make_rest()
+    served = Served(ready.pair, lanes)
+    front.served = lambda: introduced(served.pair)
+    front.hand_over(mounted(build(served), remote))
+    if another:
+        front.words = lambda: f"Loading {pair.title}"
+        with refused_by_sentence():
+            ready = opened(load(pair, quantisation=quantisation, tell=hear))
+        served.pair = ready.pair
+    front.words = lambda: ready.words
+    ready.make_rest()
 
 
-def loaded(pair: Pair, quantisation: str, remote: "Server | None") -> "LoadedPair":
-    """The pair in memory, beside another server if one was named. What cannot be loaded ends the process with a sentence."""
-    from engine.models.loading import load
-
+@contextmanager
+def refused_by_sentence() -> Iterator[None]:
+    """What cannot be loaded ends the process with a sentence."""
     try:
-        return replace(load(pair, quantisation=quantisation), remote=remote)
+        yield
     except ValueError as error:
         raise SystemExit(str(error)) from None
 

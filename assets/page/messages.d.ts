@@ -267,9 +267,14 @@ interface LabServer {
 
 type Look = (name: string) => Answer<System>;
 
-/** How far the engine is: what it does in words, whether the live page is there, and whether nothing is left to make ready. */
+/**
+ * How far the engine is: what it does in words, whether the live page is there, and whether nothing is left to make ready.
+ * A live page's server also says which pair it races now, and which forward runs.
+ */
 interface Readiness {
   words: string;
   live: boolean;
   ready: boolean;
+  pair?: string;
+  way?: string;
 }

@@ -7,6 +7,7 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
+from engine.models.pairs import Pair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.remote.server import Server
@@ -14,7 +15,7 @@ from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
-LANES = ("vanilla", "tree")  # what the two lanes start with
+LANES = ("vanilla", "tree")  # what the two lanes start with, for a pair that has a draft model
 FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -22,6 +23,11 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
     "learned drafters": ("vanilla", "medusa", "medusa-typical", "parallel-tree", "specblock", "specblock-adapt", "eagle", "auto"),
 }  # fmt: skip
+
+
+def lanes_of(pair: Pair) -> tuple[str, str]:
+    """The systems that a page opens with for this pair, left and right. Any target can race them."""
+    return LANES if pair.draft else FIRSTS
 
 
 def card(system: System) -> dict[str, object]:

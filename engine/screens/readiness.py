@@ -21,7 +21,6 @@ from engine.tree import LARGEST_TREE
 
 TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
 HEATS = (0.0, 0.8)  # temperatures that take different loops
-AT_ONCE = tuple(dict.fromkeys(LANES))  # what the page opens with
 
 
 class Compilations(event.Listener):
@@ -43,15 +42,16 @@ event.register("numba:compile", COMPILATIONS)
 class Readiness:
     """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
 
-    def __init__(self, pair: LoadedPair, device: Device):
-        self.pair, self.device = pair, device
+    def __init__(self, pair: LoadedPair, device: Device, lanes: tuple[str, ...] = LANES):
+        """`lanes` are the systems of the opening race."""
+        self.pair, self.device, self.lanes = pair, device, lanes
         device.line.budget = cache_budget(pair)
-        self.waiting = list(dict.fromkeys((*AT_ONCE, *FIRSTS, *SYSTEMS)))
+        self.waiting = list(dict.fromkeys((*lanes, *FIRSTS, *SYSTEMS)))
         self.count = len(self.waiting)
 
-    def make(self, *names: str) -> None:
-        """Makes these systems ready. A system of which a step fails is passed over."""
-        self.device.carry_out(self.making(names))
+    def make_opening(self) -> None:
+        """Makes the systems of the opening race ready. A system of which a step fails is passed over."""
+        self.device.carry_out(self.making(self.lanes))
 
     def making(self, names: Iterable[str]) -> Iterator[None]:
         for name in names:

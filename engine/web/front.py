@@ -32,6 +32,7 @@ class Front:
         self.packed = gzip.compress(self.page, 1)
         self.words: Callable[[], str] = lambda: "Loading PyTorch"
         self.runs: Callable[[], int] = lambda: 0
+        self.served: Callable[[], dict[str, str]] = dict  # what the page's head says of the pair
         self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
         self.dropped: Callable[[str], None] = lambda job: None
         self.live: Any = None
@@ -74,7 +75,7 @@ class Front:
         if scope["type"] == "http" and scope["path"] == READINESS:
             words = self.words()
             live = self.live is not None
-            status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs()}
+            status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs(), **self.served()}
             await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
         elif scope["type"] == "http" and scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))

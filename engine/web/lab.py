@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import gradio as gr
 
-from engine.models.pairs import LoadedPair
 from engine.screens import own_prompts
 from engine.screens.answers import production, read_prompts
 from engine.screens.cards import cards
@@ -13,6 +12,7 @@ from engine.screens.gallery import PROMPTS
 from engine.screens.given import ordered
 from engine.screens.sweep import Plan
 from engine.web.form import Form
+from engine.web.lending import Served
 from engine.web.parts import call, hidden, part, trigger
 from engine.web.streams import QUIET, api, runs, told
 
@@ -20,17 +20,17 @@ PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a
 ASKED = {"prompts", "system"}  # what an order of own prompts holds
 
 
-def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED}
     part("lab", "mountLab", about, server_functions=[read_prompts, production])
     go.click(None, js=call("lab.start"), **QUIET)
-    fill_sweep(pair, form, halt)
-    fill_own_prompts(pair, form, halt)
+    fill_sweep(served, form, halt)
+    fill_own_prompts(served, form, halt)
 
 
-def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
     async def sweep_on_page(order, job, **_):
-        async for news in told(pair, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), job):
+        async for news in told(served, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), job):
             yield news
 
     async def sweep(
@@ -60,7 +60,7 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
             "max_new_tokens": max_new_tokens,
             "seed": seed,
         }
-        async for news in told(pair, "sweep", lambda: plan):
+        async for news in told(served, "sweep", lambda: plan):
             yield news
 
     begin = trigger("sweep-start")
@@ -69,9 +69,9 @@ def fill_sweep(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
     api(sweep)
 
 
-def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
     async def prompts_on_page(order, job, **dialled):
-        async for news in told(pair, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, job):
+        async for news in told(served, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, job):
             yield news
 
     async def prompts(
@@ -88,7 +88,7 @@ def fill_own_prompts(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
         asked = {"text": text, "name": name, "system": system, **dialled}
-        async for news in told(pair, "prompt_file", lambda: asked):
+        async for news in told(served, "prompt_file", lambda: asked):
             yield news
 
     begin = trigger("prompts-start")

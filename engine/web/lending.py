@@ -6,12 +6,14 @@
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair
+from engine.screens.cards import LANES
 from engine.screens.device import PAUSE
 from engine.screens.orders import order
 
@@ -30,18 +32,29 @@ class Pace:
         self.seconds += (seconds / max(1, tokens) - self.seconds) / 4
 
 
+@dataclass(eq=False)
+class Served:
+    """What a page serves: a pair, whose place another may take, and the systems that the page opens with.
+
+    An order is carried out on the pair that was there when it was asked for.
+    """
+
+    pair: LoadedPair
+    lanes: tuple[str, str] = LANES
+
+
 PACE = Pace()
-SERVED: dict[str, LoadedPair] = {}  # the pair, which a loan's process inherits instead of being sent it
+SERVED: dict[str, Served] = {}  # what a loan's process inherits instead of being sent it
 
 
-def serve(pair: LoadedPair) -> None:
-    """The pair that orders are carried out on."""
-    SERVED["pair"] = pair
+def serve(served: Served) -> None:
+    """The page's pair is the one that orders are carried out on."""
+    SERVED["page"] = served
 
 
 def duration(kind: str, values: dict[str, Any]) -> int:
     """The seconds that a loan for this order is asked for."""
-    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["pair"], kind, values).tokens
+    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].pair, kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
 
 
@@ -54,7 +67,7 @@ def lendable(function: Callable) -> Callable:
 def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The order's news as ("news", text). What it raises is the last pair, ("refused", its words) for a `ValueError`."""
     try:
-        for news in order(SERVED["pair"], kind, values).steps():
+        for news in order(SERVED["page"].pair, kind, values).steps():
             if news:
                 yield "news", news
             elif news == "":  # all that is left is on its way from another server
@@ -67,7 +80,7 @@ def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 async def lent(kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
-    tokens, begun = order(SERVED["pair"], kind, values).tokens, 0.0
+    tokens, begun = order(SERVED["page"].pair, kind, values).tokens, 0.0
     steps = carried_out(kind, values)
     try:
         while told := await run_sync(next, steps, None):

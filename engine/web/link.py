@@ -1,6 +1,5 @@
 """The form takes its values from a link, or from an opened race. Wrong values are reported and leave their fields as they are."""
 
-from engine.models.pairs import LoadedPair
 from engine.screens.cards import MIX
 from engine.screens.link import LANES, read
 from engine.web.form import Fields, Form
@@ -8,12 +7,12 @@ from engine.web.parts import by_name, hidden, trigger
 from engine.web.streams import QUIET
 
 
-def fill(pair: LoadedPair, form: Form) -> None:
+def fill(served: Served, form: Form) -> None:
     fields = form.fields()
     refusals = hidden()
 
     def restore(query):
-        given, refused = read(query, remote=pair.remote is not None)
+        given, refused = read(query, remote=served.pair.remote is not None)
         for side in LANES:
             if "/" in given.get(side, ""):
                 given |= {f"{side}_mix": given[side], side: MIX}

@@ -20,7 +20,7 @@ from engine.web import lab, prix, race
 from engine.web.bodies import Doors
 from engine.web.form import Form, dials, prompt_box
 from engine.web.guard import Guard
-from engine.web.lending import serve
+from engine.web.lending import Served, serve
 from engine.web.parts import call, part
 from engine.web.streams import QUIET
 from engine.web.theme import rules, theme
@@ -37,7 +37,7 @@ class Screen:
     name: str
     title: str
     start: str
-    fill: Callable[[LoadedPair, Form, gr.Button, gr.Button], None]
+    fill: Callable[[Served, Form, gr.Button, gr.Button], None]
 
 
 SCREENS = (  # the first one is open at the start
@@ -53,11 +53,11 @@ WAYS = {  # what the page says of the forward that runs
 }
 
 
-def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
+def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
-    serve(pair)
+    serve(served)
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
-        masthead(pair, screens)
+        masthead(served.pair, screens)
         with gr.Row(elem_id="entry"):
             prompt = prompt_box()
             buttons = [start_and_stop(screen) for screen in screens]
@@ -66,20 +66,27 @@ def build(pair: LoadedPair, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
             form = Form(prompt, **dials())
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
-                screen.fill(pair, form, start, stop)
+                screen.fill(served, form, start, stop)
         prompt.submit(None, js=call("pressGo"), **QUIET)
     return page
 
 
 def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
     about = {
-        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": WAYS[pair.target.way],
+        **introduced(pair),
         "prompts": PROMPTS,
         "screens": {screen.name: screen.title for screen in screens},
         "races": races(),
     }
     part("masthead", "mountHeader", about, server_functions=[recorded, opened, replay_page])
+
+
+def introduced(pair: LoadedPair) -> dict[str, str]:
+    """What the page's head says of the pair."""
+    return {
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}",
+        "way": WAYS[pair.target.way],
+    }
 
 
 def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:

@@ -4,19 +4,19 @@ from collections.abc import AsyncIterator
 
 import gradio as gr
 
-from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD
 from engine.screens.cards import FIELDS, PROMISES, cards, label
 from engine.systems import SYSTEMS
 from engine.web.form import Form
+from engine.web.lending import Served
 from engine.web.parts import hidden, part
 from engine.web.streams import api, runs, told
 
 
-def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     async def prix_on_page(systems, job, **settings):
         names = systems.split() if isinstance(systems, str) else systems
-        async for news in told(pair, "prix", lambda: {"systems": names, **settings}, job):
+        async for news in told(served, "prix", lambda: {"systems": names, **settings}, job):
             yield news
 
     async def prix(
@@ -24,7 +24,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
     ) -> AsyncIterator[str]:
         """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures."""
         settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        async for news in told(pair, "prix", lambda: {"prompt": prompt, "systems": systems, **settings}):
+        async for news in told(served, "prix", lambda: {"prompt": prompt, "systems": systems, **settings}):
             yield news
 
     about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, REMOTE, SHAPE
+from engine.race import BASELINE, SHAPE
 from engine.screens.answers import look
-from engine.screens.cards import FIRSTS, LANES, MIX, cards, menu, parts, remote_card, shape, unbroken
+from engine.screens.cards import FIRSTS, MIX, cards, menu, parts, shape, unbroken
 from engine.web import link, walk
 from engine.web.form import Form
+from engine.web.lending import Served
 from engine.web.parts import by_name, hidden, part
 from engine.web.streams import QUIET, api, runs, told
 
@@ -26,7 +26,7 @@ class RaceForm(Form):
     broken: gr.Textbox  # a system of the walk; it races in place of the menus' two
 
 
-def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     async def race_on_page(left, right, left_mix, right_mix, broken, job, **settings):
         def values() -> dict:
             systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
@@ -38,7 +38,7 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
                 )  # nobody moved these dials, so each lane keeps its own system's shape
             return {"systems": systems, **settings}
 
-        async for news in told(pair, "race", values, job):
+        async for news in told(served, "race", values, job):
             yield news
 
     async def race(
@@ -60,36 +60,36 @@ def fill(pair: LoadedPair, form: Form, go: gr.Button, halt: gr.Button) -> None:
             "max_new_tokens": max_new_tokens,
             "seed": seed,
         }
-        async for news in told(pair, "race", lambda: asked):
+        async for news in told(served, "race", lambda: asked):
             yield news
 
-    form = race_form(pair, form)
+    form = race_form(served, form)
     runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(form)
     api(race)
-    link.fill(pair, form)
-    walk.fill(pair, form, halt)
+    link.fill(served, form)
+    walk.fill(served, form, halt)
 
 
-def race_form(pair: LoadedPair, form: Form) -> RaceForm:
+def race_form(served: Served, form: Form) -> RaceForm:
     """The menus above the race, the race itself, and its hidden fields."""
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
-                menu(first, pair.remote),
+                menu(first, served.pair.remote),
                 value=name,
                 label=f"System of the {side} lane",
                 show_label=False,
                 container=False,
                 filterable=False,
             )
-            for side, name, first in zip(("left", "right"), LANES, FIRSTS, strict=True)
+            for side, name, first in zip(("left", "right"), served.lanes, FIRSTS, strict=True)
         )
-    systems = cards() | ({REMOTE: remote_card(pair.remote)} if pair.remote else {})
-    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
+    systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
+    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": served.lanes}, server_functions=[look])
     left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
     return RaceForm(**form.fields(), left=left, right=right, left_mix=left_mix, right_mix=right_mix, broken=hidden())
 

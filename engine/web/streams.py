@@ -11,11 +11,10 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from engine.models.pairs import LoadedPair
 from engine.screens.device import DEVICE, Call
 from engine.screens.orders import order
 from engine.web.form import Fields
-from engine.web.lending import LENDS, lent
+from engine.web.lending import LENDS, Served, lent
 from engine.web.pace import address_of
 from engine.web.parts import by_name, call, hidden, wire
 
@@ -32,7 +31,7 @@ def refusal(sentence: str) -> gr.Error:
 
 
 async def told(
-    pair: LoadedPair, kind: str, values: Callable[[], dict[str, Any]], job: object = None
+    served: Served, kind: str, values: Callable[[], dict[str, Any]], job: object = None
 ) -> AsyncIterator[str]:
     """The news of an order (`engine.screens.orders`), which takes its turns on the device. A `job` is an open page's name for it.
 
@@ -40,7 +39,7 @@ async def told(
     """
     try:
         given = values()
-        asked = order(pair, kind, given)
+        asked = order(served.pair, kind, given)
         watched = job is not None
         work = Call(asked.steps, visitor(watched), asked.rank, asked.bytes, name_of(job))
         news_of: AsyncGenerator[str, None] = lent(kind, given) if LENDS else DEVICE.stream(work, watched)

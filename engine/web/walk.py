@@ -3,20 +3,20 @@
 import gradio as gr
 
 from engine.breaks import BREAKS
-from engine.models.pairs import LoadedPair
 from engine.screens.cards import card
 from engine.screens.gallery import PROMPTS
 from engine.systems import find
 from engine.web.form import Form
+from engine.web.lending import Served
 from engine.web.parts import by_name, call, part, trigger
 from engine.web.streams import QUIET, streaming, told
 
 CONTROLS = ("prompt", "left", "right", "depth", "width", "nodes", "temperature", "max_new_tokens", "seed", "broken")
 
 
-def fill(pair: LoadedPair, form: Form, halt: gr.Button) -> None:
+def fill(served: Served, form: Form, halt: gr.Button) -> None:
     async def distances(job, **asked):
-        async for news in told(pair, "distance", lambda: asked, job):
+        async for news in told(served, "distance", lambda: asked, job):
             yield news
 
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from engine.models.pairs import PAIRS, own_pair
+from engine.race import Race, Settings
 from engine.remote.server import Server
 from engine.screens import answers
 from engine.screens.cards import (
@@ -16,12 +19,14 @@ from engine.screens.cards import (
     card,
     headings,
     label,
+    lanes_of,
     menu,
     parts,
     remote_card,
     shape,
 )
 from engine.systems import SYSTEMS, find
+from helpers.pairs import tiny_pair
 from helpers.paths import ROOT
 
 
@@ -75,3 +80,15 @@ def test_the_screens_need_no_gradio():
     code += "[importlib.import_module(f'engine.screens.{each.name}') for each in pkgutil.iter_modules(room.__path__)]; "
     code += "sys.exit('gradio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False).returncode == 0
+
+
+def test_the_opening_lanes_are_those_that_the_pair_allows():
+    """A target alone has no draft model, so its page must not open with the draft tree."""
+    pair = replace(tiny_pair(), draft=None, learned={}, bigram=None)
+    for described, loaded in ((PAIRS["embedded"], tiny_pair()), (own_pair(f"org/large@{'a' * 40}"), pair)):
+        lanes = lanes_of(described)
+        race = Race(loaded, Settings("Once", lanes, max_new_tokens=8))
+        for _ in race.run():
+            pass
+        assert race.result()["identical"] is True and lanes[0] == "vanilla"
+    assert lanes_of(PAIRS["embedded"]) == LANES and lanes == ("vanilla", "auto")

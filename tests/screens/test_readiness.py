@@ -9,7 +9,7 @@ from engine.nets import load_nets
 from engine.race import Race, Settings
 from engine.screens import readiness
 from engine.screens.device import Device
-from engine.screens.readiness import AT_ONCE, HEATS, Readiness
+from engine.screens.readiness import HEATS, Readiness
 from engine.systems import SYSTEMS
 from helpers.learned import CONFIGS, pair_with
 from helpers.pairs import tiny_pair
@@ -40,7 +40,7 @@ def noted(monkeypatch):
 
 def test_the_opening_race_is_made_ready_first_and_every_system_once(noted):
     ready = Readiness(tiny_pair(), Device())
-    ready.make(*AT_ONCE)
+    ready.make_opening()
     assert [name for name, _ in noted] == ["vanilla", "vanilla", "tree", "tree"]
     assert ready.words.startswith("Making ready 2 of ")
     ready.make_rest()

@@ -28,6 +28,7 @@ from engine.screens.link import read
 from engine.screens.serving import configurations
 from engine.screens.sweep import Plan
 from engine.systems import SYSTEMS, find
+from engine.web.lending import Served
 from engine.web.page import build
 from helpers.commands import awaited
 from helpers.new_parts import Again, Comb, Echo
@@ -56,7 +57,7 @@ def new_parts(monkeypatch):
 @pytest.fixture
 def api(pair):
     """Runs an endpoint of the page to its end: the events that it streams."""
-    endpoints = {function.api_name: function.fn for function in build(pair).fns.values()}
+    endpoints = {function.api_name: function.fn for function in build(Served(pair)).fns.values()}
 
     async def streamed(name: str, *values, **named) -> list[dict]:
         events = [json.loads(event) async for event in endpoints[name](*values, **named)]
@@ -129,7 +130,7 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     assert [parts()[kind][name] for kind, name in zip(REGISTRIES, MIX.split("/"), strict=True)] == [
         {"title": part.title, "about": part.about, "source": part.source} for part in (Echo, Comb, Again)
     ]
-    page = json.dumps(build(pair).get_config_file())
+    page = json.dumps(build(Served(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
     assert cards()[NAMED] == {**look(MIX), "name": NAMED, "title": "echoing comb"}

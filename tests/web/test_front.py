@@ -97,7 +97,9 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
         "runs": 0,
     }
     front.words = lambda: ""
-    assert json.loads(ask(f"{front.url}readiness")[1])["ready"] is True
+    front.served = lambda: {"pair": "a pair", "way": "a forward"}
+    status = json.loads(ask(f"{front.url}readiness")[1])
+    assert (status["ready"], status["pair"], status["way"]) == (True, "a pair", "a forward")
 
 
 def test_a_taken_port_is_refused(front):

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from engine.views.standalone import PLOTLY
 from engine.web.bodies import Refused
 from engine.web.guard import USUAL, Guard
+from engine.web.lending import Served
 from engine.web.page import build, doors, mounted
 from helpers.paths import ROOT
 
@@ -20,7 +21,7 @@ SECRET = "a prompt that nobody else may read"
 
 @pytest.fixture(scope="module")
 def page():
-    return build(PAIR)
+    return build(Served(PAIR))
 
 
 @pytest.fixture(scope="module")

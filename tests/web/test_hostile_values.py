@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from engine.systems import find
 from engine.web import streams as streams_of_page
+from engine.web.lending import Served
 from engine.web.pace import Pace
 from engine.web.page import build, mounted
 from helpers.commands import awaited
@@ -111,7 +112,7 @@ GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 
 @pytest.fixture(scope="module")
 def page() -> gr.Blocks:
-    return build(PAIR)
+    return build(Served(PAIR))
 
 
 @pytest.fixture(scope="module")

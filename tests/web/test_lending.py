@@ -18,11 +18,12 @@ from engine.web import lending, streams
 from engine.web.page import build
 
 pair = tiny_pair(same=True)
-page = build(pair)
+served = lending.Served(pair)
+page = build(served)
 
 async def heard(kind, most=None, **values):
     events = []
-    async for news in streams.told(pair, kind, lambda: values, "a-1"):
+    async for news in streams.told(served, kind, lambda: values, "a-1"):
         events.append(json.loads(news))
         if len(events) == most:
             break

@@ -9,8 +9,11 @@ import pytest
 
 from engine.remote.server import Server
 from engine.views import page_files
-from engine.web.page import SCREENS, Screen, build
+from engine.web import streams
+from engine.web.lending import Served
+from engine.web.page import SCREENS, Screen, build, introduced
 from engine.web.theme import rules
+from helpers.commands import awaited
 from helpers.paths import ROOT
 
 PAIR = SimpleNamespace(
@@ -21,7 +24,7 @@ CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 @pytest.fixture(scope="module")
 def page() -> dict:
-    return build(PAIR).get_config_file()
+    return build(Served(PAIR)).get_config_file()
 
 
 def by_id(page: dict) -> dict[str, dict]:
@@ -42,12 +45,12 @@ def test_only_the_web_room_imports_gradio_and_only_app_imports_the_room():
 def test_a_new_tab_is_a_line_of_the_registry():
     filled = []
 
-    def fill(pair, form, start, stop):
-        filled.append((pair, start.value, stop.value))
+    def fill(served, form, start, stop):
+        filled.append((served.pair, start.value, stop.value))
         gr.HTML("of the new tab", elem_id="inside")
 
     screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill))
-    parts = by_id(build(PAIR, screens).get_config_file())
+    parts = by_id(build(Served(PAIR), screens).get_config_file())
     assert filled == [(PAIR, "Begin", "Stop")]
     assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
     assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
@@ -70,7 +73,7 @@ def test_the_page_names_another_server_and_never_its_address():
 
 
 def test_handlers_of_the_page_are_given_every_value_by_name():
-    for function in build(PAIR).fns.values():
+    for function in build(Served(PAIR)).fns.values():
         if function.fn and function.name.endswith(("_on_page", "distances", "restore")):
             assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
                 function.name
@@ -88,3 +91,31 @@ def test_python_calls_the_pages_scripts_by_name_alone(page):
         for path in paths:
             method = path.split(".")[-1]
             assert re.search(rf"(^|[ .]){method}( = |\([^\n]*\) {{)", scripts, re.M), call
+
+
+def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
+    """What was asked before goes on with its own pair; the next call gets the new one. The page is the same."""
+    asked = []
+
+    def noted(pair, kind, given):
+        asked.append(pair)
+        raise ValueError("noted")
+
+    monkeypatch.setattr(streams, "order", noted)
+    served = Served(PAIR, ("vanilla", "auto"))
+    parts = build(served).get_config_file()
+    other = SimpleNamespace(**{**vars(PAIR), "title": "another pair"})
+
+    async def race() -> None:
+        with pytest.raises(gr.Error, match="noted"):
+            async for _ in streams.told(served, "race", dict):
+                pass
+
+    awaited(race())
+    served.pair = other
+    awaited(race())
+    assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
+    lanes = [
+        each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
+    ]
+    assert lanes == ["vanilla", "auto"]

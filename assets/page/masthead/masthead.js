@@ -21,8 +21,7 @@ TreeRace.masthead = (() => {
   function mountHeader(root, { pair, way, prompts, screens, races }, server) {
     const at = finder(root);
     screenMenu(at("screens"), screens);
-    at("pair").textContent = pair;
-    at("pair").title = way;
+    introduce(at, pair, way);
     for (const [domain, each] of Object.entries(prompts)) {
       at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
     }
@@ -31,7 +30,20 @@ TreeRace.masthead = (() => {
     popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
     at("keys").addEventListener("click", showKeys);
     mountSaveAndOpen(root, races, server);
-    followReadiness(({ words }) => showReadiness(at, words));
+    followReadiness((status) => {
+      showReadiness(at, status.words);
+      if (status.pair) introduce(at, status.pair, status.way); // another pair may have come since the page was built
+    });
+  }
+
+  /**
+   * @param {(name: string) => any} at
+   * @param {string} pair
+   * @param {string | undefined} way which forward runs, in a sentence
+   */
+  function introduce(at, pair, way) {
+    at("pair").textContent = pair;
+    at("pair").title = way;
   }
 
   /**
