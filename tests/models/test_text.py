@@ -67,7 +67,44 @@ def word_piece() -> Tokenizer:
     return backend
 
 
-KINDS = {"byte level": byte_level, "byte fallback": byte_fallback, "metaspace": metaspace, "word piece": word_piece}
+def unigram_with_bytes() -> Tokenizer:
+    """As Gemma: a text's first space stays, and characters without a token are spelled in bytes."""
+    spelled = [(f"<0x{byte:02X}>", -9.0) for byte in range(256)]
+    names = [("<unk>", 0.0), *((word, -1.0) for word in WORDS), *spelled]
+    backend = Tokenizer(models.Unigram(names, unk_id=0, byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return backend
+
+
+def word_ends() -> Tokenizer:
+    """As the first GPT: a mark ends every word, and shows as a space unless the word is the last one."""
+    names = ["<unk>", "the</w>", "fo", "x</w>", "a", "b</w>", "é</w>", "狐</w>", "."]
+    vocab = {name: token for token, name in enumerate(names)}
+    backend = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", end_of_word_suffix="</w>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.BPEDecoder(suffix="</w>")
+    return backend
+
+
+def whole_words() -> Tokenizer:
+    """A word is a token, and there is no decoder: tokens are joined by spaces."""
+    names = ["[UNK]", "the", "fox", "and", "狐", ".", ","]
+    backend = Tokenizer(models.WordLevel({name: token for token, name in enumerate(names)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return backend
+
+
+KINDS = {
+    "byte level": byte_level,
+    "byte fallback": byte_fallback,
+    "metaspace": metaspace,
+    "word piece": word_piece,
+    "unigram with bytes": unigram_with_bytes,
+    "word ends": word_ends,
+    "whole words": whole_words,
+}
+SPELLS_BYTES = ["byte level", "byte fallback", "unigram with bytes"]
 
 
 @cache
@@ -121,7 +158,25 @@ def test_random_tokens_stream_into_the_text_of_all_of_them(kind):
     holds()
 
 
-@pytest.mark.parametrize("kind", ["byte level", "byte fallback"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_text_streams_as_the_decoder_shows_it(kind):
+    """And where a vocabulary spells every byte, nothing of it is lost."""
+    tokenizer = tokenizer_of(kind)
+    plain = st.text(max_size=20).map(lambda text: text.replace("▁", "_"))
+
+    @FEW
+    @given(plain, plain)
+    def holds(prompt, text):
+        before, tokens = ids(tokenizer, prompt), ids(tokenizer, text)
+        found = "".join(streamed(tokenizer, before, tokens))
+        assert found == behind(tokenizer, before, tokens)
+        if kind in SPELLS_BYTES:
+            assert "".join(streamed(tokenizer, [], tokens)) == text
+
+    holds()
+
+
+@pytest.mark.parametrize("kind", SPELLS_BYTES)
 @pytest.mark.parametrize("seed", range(3))
 def test_raw_bytes_stream_into_the_text_of_all_of_them(kind, seed):
     """Of few kinds, so that whole, broken and cut characters come often, with tokens in between that are not shown."""
