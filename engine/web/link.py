@@ -3,6 +3,7 @@
 from engine.screens.cards import MIX
 from engine.screens.link import LANES, read
 from engine.web.form import Fields, Form
+from engine.web.lending import Served
 from engine.web.parts import by_name, hidden, trigger
 from engine.web.streams import QUIET
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from engine.race import BASELINE, SHAPE
+from engine.race import BASELINE, REMOTE, SHAPE
 from engine.screens.answers import look
-from engine.screens.cards import FIRSTS, MIX, cards, menu, parts, shape, unbroken
+from engine.screens.cards import FIRSTS, MIX, cards, menu, parts, remote_card, shape, unbroken
 from engine.web import link, walk
 from engine.web.form import Form
 from engine.web.lending import Served

@@ -32,6 +32,7 @@ POLICIES, AUTO, FAST = (
 LIMITS, PROPHET = f"{POLICIES} -k keep_to_their_limits", f"{EXACT} -k always_right"
 WINDOWS = "tests/forward/test_families.py"
 DRAFTS, CHUNKS = f"{EXACT} -k drafts_own_cache", f"{LONG} -k 'several_chunks and llama'"
+BATCHED, SHARES = "tests/forward/test_batched_forward.py", "tests/rounds/test_batched_rounds.py -k reckons"
 
 MUTATIONS = [
     *of(
@@ -141,6 +142,14 @@ MUTATIONS = [
             "context - position  #",
             f"{EXACT} -k window",
         ),
+        (
+            "a sequence pays for the whole batch",
+            "batch.py",
+            "costs.verify_at(size * rows) / size",
+            "costs.verify_at(size * rows)",
+            SHARES,
+            "speed",
+        ),
         ("noise of the root's position", "sampling.py", "noise(positions[row], 1", "noise(positions[0], 1", PROPHET),
         ("the root's row is not committed", "target.py", "keep([0, *path])", "keep(path or [0])", TARGET),
     ),
@@ -159,6 +168,20 @@ MUTATIONS = [
             "ids[start : start + PREFILL_CHUNK]",
             "ids[start : start + 511]",
             CHUNKS,
+        ),
+        (
+            "a padded node sees its siblings",
+            "batch.py",
+            "before : cache.rows + rows] = blind",
+            "before : cache.rows + rows] = 0",
+            f"{BATCHED} -k 'padded and gpt2'",
+        ),
+        (
+            "a cache that moved reads its old place",
+            "batch.py",
+            "last.stand_on(self.kv[:, :, place])",
+            "last.stand_on(last.kv)",
+            f"{BATCHED} -k 'padded and gpt2'",
         ),
         ("nothing is forgotten", "session.py", "self.cache.rows = rows", "pass", DRAFTS),
         ("a commit in tree order", "cache.py", "if row != offset]", "if row > offset]", TARGET),
@@ -228,6 +251,13 @@ MUTATIONS = [
             "- columns + last + 1\n",
             "- columns + last\n",
             f"{LONG} -k 'thousand_rows and compiled and all'",
+        ),
+        (
+            "a row of a batch sees what its sequence's first row sees",
+            "sequences.py",
+            "put(sequence.visible[row - begin],",
+            "put(sequence.visible[0],",
+            f"{BATCHED} -k 'bits and qwen3'",
         ),
         (
             "a commit reads the wrong row",
