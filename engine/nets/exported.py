@@ -113,8 +113,8 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     return Export(
         described,
         tensors,
-        "It is an EAGLE-3 drafter of speculators. An engine must compute `fc_norm` to draft with it: one that does not know "
-        "the setting guesses badly, and older versions of vLLM skip it without a word. It was never run in another engine.",
+        "It is an EAGLE-3 drafter of speculators. An engine must compute `fc_norm` to draft with it. One that does not know the "
+        "setting refuses the tensors or guesses badly. It was never run in another engine.",
     )
 
 

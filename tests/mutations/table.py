@@ -33,6 +33,7 @@ LIMITS, PROPHET = f"{POLICIES} -k keep_to_their_limits", f"{EXACT} -k always_rig
 WINDOWS = "tests/forward/test_families.py"
 DRAFTS, CHUNKS = f"{EXACT} -k drafts_own_cache", f"{LONG} -k 'several_chunks and llama'"
 BATCHED, SHARES = "tests/forward/test_batched_forward.py", "tests/rounds/test_batched_rounds.py -k reckons"
+BLOCK = "tests/drafters/test_published_dflash.py -k block_guesses"
 
 MUTATIONS = [
     *of(
@@ -235,6 +236,50 @@ MUTATIONS = [
             "speed",
         ),
         ("the draft misses accepted tokens", "model.py", "path = path[len(kept) :]", "path = []", DRAFTS, "speed"),
+        ("a block's context lacks the root", "dflash.py", "features[[0, *path]]", "features[path]", BLOCK, "speed"),
+    ),
+    *of(
+        "nets/",
+        (
+            "a slot guesses the place after its own",
+            "dflash.py",
+            "self.norm(x[1:])",
+            "self.norm(x[:-1])",
+            BLOCK,
+            "speed",
+        ),
+        (
+            "a layer's output counted as its input",
+            "dflash_formats.py",
+            "own.get(key), 0 if speculators else 1",
+            "own.get(key), 0",
+            BLOCK,
+            "speed",
+        ),
+        (
+            "drafted tokens go on from the output before its norm",
+            "eagle3.py",
+            "return self.norm_out(x) if sizes.normed_output else x",
+            "return x",
+            "tests/drafters/test_published_eagle3.py -k fed",
+            "speed",
+        ),
+        (
+            "every block of a head is its first",
+            "medusa_formats.py",
+            "block=0 if repeated else j",
+            "block=0",
+            "tests/drafters/test_published_medusa.py -k several_blocks",
+            "speed",
+        ),
+        (
+            "queries exported as keys",
+            "exported.py",
+            "queries, keys, values = ",
+            "keys, queries, values = ",
+            "tests/models/test_export.py -k bit_for_bit",
+            "speed",
+        ),
     ),
     *of(
         "kernels/",
