@@ -1,24 +1,27 @@
-"""The view of a setting for production, in a real Chromium: three engines that follow the choice and the dials."""
+"""The view of a setting for production, in a real Chromium: five engines that follow the choice and the dials."""
 
 from playwright.sync_api import expect
 
 from helpers.page import open_view
 
 
-def test_production_shows_three_engines_that_follow_the_choice_and_the_dials(page):
+def test_production_shows_five_engines_that_follow_the_choice_and_the_dials(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_view(page, "production")
     cards = page.locator(".engine")
-    expect(cards).to_have_count(3)
+    expect(cards).to_have_count(5)
     assert [name.split()[0] for name in page.locator(".engine h3 [data-engine]").all_text_contents()] == [
         "vLLM",
         "SGLang",
+        "TensorRT-LLM",
+        "llama.cpp",
         "transformers",
     ]
     expect(cards.nth(0)).to_contain_text('"num_speculative_tokens": 4')
     page.select_option("[data-lab-production] [data-system]", "eagle")
     expect(cards.nth(1)).to_contain_text("--speculative-num-steps 5")
-    expect(cards.nth(2)).to_contain_text("no EAGLE drafter; a draft model is the nearest")
+    expect(cards.nth(3)).to_contain_text("--spec-draft-n-max 5")
+    expect(cards.nth(4)).to_contain_text("no EAGLE drafter; a draft model is the nearest")
 
     page.locator("#dials [aria-label='number input for Temperature']").fill("0.8")
     expect(cards.nth(0)).to_contain_text('"temperature": 0.8')

@@ -8,12 +8,14 @@ import sys
 import pytest
 import torch
 import transformers
+import yaml
 
+from engine.drafters.lookup import LONGEST
 from engine.screens.serving import configurations
 from engine.systems import SYSTEMS
 from helpers.pairs import byte_tokenizer, tiny_llama
 
-ENGINES = ("vLLM", "SGLang", "transformers")
+ENGINES = ("vLLM", "SGLang", "TensorRT-LLM", "llama.cpp", "transformers")
 SHAPES = [(None, None, None), (5, 3, 9), (1, 1, 2), (12, 16, 64), (6, 1, 4)]
 
 
@@ -109,6 +111,18 @@ def test_every_setting_is_whole_and_honest(name, temperature):
         ("naive", "transformers", "biased rule is not offered"),
         ("chain", "SGLang", "min(1, p/q) for EAGLE chains only"),
         ("auto", "vLLM", "12 is an upper limit here"),
+        ("auto", "vLLM", "needs full CUDA graphs"),
+        ("auto", "TensorRT-LLM", "the same size every round"),
+        ("auto", "llama.cpp", "where the draft is unsure (below 0.4)"),
+        ("lookup/auto/token_match", "vLLM", "fixed length, or one for each batch size"),
+        ("medusa", "TensorRT-LLM", "no Medusa drafter; EAGLE-3 is the nearest"),
+        ("medusa", "TensorRT-LLM", "A fixed tree from calibration has no field any more"),
+        ("tree", "TensorRT-LLM", "trees of EAGLE-3 only, and a chain here: of depth 4, width 4 and 8 nodes"),
+        ("eagle", "TensorRT-LLM", "not for models with sliding windows"),
+        ("naive", "llama.cpp", "biased rule is not offered"),
+        ("chain", "llama.cpp", "where the target samples the same token: the same distribution, fewer guesses"),
+        ("dyspec", "llama.cpp", "it cannot draw them"),
+        ("lookup", "llama.cpp", "every match votes"),
         ("specinfer", "SGLang", "it cannot draw them"),
         ("tree", "transformers", "one sequence at a time"),
     ],
@@ -117,7 +131,56 @@ def test_what_an_engine_cannot_do_is_said(name, engine, words):
     assert any(words in said for said in setting(name, engine)["cannot"])
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tensorrt_llm_gets_valid_yaml_with_a_tree_within_its_bounds(name, shape):
+    each = setting(name, "TensorRT-LLM", *shape)
+    if name == "vanilla":
+        assert each["code"].startswith("trtllm-serve TARGET\n\n")
+        return
+    before, after = each["code"].split("END\n", 1)
+    given = yaml.safe_load(before.split("<<'END'\n")[1])
+    assert after.startswith("trtllm-serve TARGET --config config.yaml\n\n")
+    found, deep = given["speculative_config"], chain(name, shape)
+    assert found["max_draft_len"] == deep and found["decoding_type"] in ("Eagle3", "DraftTarget", "NGram", "DFlash")
+    assert (found.get("speculative_model") == "DRAFT") == (found["decoding_type"] != "NGram")
+    assert ("disable_overlap_scheduler" in given) == (found["decoding_type"] in ("NGram", "DraftTarget"))
+    if "use_dynamic_tree" in found:
+        wide, total = found["dynamic_tree_max_topK"], found["max_total_draft_tokens"]
+        assert found["decoding_type"] == "Eagle3" and found["use_dynamic_tree"] is True
+        assert deep <= total <= wide * deep and total <= (shape[2] or SYSTEMS[name].nodes) - 1
+        assert "use_rejection_sampling" not in found
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_llama_server_gets_flags_that_it_still_has(name, shape):
+    found = flags(setting(name, "llama.cpp", *shape)["code"])
+    assert {found.pop("--top-k"), found.pop("--min-p")} == {"0"} and found.pop("--top-p") == "1"
+    if name == "vanilla":
+        assert found == {}
+        return
+    kind, most = found.pop("--spec-type"), str(chain(name, shape))
+    assert found.pop("--spec-draft-p-min", "0.4") == "0.4"
+    if kind == "ngram-simple":
+        assert found == {"--spec-ngram-simple-size-n": str(LONGEST), "--spec-ngram-simple-size-m": most}
+    else:
+        assert kind in ("draft-simple", "draft-eagle3", "draft-dflash") and found == {"--spec-draft-n-max": most}
+        assert "-md DRAFT" in setting(name, "llama.cpp", *shape)["code"]
+
+
+def test_what_adapts_here_adapts_where_an_engine_can():
+    assert '"enable_adaptive_verification": true' in setting("auto", "vLLM")["code"]
+    assert "enable_adaptive_verification" not in setting("lookup/auto/token_match", "vLLM")["code"]
+    assert "enable_adaptive_verification" not in setting("tree", "vLLM")["code"]
+    assert "--spec-draft-p-min 0.4" in setting("auto", "llama.cpp")["code"]
+    assert "--spec-draft-p-min" not in setting("tree", "llama.cpp")["code"]
+
+
 def test_min_p_over_q_is_asked_for_where_it_exists():
+    assert "use_rejection_sampling: true" in setting("chain", "TensorRT-LLM")["code"]
+    assert "use_rejection_sampling: true" in setting("eagle/chain/speculative", "TensorRT-LLM")["code"]
+    assert "use_rejection_sampling" not in setting("tree", "TensorRT-LLM")["code"]
     assert '"draft_sample_method": "probabilistic"' in setting("chain", "vLLM")["code"]
     assert "--speculative-use-rejection-sampling" not in setting("chain", "SGLang")["code"]
     assert "--speculative-use-rejection-sampling" in setting("eagle/chain/speculative", "SGLang")["code"]

@@ -8,13 +8,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from engine.race import SHAPE, checked
+from engine.screens.serving.llama_cpp import llama_cpp
 from engine.screens.serving.setting import Setting
 from engine.screens.serving.sglang import sglang
+from engine.screens.serving.tensorrt_llm import tensorrt_llm
 from engine.screens.serving.transformers import transformers
 from engine.screens.serving.vllm import vllm
 from engine.systems import find
 
-ENGINES = (vllm, sglang, transformers)
+ENGINES = (vllm, sglang, tensorrt_llm, llama_cpp, transformers)
 
 
 def configurations(

@@ -1,4 +1,10 @@
-"""vLLM's spelling of a setting. It drafts in every way that engines know, and verifies chains."""
+"""vLLM's spelling of a setting. It drafts in every way that engines know, and verifies chains.
+
+Read in its documentation of 0.32 ("Adaptive Verification", "Dynamic Speculative Decoding"). Adaptive verification is off by default.
+It trims every request's chain by the chance of its guesses and by what steps of each size cost, which is profiled at the start. It
+serves model drafters, needs full CUDA graphs, and excludes LoRA and pipeline parallelism. `num_speculative_tokens_per_batch_size` sets
+a chain's length by the number of requests.
+"""
 
 import json
 
@@ -26,6 +32,9 @@ def vllm(setting: Setting) -> Configuration:
         idea = f"A chain of {guesses(setting.chain)} a round; DRAFT is {mode.draft}."
         if setting.accepts_by == "min(1, p/q)":
             options["draft_sample_method"] = "probabilistic"
+        if adapts(setting, mode):
+            options["enable_adaptive_verification"] = True
+            idea = f"A chain of up to {guesses(setting.chain)}, verified as far as it is likely to pay; DRAFT is {mode.draft}."
     elif mode:
         options = {
             "method": mode.option,
@@ -39,13 +48,18 @@ def vllm(setting: Setting) -> Configuration:
         serve += f" \\\n  --speculative-config '{indented(options)}'"
     return Configuration(
         engine="vLLM",
-        version="0.26",
+        version="0.32",
         idea=idea,
         language="bash",
         code=f"{serve}\n\n{request(8000, setting.temperature)}",
         cannot=cannot(setting, mode),
-        source="vLLM’s documentation 0.26, “Speculative Decoding”, and its pull request 42121",
+        source="vLLM’s documentation 0.32, “Speculative Decoding” and “Adaptive Verification”",
     )
+
+
+def adapts(setting: Setting, mode: Mode) -> bool:
+    """Whether it can verify less where less pays. That is for drafters whose logits it reads."""
+    return setting.grows == "tree that adapts" and mode.option in ("draft_model", "eagle3", "dflash")
 
 
 def cannot(setting: Setting, mode: Mode | None) -> list[str]:
@@ -55,9 +69,14 @@ def cannot(setting: Setting, mode: Mode | None) -> list[str]:
     if mode.option == "medusa":
         said.append("Of every head only its first guess is verified; the heads’ other ranks are not used.")
     said += one_chain(setting)
-    if setting.grows == "tree that adapts":
+    if adapts(setting, mode):
         said.append(
-            f"The chain’s length is fixed, or follows the batch size: {setting.chain} is an upper limit here, and less may pay more."
+            f"It drafts all {guesses(setting.chain)} of every chain and trims what is verified; {setting.chain} is an upper limit here."
+        )
+        said.append("Adaptive verification needs full CUDA graphs, and excludes LoRA and pipeline parallelism.")
+    elif setting.grows == "tree that adapts":
+        said.append(
+            f"This drafter’s chain has a fixed length, or one for each batch size: {setting.chain} is an upper limit here."
         )
     said += sentences.policy(setting)
     if mode.option == "ngram":
