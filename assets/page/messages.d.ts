@@ -201,6 +201,51 @@ interface PromptsSummary {
   identical: number;
 }
 
+/** A system in its best setting over a visitor's prompts: a row of engine/measure/pays/report.py. */
+interface PaysSystem {
+  name: string;
+  setting: string;
+  guarantee: Guarantee;
+  speedup: number;
+  interval: [number, number];
+  vs_generate: number;
+  vs_generate_interval: [number, number];
+  gaining: number;
+  tau: number;
+  time: Record<string, number>;
+  acceptance: { depth: number; rounds: number; accepted: number }[];
+  identical: Identical;
+}
+
+/** A draft tree as engine/screens/pays_what_if.py takes it. */
+interface WhatIf {
+  acceptance: number;
+  depth: number;
+  width: number;
+  draft: number;
+  batch: number;
+}
+
+interface MeasuredPoint extends WhatIf {
+  expected: number | null;
+  decoding: number;
+  speedup: number;
+}
+
+interface PaysReport {
+  answer: "yes" | "no" | "only";
+  verdict: string;
+  best: string;
+  temperature: number;
+  plain: { tokens_per_s: number; vs_generate: number; time: Record<string, number> };
+  systems: PaysSystem[];
+  prompts: { index: number; prompt: string; speedup: number }[];
+  refused: { index: number; prompt: string; why: string }[];
+  titles: Record<string, string>;
+  costs: MeasuredCosts;
+  point: MeasuredPoint;
+}
+
 interface Engine {
   engine: string;
   version: string;
@@ -258,6 +303,8 @@ interface LabAbout {
   systems: Record<string, System>;
   prompts: Gallery;
   allowed: string;
+  pays: string;
+  trees: Record<string, string>;
 }
 
 interface LabServer {

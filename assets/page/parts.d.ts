@@ -86,6 +86,8 @@ declare namespace TreeRace {
   let lab: InstanceType<typeof TreeRace.labViews.LabViews>;
   let sweep: InstanceType<typeof TreeRace.sweepView.SweepView>;
   let prompts: InstanceType<typeof TreeRace.ownPrompts.PromptsView>;
+  let pays: InstanceType<typeof TreeRace.paysView.PaysView>;
+  let predict: InstanceType<typeof TreeRace.predictView.PredictView>;
   let production: InstanceType<typeof TreeRace.productionView.ProductionView>;
   let walk: InstanceType<typeof TreeRace.walkView.WalkView>;
   let take: InstanceType<typeof TreeRace.saveAndOpen.SaveAndOpen>;

@@ -6,7 +6,7 @@ No rule and no draw depends on them. Two machines with other costs draft other t
 from dataclasses import asdict, dataclass
 
 
-def between(known: dict[int, float], at: int) -> float:
+def between(known: dict[int, float], at: float) -> float:
     """The value at `at`, on straight lines between the known ones. The last line goes on behind the last known value."""
     places = sorted(known)
     if len(places) == 1:
@@ -29,7 +29,7 @@ class Costs:
     first_ms: float
     level_ms: float
 
-    def verify_at(self, rows: int) -> float:
+    def verify_at(self, rows: float) -> float:
         return between(self.verify_ms, rows)
 
     def draft_ms(self, levels: int) -> float:

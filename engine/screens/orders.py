@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from engine.measure.pays.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
 from engine.models.cache_memory import cache_row_bytes
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, REMOTE, Race, Settings, field
 from engine.screens import own_prompts
+from engine.screens import pays as does_it_pay
 from engine.screens.break_distance import measure
 from engine.screens.cards import unbroken
 from engine.screens.sweep import Plan, Sweep
 from engine.screens.turns import LONG, RACE
+from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 from engine.views.stream import numbered
 from engine.views.wire import messages
@@ -82,6 +85,24 @@ def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings:
     return prompts(pair, own_prompts.read(name, text), system, **settings)
 
 
+def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Order:
+    asked = does_it_pay.wish(prompts, systems, **settings)
+    systems = does_it_pay.named(systems)
+    count = len(systems) or len(SYSTEMS)
+    probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, asked.tokens)
+    raced = (count + count // IN_A_RACE + 2) * len(prompts) * asked.tokens  # a baseline in every race, and generate()
+    return Order(
+        lambda: numbered(does_it_pay.results(pair, prompts, systems, **settings)),
+        LONG,
+        probes + raced,
+        cache_bytes(pair, prompts, asked.tokens, 1 + IN_A_RACE),
+    )
+
+
+def pays_file(pair: LoadedPair, text: str, name: str, systems: list[str], **settings: Any) -> Order:
+    return pays(pair, own_prompts.read(name, text), systems, **settings)
+
+
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
     room = cache_bytes(
@@ -98,7 +119,7 @@ def local(systems: list[str]) -> list[str]:
 
 
 KINDS: dict[str, Callable[..., Order]] = {
-    each.__name__: each for each in (race, prix, sweep, prompts, prompt_file, distance)
+    each.__name__: each for each in (race, prix, sweep, prompts, prompt_file, pays, pays_file, distance)
 }
 
 

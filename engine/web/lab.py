@@ -1,15 +1,16 @@
-"""The lab: sweeps over shapes, a visitor's own prompts, a setting for production, and their APIs. Start runs the shown view."""
+"""The lab: sweeps, own prompts, whether guessing pays, predictions, a setting for production, and APIs. Start runs the shown view."""
 
 import dataclasses
 from collections.abc import AsyncIterator
 
 import gradio as gr
 
-from engine.screens import own_prompts
+from engine.screens import own_prompts, prediction
 from engine.screens.answers import production, read_prompts
 from engine.screens.cards import cards
 from engine.screens.gallery import PROMPTS
 from engine.screens.given import ordered
+from engine.screens.pays import ALLOWED
 from engine.screens.sweep import Plan
 from engine.web.form import Form
 from engine.web.lending import Served
@@ -21,11 +22,19 @@ ASKED = {"prompts", "system"}  # what an order of own prompts holds
 
 
 def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED}
+    about = {
+        "systems": cards(),
+        "prompts": PROMPTS,
+        "allowed": own_prompts.ALLOWED,
+        "pays": ALLOWED,
+        "trees": prediction.trees(served.lanes),
+    }
     part("lab", "mountLab", about, server_functions=[read_prompts, production])
     go.click(None, js=call("lab.start"), **QUIET)
     fill_sweep(served, form, halt)
     fill_own_prompts(served, form, halt)
+    fill_pays(served, form, halt)
+    fill_prediction(served, form, halt)
 
 
 def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
@@ -95,3 +104,42 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
     fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
     runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
     api(prompts)
+
+
+def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
+    async def pays_on_page(order, job, **dialled):
+        given = {"prompts", "systems", "max_new_tokens"}
+        async for news in told(served, "pays", lambda: ordered(order, given, given) | dialled, job):
+            yield news
+
+    async def pays(
+        text: str,
+        name: str = "prompts.txt",
+        systems: list[str] = (),  # type: ignore[assignment]
+        temperature: float = 0.0,
+        max_new_tokens: int = 64,
+        seed: int = 0,
+    ) -> AsyncIterator[str]:
+        """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
+
+        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure.
+        """
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        asked = {"text": text, "name": name, "systems": systems, **dialled}
+        async for news in told(served, "pays_file", lambda: asked):
+            yield news
+
+    begin = trigger("pays-start")
+    fields = {"order": hidden()} | form.fields("temperature", "seed")
+    runs(begin, halt, pays_on_page, fields, "treepays", "pays")
+    api(pays)
+
+
+def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
+    async def prediction_on_page(order, job, **dialled):
+        async for news in told(served, "prix", lambda: prediction.asked(served.lanes, order) | dialled, job):
+            yield news
+
+    begin = trigger("predict-start")
+    fields = {"order": hidden()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
+    runs(begin, halt, prediction_on_page, fields, "treepredict", "predict")

@@ -156,6 +156,6 @@ def idle(page: Page, server: str, **context) -> Page:
 
 
 def open_view(page: Page, view: str) -> None:
-    """Opens one of the lab's views: sweep, prompts or production."""
+    """Opens one of the lab's views: sweep, prompts, pays, predict or production."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
     page.locator(f"[name=lab][value={view}]").check(force=True)

@@ -1,4 +1,4 @@
-"""The API on the embedded models: what races, grands prix, sweeps and prompts stream, answer and refuse."""
+"""The API on the embedded models: what races, grands prix, sweeps, prompts and verdicts stream, answer and refuse."""
 
 import json
 import urllib.request
@@ -128,3 +128,14 @@ def test_the_api_streams_a_row_for_every_prompt(client):
     messages = [json.loads(event) for event in stream]
     assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
     assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))
+
+
+def test_the_api_says_whether_guessing_pays(client):
+    text = "Story: one\n\nStory: two\n\nStory: three"
+    stream = client.submit(text=text, systems=["lookup"], max_new_tokens=8, api_name="/pays")
+    messages = [message for message in map(json.loads, stream) if "seq" in message]  # without its place in line
+    assert messages[0]["start"] and messages[-1]["end"] is True
+    assert messages[-1]["verdict"].startswith(messages[-1]["answer"]) and messages[-1]["best"] == "lookup"
+    assert [each["index"] for each in messages[-1]["prompts"]] == [0, 1, 2]
+    with pytest.raises(Exception, match="needs 3 to 20 prompts here, got 1"):
+        client.predict(text="Story: one", api_name="/pays")

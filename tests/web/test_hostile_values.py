@@ -97,6 +97,14 @@ STREAMS = {  # what each is given when all is right
     },
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", **FEW},
     "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", **FEW},
+    "pays": {"text": "Once\n\nThere\n\nWas", "name": "a.txt", "systems": ["tree"], **FEW},
+    "pays_on_page": {
+        "order": json.dumps({"prompts": ["Once", "There", "Was"], "systems": ["tree"], "max_new_tokens": 8}),
+        "job": "a-1",
+        "temperature": 0,
+        "seed": 0,
+    },
+    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "job": "a-1", **FEW},
     "distances": {"prompt": "Once", "job": "a-1", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {

@@ -17,7 +17,7 @@ from helpers.commands import awaited
 from helpers.paths import ROOT
 
 PAIR = SimpleNamespace(
-    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"), remote=None
+    title="a pair", hardware="a machine", dtype="fp32", draft=None, target=SimpleNamespace(way="compiled"), remote=None
 )  # what the page says before anything runs
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 

@@ -1,16 +1,24 @@
-// The lab: one screen with three views and one Start for what the shown view is about. Knows the views' names; nothing of what they do.
+// The lab: one screen with several views and one Start for what the shown view is about. Knows the views' names; nothing of what they do.
 "use strict";
 
 TreeRace.labViews = (() => {
   const { announceResize, finder } = TreeRace.elements;
   const { press } = TreeRace.form;
   const { mountPrompts } = TreeRace.ownPrompts;
+  const { mountPays } = TreeRace.paysView;
+  const { mountPredict } = TreeRace.predictView;
   const { mountProduction } = TreeRace.productionView;
   const { screenRoot } = TreeRace.screens;
   const { mountSweep } = TreeRace.sweepView;
 
   /** @type {Record<string, (root: HTMLElement, value: LabAbout, server: LabServer, say: (words: string) => void) => void>} */
-  const MOUNTS = { sweep: mountSweep, prompts: mountPrompts, production: mountProduction };
+  const MOUNTS = {
+    sweep: mountSweep,
+    prompts: mountPrompts,
+    pays: mountPays,
+    predict: mountPredict,
+    production: mountProduction,
+  };
 
   class LabViews {
     view = "sweep";

@@ -4,11 +4,13 @@
 TreeRace.ownPrompts = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { saveCsv } = TreeRace.downloads;
-  const { finder, make } = TreeRace.elements;
+  const { finder } = TreeRace.elements;
   const { press } = TreeRace.form;
+  const { cell, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, isLevel } = TreeRace.numbers;
+  const { PromptFile, many } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
-  const { answered, onRuns, onWire } = TreeRace.wire;
+  const { onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
   const WAITING = "Waiting for the models …";
@@ -28,47 +30,7 @@ TreeRace.ownPrompts = (() => {
     "identical",
     "refused",
   ];
-  /** @type {Record<string, string>} */
-  const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };
-
-  /** @param {number | undefined} share */
-  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
-  /** @param {number | null | undefined} value */
-  const ratio = (value) => (Number.isFinite(value) ? `${Number(value).toFixed(2)}×` : "–");
-  /**
-   * @param {number} count
-   * @param {string} what
-   */
-  const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  /** @param {number | null | undefined} value */
-  const lead = (value) => {
-    if (!Number.isFinite(value) || isLevel(Number(value))) return "";
-    return Number(value) > 1 ? "1" : "0";
-  };
-
-  /**
-   * @param {"td" | "th"} tag
-   * @param {string | number} text
-   */
-  function cell(tag, text, kind = "") {
-    return make(tag, kind, String(text));
-  }
-
-  /**
-   * How far the ratio's bar reaches, with 1× at a third of it.
-   * @param {number | null | undefined} value
-   * @param {"td" | "th"} tag
-   */
-  function speed(value, tag = "td") {
-    const made = cell(tag, ratio(value), "speed");
-    made.dataset.lead = lead(value);
-    made.style.setProperty("--reach", String(Number.isFinite(value) ? Math.min(1, Number(value) / 3) : 0));
-    return made;
-  }
-
   class PromptsView {
-    /** @type {string[]} */
-    prompts = [];
     /** @type {PromptRow[]} */
     rows = [];
     /** @type {string | null} */
@@ -83,46 +45,27 @@ TreeRace.ownPrompts = (() => {
      * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
      * @param {(words: string) => void} say shows how it stands
      */
-    constructor(root, { systems, prompts, allowed }, read, say) {
+    constructor(root, about, read, say) {
       this.root = root;
-      this.read = read;
       this.say = say;
       this.at = finder(root);
-      this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
-      this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
-      this.at("allowed").textContent = allowed;
-      fillSystems(this.at("system"), systems, "tree");
-      const head = document.createElement("tr");
-      head.append(...COLUMNS.map((name) => cell("th", name)));
-      for (const each of head.querySelectorAll("th")) each.setAttribute("scope", "col");
-      this.at("head").append(head);
+      this.file = new PromptFile(root, about, read, say, () => this.show());
+      this.at("allowed").textContent = about.allowed;
+      fillSystems(this.at("system"), about.systems, "tree");
+      this.at("head").append(heads(COLUMNS));
       this.say(INVITATION);
       this.listen();
     }
 
     // ---- the file ---------------------------------------------------------------------------------------------------
 
-    /** @param {File} file */
-    async take(file) {
-      let text;
-      try {
-        text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-      } catch {
-        return this.say(`${file.name} is not UTF-8 text.`);
-      }
-      const found = await answered(this.read(file.name, text));
-      if (found.refused) return this.say(found.refused);
-      this.show(found.prompts, file.name);
+    get prompts() {
+      return this.file.prompts;
     }
 
-    /**
-     * @param {string[]} prompts
-     * @param {string} name
-     */
-    show(prompts, name) {
+    // Other prompts are there.
+    show() {
       if (this.root.dataset.state === "running") press("#lab-halt"); // it would go on unseen
-      this.prompts = prompts;
-      this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
       this.at("hint").hidden = true;
       this.at("table").hidden = false;
       this.reset();
@@ -231,15 +174,13 @@ TreeRace.ownPrompts = (() => {
         shown.replaceChildren(...kept, words);
       } else {
         const shares = [row.draft_share, row.verify_share].map((share) => cell("td", percent(share)));
-        const text = cell("td", TEXTS[String(row.identical)]);
-        text.dataset.identical = String(row.identical);
         shown.replaceChildren(
           ...kept,
           speed(row.speedup),
           cell("td", row.tau.toFixed(2)),
           cell("td", row.tokens),
           ...shares,
-          text,
+          sameText(row.identical),
         );
       }
       this.total();
@@ -303,21 +244,6 @@ TreeRace.ownPrompts = (() => {
     listen() {
       onWire("treeprompts", (message) => this.feed(message));
       onRuns("treeprompts", this);
-      const [file, drop] = [this.at("file"), this.at("drop")];
-      this.at("choose").addEventListener("click", () => file.click());
-      file.addEventListener("change", () => {
-        if (file.files[0]) this.take(file.files[0]);
-        file.value = ""; // the same file can be chosen again
-      });
-      this.at("gallery").addEventListener("click", () => this.show(this.gallery, "this page"));
-      for (const kind of ["dragover", "dragleave", "drop"]) {
-        this.root.addEventListener(kind, (event) => {
-          event.preventDefault();
-          drop.toggleAttribute("data-over", kind === "dragover");
-          const dropped = /** @type {DragEvent} */ (event).dataTransfer?.files[0];
-          if (kind === "drop" && dropped) this.take(dropped);
-        });
-      }
       this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
       const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
       copyButton(this.at("copy"), () =>

@@ -46,7 +46,7 @@ TreeRace.acceptancePlot = (() => {
         width: 0.62,
       },
     ];
-    if (kind === "depth") {
+    if (rows.some((row) => row.levels)) {
       traces.push({
         type: "scatter",
         mode: "lines+markers",

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from engine.measure.options import add_pair, load_given, refusals
 from engine.measure.pays import batch, context, curve_words, words
-from engine.measure.pays.prompts import FEWEST, read
+from engine.measure.pays.prompts import read
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
 from engine.measure.pays.report import report
 
@@ -65,11 +65,6 @@ def judged(options: argparse.Namespace) -> dict:
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)
-    if len(raced) < FEWEST:
-        raise ValueError(
-            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed. "
-            f"Prompt {min(refused) + 1}: {refused[min(refused)]}"
-        )
     texts = [prompts[index] for index in raced]
     with tqdm(total=races(len(systems), len(raced)), desc="races", unit="race") as bar:
         outcome = race(pair, texts, systems, wish, bar.update)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.measure import peers
 from engine.measure.bench import seconds_per_token
+from engine.measure.pays.prompts import FEWEST
 from engine.measure.pays.stepped import stepped
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, Race, Settings, encoded
@@ -107,7 +108,10 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
 
 
 def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int], dict[int, str]]:
-    """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` for a senseless wish."""
+    """Indices of the prompts that can be raced, and of each other one why not.
+
+    Raises `ValueError` for a senseless wish, and where too few prompts are left.
+    """
     wish.settings("a prompt", (BASELINE,))
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):
@@ -115,7 +119,13 @@ def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int]
             encoded(pair, wish.settings(prompt, (BASELINE,)).prompt)
         except ValueError as error:
             refused[index] = str(error)
-    return [index for index in range(len(prompts)) if index not in refused], refused
+    raced = [index for index in range(len(prompts)) if index not in refused]
+    if len(raced) < FEWEST:
+        why = f" Prompt {min(refused) + 1}: {refused[min(refused)]}" if refused else ""
+        raise ValueError(
+            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed.{why}"
+        )
+    return raced, refused
 
 
 def stepping(race: Race) -> Generator[bool, None, Race]:

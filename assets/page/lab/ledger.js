@@ -1,0 +1,59 @@
+// Cells of the lab's tables: texts, ratios with a bar, shares. Knows numbers; nothing of what they are of.
+"use strict";
+
+TreeRace.ledger = (() => {
+  const { make } = TreeRace.elements;
+  const { isLevel } = TreeRace.numbers;
+
+  /** @param {number | undefined} share */
+  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
+  /** @param {number | null | undefined} value */
+  const ratio = (value) => (Number.isFinite(value) ? `${Number(value).toFixed(2)}×` : "–");
+  /** @param {number | null | undefined} value */
+  const lead = (value) => {
+    if (!Number.isFinite(value) || isLevel(Number(value))) return "";
+    return Number(value) > 1 ? "1" : "0";
+  };
+
+  /**
+   * @param {"td" | "th"} tag
+   * @param {string | number} text
+   */
+  function cell(tag, text, kind = "") {
+    return make(tag, kind, String(text));
+  }
+
+  /**
+   * How far the ratio's bar reaches, with 1× at a third of it.
+   * @param {number | null | undefined} value
+   * @param {"td" | "th"} tag
+   */
+  function speed(value, tag = "td") {
+    const made = cell(tag, ratio(value), "speed");
+    made.dataset.lead = lead(value);
+    made.style.setProperty("--reach", String(Number.isFinite(value) ? Math.min(1, Number(value) / 3) : 0));
+    return made;
+  }
+
+  /**
+   * A row of column heads.
+   * @param {string[]} names
+   */
+  function heads(names) {
+    const row = make("tr", "", ...names.map((name) => cell("th", name)));
+    for (const each of row.querySelectorAll("th")) each.setAttribute("scope", "col");
+    return row;
+  }
+
+  /** @type {Record<string, string>} */
+  const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };
+
+  /** @param {Identical} identical whether a text is plain decoding's */
+  function sameText(identical) {
+    const made = cell("td", TEXTS[String(identical)]);
+    made.dataset.identical = String(identical);
+    return made;
+  }
+
+  return { cell, heads, percent, ratio, sameText, speed };
+})();

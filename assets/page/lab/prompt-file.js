@@ -1,0 +1,79 @@
+// A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with them.
+"use strict";
+
+TreeRace.promptFile = (() => {
+  const { finder } = TreeRace.elements;
+  const { answered } = TreeRace.wire;
+
+  /**
+   * @param {number} count
+   * @param {string} what
+   */
+  const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+  class PromptFile {
+    /** @type {string[]} */
+    prompts = [];
+
+    /**
+     * @param {HTMLElement} root has the buttons, the field and the place to drop a file
+     * @param {LabAbout} about
+     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
+     * @param {(words: string) => void} say
+     * @param {() => void} taken hears that there are other prompts
+     */
+    constructor(root, { prompts }, read, say, taken) {
+      this.at = finder(root);
+      this.read = read;
+      this.say = say;
+      this.taken = taken;
+      const gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
+      this.at("gallery").textContent = `Take this page’s ${gallery.length}`;
+      this.at("gallery").addEventListener("click", () => this.keep(gallery, "this page"));
+      this.listen(root);
+    }
+
+    /** @param {File} file */
+    async take(file) {
+      let text;
+      try {
+        text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      } catch {
+        return this.say(`${file.name} is not UTF-8 text.`);
+      }
+      const found = await answered(this.read(file.name, text));
+      if (found.refused) return this.say(found.refused);
+      this.keep(found.prompts, file.name);
+    }
+
+    /**
+     * @param {string[]} prompts
+     * @param {string} name
+     */
+    keep(prompts, name) {
+      this.prompts = prompts;
+      this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
+      this.taken();
+    }
+
+    /** @param {HTMLElement} root */
+    listen(root) {
+      const [file, drop] = [this.at("file"), this.at("drop")];
+      this.at("choose").addEventListener("click", () => file.click());
+      file.addEventListener("change", () => {
+        if (file.files[0]) this.take(file.files[0]);
+        file.value = ""; // the same file can be chosen again
+      });
+      for (const kind of ["dragover", "dragleave", "drop"]) {
+        root.addEventListener(kind, (event) => {
+          event.preventDefault();
+          drop.toggleAttribute("data-over", kind === "dragover");
+          const dropped = /** @type {DragEvent} */ (event).dataTransfer?.files[0];
+          if (kind === "drop" && dropped) this.take(dropped);
+        });
+      }
+    }
+  }
+
+  return { PromptFile, many };
+})();

@@ -1,0 +1,85 @@
+// The what-if's curve, drawn with Plotly: speedup by depth, the chosen point on it, and the measured one beside it. Knows the formula.
+"use strict";
+
+TreeRace.whatIfPlot = (() => {
+  const { asNumber } = TreeRace.numbers;
+  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { lettering } = TreeRace.sweepCells;
+  const { speedup } = TreeRace.whatIfFormula;
+
+  const DEEPEST = 12;
+  const STEP = 0.25; // of depth between two places of the curve
+  const hovertemplate = "%{customdata}<extra></extra>";
+
+  /**
+   * @param {HTMLElement} div
+   * @param {Costs} costs
+   * @param {WhatIf} point
+   * @param {MeasuredPoint} measured
+   */
+  function drawWhatIf(div, costs, point, measured) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { width, height } = room;
+    const colours = palette(div);
+    const letters = lettering();
+    const depths = Array.from({ length: DEEPEST / STEP + 1 }, (_, index) => index * STEP);
+    const curve = depths.map((depth) => speedup(costs, { ...point, depth }));
+    const here = speedup(costs, point);
+    const highest = Math.max(1.5, measured.decoding, ...curve.map((value) => value ?? 0));
+    const title = (/** @type {string} */ text) => ({
+      text,
+      font: { size: letters, color: colours.faint },
+      standoff: 4,
+    });
+    const tickfont = { size: letters, color: colours.faint };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const traces = [
+      {
+        type: "scatter",
+        mode: "lines",
+        x: depths,
+        y: curve,
+        line: { color: colours.tree, width: 3 },
+        customdata: depths.map((depth, index) => `depth ${depth}: ${asNumber(curve[index], 2)}×`),
+        hovertemplate,
+      },
+      {
+        type: "scatter",
+        mode: "markers",
+        x: [point.depth],
+        y: [here],
+        marker: { symbol: "circle", size: 15, color: colours.tree, line: { width: 2, color: colours.surface } },
+        customdata: [`chosen: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}`],
+        hovertemplate,
+      },
+      {
+        type: "scatter",
+        mode: "markers+text",
+        x: [measured.depth],
+        y: [measured.decoding],
+        text: [" measured"],
+        textposition: "middle right",
+        textfont: { size: letters, color: colours.ink },
+        marker: { symbol: "diamond-open", size: 15, color: colours.ink, line: { width: 3 } },
+        customdata: [`measured: ${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`],
+        hovertemplate,
+        cliponaxis: false,
+      },
+    ];
+    const line = { color: colours.base, width: 2, dash: "5px,4px" };
+    const axes = {
+      xaxis: { ...axis, showgrid: false, range: [-0.3, DEEPEST + 0.3], dtick: 2, title: title("depth of the tree") },
+      yaxis: { ...axis, gridcolor: colours.cell, range: [0, highest * 1.12], ticksuffix: "×", nticks: 6 },
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line }],
+    };
+    const margin = { l: letters * 3.4, r: 14, t: 8, b: letters * 3.1 };
+    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    div.setAttribute(
+      "aria-label",
+      `Speedup by depth: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}; measured ${asNumber(measured.decoding, 2)}×`,
+    );
+  }
+
+  return { drawWhatIf };
+})();
