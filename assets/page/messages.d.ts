@@ -293,9 +293,19 @@ type Gallery = Record<string, { title: string; prompt: string }[]>;
 type Parts = Record<string, Record<string, { title: string; about: string; source: string }>>;
 type Answer<Value> = Promise<Value & { refused?: string }>;
 
+/** What a serving engine told of one request: engine/record/served_trace.py. */
+interface ServedTrace {
+  drafted: number[];
+  accepted: number[];
+  model: string;
+  text: string;
+  tau: number;
+  by_position: { depth: number; reached: number; accepted: number }[];
+}
+
 interface RaceServer {
   recorded(name: string): Answer<{ event: string }>;
-  opened(text: string): Answer<{ event: string }>;
+  opened(text: string): Answer<{ event: string; served?: ServedTrace }>;
   replay_page(text: string): Answer<{ html: string }>;
 }
 

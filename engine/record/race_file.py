@@ -51,7 +51,12 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> "Record":
         """The record in a JSON text, checked. Raises `ValueError` with a sentence that names what is wrong."""
-        record = build(cls, parse(text, MOST_BYTES), "")
+        return cls.of(parse(text, MOST_BYTES))
+
+    @classmethod
+    def of(cls, values: Any) -> "Record":
+        """The record in the values of a JSON text, checked. Raises `ValueError` like `from_json`."""
+        record = build(cls, values, "")
         check(record)
         return record
 

@@ -47,7 +47,7 @@ def recorded(name: object) -> Answer:
 
 
 def opened(text: object) -> Answer:
-    """The race in a file's `text` as an event of the page, or what is wrong with the file."""
+    """The race in a file's `text` as an event of the page, the steps in an answer of vLLM, or what is wrong with the file."""
     return race_files.read("opened", text)
 
 

@@ -4,8 +4,11 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
-from engine.record.race_file import Record, side_by_side
+from engine.record.parsing import parse
+from engine.record.race_file import MOST_BYTES, Record, side_by_side
+from engine.record.served_trace import ServedTrace, is_served
 from engine.views import standalone
 from engine.views.wire import replay
 
@@ -28,10 +31,16 @@ def replay_page(record: Record) -> dict[str, str]:
 WAYS: dict[str, Callable[[Record], dict[str, str]]] = {each.__name__: each for each in (opened, replay_page)}
 
 
-def answer(way: str, text: str) -> dict[str, str]:
-    """What `way` makes of the race file's text, or under "refused" what is wrong with the file."""
+def answer(way: str, text: str) -> dict[str, Any]:
+    """What `way` makes of the race file's text, or under "refused" what is wrong with the file.
+
+    An answer of vLLM with its steps in it opens too, under "served".
+    """
     try:
-        return WAYS[way](Record.from_json(text))
+        values = parse(text, MOST_BYTES)
+        if way == opened.__name__ and is_served(values):
+            return {"served": ServedTrace.of(values).to_dict()}
+        return WAYS[way](Record.of(values))
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:

@@ -106,9 +106,11 @@ def measured(trace: Trace) -> bool:
 
 
 def expected_seconds(trace: Trace) -> float:
-    """What the whole lane takes on its own clock, judged by its steps so far."""
-    if not trace.tokens or trace.ended:
+    """What the whole lane takes on its own clock, judged by its steps so far. A lane without any plays in real time."""
+    if trace.ended:
         return trace.seconds
+    if not trace.tokens:
+        return max(trace.seconds, WATCHABLE_SECONDS)
     prefill = sum(step.seconds.get("prefill", 0.0) for step in trace.steps)
     return prefill + (trace.seconds - prefill) / len(trace.tokens) * trace.max_new_tokens
 

@@ -103,3 +103,12 @@ def test_the_worst_files_are_read_in_bounded_time_and_memory():
         answer = race_files.read("opened", text)
         assert list(answer) == ["refused"] and len(answer["refused"]) < 300
         assert time.monotonic() - begun < race_files.DEADLINE
+
+
+def test_an_answer_of_vllm_is_read_in_the_process_and_refused_like_a_race_file(reader):
+    steps = {"per_step_accepted": [1, 0], "per_step_drafted": [2, 2]}
+    served = {"model": "m", "choices": [], "metrics": {"speculative_decoding": steps}}
+    assert race_files.read("opened", json.dumps(served))["served"]["tau"] == 1.5
+    race_files.TURNS.rested = 0.0
+    steps["per_step_drafted"] = [0, 0]
+    assert "cannot accept 1 of 0" in race_files.read("opened", json.dumps(served))["refused"]

@@ -127,3 +127,11 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
     assert sent[0] == "" and sent.count("") >= 1
     told = [json.loads(each) for each in sent if each]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
+
+
+def test_a_lane_that_has_sent_nothing_yet_is_watched_in_real_time(monkeypatch):
+    monkeypatch.setattr(wire, "FIRST_SECONDS", 0.0)
+    race = FakeRace([(0, one_node(burst=[99], pieces=[" fox"]))])
+    race.lanes[1].trace.steps.clear()
+    first = json.loads(next(wire.events(race)))
+    assert first["start"] and first["slowdown"] == 1

@@ -15,6 +15,7 @@ TreeRace.saveAndOpen = (() => {
   const { showRecorded } = TreeRace.recordedRace;
   const { savePicture } = TreeRace.saveChart;
   const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
+  const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
   const { answered, onWire } = TreeRace.wire;
 
@@ -157,10 +158,11 @@ TreeRace.saveAndOpen = (() => {
       return names.every((name) => systems[name] || isMix(name));
     }
 
-    /** @param {Answer<{ event: string }>} answer */
+    /** @param {Answer<{ event: string, served?: ServedTrace }>} answer */
     async ask(answer) {
-      const { refused, event } = await answered(answer);
+      const { refused, event, served } = await answered(answer);
       if (refused) return this.say(refused);
+      if (served) return new ServedTraceView(served);
       if (this.live) return this.say("A race is running. Stop it first, then open another.");
       this.open(JSON.parse(event));
     }
