@@ -30,11 +30,11 @@ PROPOSALS = {
     "with replacement": "tokens drawn from q independently of each other",
     "without replacement": "tokens drawn from q one after another, none twice",
 }
-RANK_HEAD = "rank head"  # one of the things that a drafter may offer beside `log_q` and a policy may need
+RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
 # What serving engines offer, by the kind of part. `engine.screens.serving` says how each engine spells it.
 SERVED = {
-    "drafter": ("no draft", "n-gram lookup", "draft model", "EAGLE", "Medusa", "block"),
+    "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block"),
     "policy": ("chain of guesses", "tree of guesses", "full tree", "fixed tree", "tree that adapts"),
     "acceptance": ("match", "min(1, p/q)", "several draws", "threshold"),
 }
@@ -110,6 +110,13 @@ class Drafter(Part):
         """`engine.policies.growing.ask` in one compiled call, on the terms of the `Expansion`. It is called only where `grows` is True.
 
         `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy.
+        """
+        raise NotImplementedError
+
+    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+        """The tree that the drafter lays out by itself below the token `root`. It is called only where `offers` names it.
+
+        It has at most `levels` levels below the root and `nodes` nodes, the root included. `width` says how far it may branch.
         """
         raise NotImplementedError
 

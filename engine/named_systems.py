@@ -90,6 +90,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "A dictionary look-up per node; no draft forward.",
         "drafter": "lookup", "policy": "best_first", "acceptance": "token_match", "depth": 4, "width": 2, "nodes": 8,
     },
+    "suffix": {
+        "title": "suffix tree",
+        "idea": "Copies what followed the same words most often; the longer the match, the more it guesses.",
+        "source": "SuffixDecoding (Oliaro et al. 2024), with token match",
+        "cost": "A search of the text so far; no draft forward.",
+        "drafter": "suffix", "policy": "own_tree", "acceptance": "token_match", "depth": 8, "width": 4, "nodes": 12,
+    },
     "naive": {
         "title": "naive p/q tree (biased)",
         "idea": "Every guess of a full tree is tried on its own with min(1, p/q), and the longest surviving path wins. "

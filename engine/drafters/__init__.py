@@ -9,6 +9,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "none": "none.NoDrafter",
         "bigram": "bigram.BigramDrafter",
         "lookup": "lookup.LookupDrafter",
+        "suffix": "suffix.SuffixDrafter",
         "model": "model.ModelDrafter",
         "medusa": "medusa.MedusaDrafter",
         "eagle": "eagle.EagleDrafter",

@@ -14,12 +14,13 @@ processes share a CPU, they slow each other; tokens, tau and texts stay the same
 import argparse
 import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
 from engine.measure import peers, processes
-from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
+from engine.measure.options import add_memory, add_pair, first_prompts, held_out, load_given, refusals
+from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Race, Settings
 from engine.record.race_file import worst_of
@@ -156,6 +157,7 @@ def run(
         "processes": processes.count(),
         "repeats": repeats,
         "tokens": tokens,
+        "memory": pair.memory is not None,
         "baseline": {
             "tokens_per_s": 1 / statistics.median(base),
             "vs_generate": statistics.median(g / b for g, b in zip(generated, base, strict=True)),
@@ -172,7 +174,8 @@ def table(figures: dict) -> str:
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"
         + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else "")
-        + (f", split over {figures['processes']} processes" if figures["processes"] > 1 else ""),
+        + (f", split over {figures['processes']} processes" if figures["processes"] > 1 else "")
+        + (", with a memory of earlier prompts" if figures["memory"] else ""),
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
@@ -222,6 +225,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     for name in SHAPE:
         parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
+    add_memory(parser)
     add_pair(parser)
     options = parser.parse_args(arguments)
     if options.list:
@@ -236,6 +240,7 @@ def main(arguments: list[str]) -> None:
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         options.device = processes.own_device(options.device)
         pair = load_given(options)
+        pair = replace(pair, memory=Memory()) if options.memory else pair
         if options.systems is None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:

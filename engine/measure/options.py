@@ -141,6 +141,14 @@ def bytes_bar() -> Iterator[Callable[["Progress"], None]]:
             bar.close()
 
 
+def add_memory(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="let suffix copy from what it wrote for earlier prompts, never for the same one; the order of prompts then counts",
+    )
+
+
 @contextmanager
 def refusals(parser: ArgumentParser) -> Iterator[None]:
     """Ends the command when something inside is refused: usage and the refusal's sentence on stderr, exit status 2."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
 
     from engine.forward.runner import Runner
     from engine.models.bigram import BigramTable
+    from engine.models.earlier_texts import Memory
     from engine.nets import Net
     from engine.record.calibration import Calibration
     from engine.remote.server import Server
@@ -226,8 +227,11 @@ def short_name(given: str) -> str:
 class LoadedPair:
     """A pair in memory. `dtype` is the target's, a name in `DTYPES` or of a quantisation; `context` is the smaller context window.
 
-    `learned` holds the drafters trained for this target, by name. Padded logits may make `target.vocab` and `draft.vocab` differ; every
-    id of the tokenizer is below both. `remote` is another server that may write a lane beside this pair's.
+    `learned` holds the drafters trained for this target, by name. `remote` is another server that may write a lane beside this pair's.
+    `memory` is what drafters keep from race to race. None keeps nothing, as on a page, where one visitor's text must not become
+    another's guess.
+
+    Padded logits may make `target.vocab` and `draft.vocab` differ; every id of the tokenizer is below both.
     """
 
     pair: Pair
@@ -242,6 +246,7 @@ class LoadedPair:
     learned: "Mapping[str, Net]" = field(default_factory=dict)
     calibration: "Calibration | None" = None
     remote: "Server | None" = None
+    memory: "Memory | None" = None
 
     @property
     def title(self) -> str:

@@ -19,5 +19,6 @@ POLICIES: Registry[Policy] = Registry(
         "expand_rerank": "expand_rerank.ExpandRerank",
         "sparse": "sparse.Sparse",
         "rank_guided": "rank_guided.RankGuided",
+        "own_tree": "own_tree.OwnTree",
     },
 )

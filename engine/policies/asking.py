@@ -34,6 +34,17 @@ def guesses(drafter: Drafter, tree: DraftTree, nodes: list[int]) -> torch.Tensor
     return log_q
 
 
+def own_tree(drafter: Drafter, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+    """`drafter.own_tree`. Raises `ValueError` for a tree that has another root, too many nodes or too many levels."""
+    tree = drafter.own_tree(root, levels, width, nodes)
+    if tree.tokens[0] != root or len(tree) > nodes or max(tree.depth) > levels:
+        raise ValueError(
+            f"The {drafter.title} drafter laid out a tree of {len(tree)} nodes and {max(tree.depth)} levels below token "
+            f"{tree.tokens[0]:,}. Its `own_tree` must return one of at most {nodes} nodes and {levels} levels below token {root:,}."
+        )
+    return tree
+
+
 def bucket(drafter: Drafter, tree: DraftTree, node: int, kinds: int) -> int:
     """The rank head's bucket behind the node. Raises `ValueError` when it is no number from 0 to `kinds` - 1."""
     found = drafter.buckets(tree, [node])

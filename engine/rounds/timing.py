@@ -5,6 +5,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -73,7 +74,8 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
     Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
     it covers, is the ms of a level below.
     """
-    drafter, sampling = DRAFTERS[name](pair, context_of(pair) + LARGEST_TREE), Sampling()
+    forgetful = replace(pair, memory=None)  # what is timed is no text to remember
+    drafter, sampling = DRAFTERS[name](forgetful, context_of(pair) + LARGEST_TREE), Sampling()
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
     prompt = list(range(context_of(pair)))
     drafter.begin(prompt, target.prefill(prompt[:-1]))

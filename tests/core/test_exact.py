@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.acceptance.token_match import TokenMatch
-from engine.contracts import RANK_HEAD, Drafter
+from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.decode import decode
 from engine.drafters.model import ModelDrafter
 from engine.drafters.none import NoDrafter
@@ -20,7 +20,7 @@ from engine.record.calibration import Calibration
 from engine.rounds.round import HostRounds
 from engine.sampling import MAX_TEMPERATURE, Sampling
 from engine.target import Target
-from engine.tree import LARGEST_TREE
+from engine.tree import LARGEST_TREE, DraftTree
 from helpers.families import MODELS, SIZES, random_model
 from helpers.pairs import tiny_pair
 
@@ -70,7 +70,7 @@ def tokens_of(rounds) -> list[int]:
 class Prophet(Drafter):
     """Knows the text that will be written, and guesses `beside` it: 0 is always right, anything else always wrong."""
 
-    title, offers, depth = "prophet", frozenset({RANK_HEAD}), 4
+    title, offers, depth = "prophet", frozenset({RANK_HEAD, OWN_TREE}), 4
 
     def __init__(self, text: list[int], beside: int = 0, only: int | None = None):
         """`only` is one token that is guessed everywhere, whatever the text."""
@@ -90,6 +90,12 @@ class Prophet(Drafter):
 
     def buckets(self, tree, nodes):
         return [0] * len(nodes)
+
+    def own_tree(self, root, levels, width, nodes):
+        tree = DraftTree.rooted(root)
+        while max(tree.depth) < levels and len(tree) < nodes:
+            tree.add(len(tree) - 1, int(self.log_q(tree, [len(tree) - 1]).argmax()), 1.0, 1.0)
+        return tree
 
     def restart(self, tree, nodes):
         pass

@@ -29,6 +29,7 @@ KEYS = {
         "temperature",
         "tokens",
         "seed",
+        "memory",
         "confidence",
         "plain",
     ),

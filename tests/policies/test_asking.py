@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.acceptance.token_match import TokenMatch
-from engine.contracts import RANK_HEAD, Drafter
+from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.policies import POLICIES
 from engine.policies.asking import guesses
 from engine.record.calibration import Calibration
@@ -16,7 +16,12 @@ from helpers.pairs import tiny_pair
 
 VOCAB = 256
 RANKS = Calibration(ranks=[[0.5, 0.2, 0.1]] * 3)
-EVERY_WAY = [(name, proposal) for name, policy in POLICIES.items() for proposal in sorted(policy.proposals)]
+EVERY_WAY = [
+    (name, proposal)
+    for name, policy in POLICIES.items()
+    if policy.needs != OWN_TREE
+    for proposal in sorted(policy.proposals)
+]
 
 
 class Odd(Drafter):
@@ -128,3 +133,24 @@ def test_another_vocabulary_than_the_targets_is_refused(name, proposal, vocab, a
 def test_a_right_answer_is_handed_on_as_it_is():
     drafter, tree = Odd(None, 1), DraftTree.rooted(7)
     assert guesses(drafter, tree, [0]).equal(drafter.answer[None])
+
+
+def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():
+    class Laid(Odd):
+        offers = frozenset({OWN_TREE})
+
+        def own_tree(self, root, levels, width, nodes):
+            tree = DraftTree.rooted(root + self.bucket[0])
+            for node in range(self.bucket[1]):
+                tree.add(node if self.bucket[2] else 0, node, 1.0, 1.0)
+            return tree
+
+    assert len(grown(Laid(None, bucket=(0, 3, True)), "own_tree", "ranked")) == 4
+    assert len(grown(Laid(None, bucket=(0, 7, False)), "own_tree", "ranked")) == 8
+    for wrong in ((1, 2, True), (0, 4, True), (0, 8, False)):
+        with pytest.raises(
+            ValueError, match=r"odd drafter laid out a tree of .* at most 8 nodes and 3 levels below token 7"
+        ):
+            grown(Laid(None, bucket=wrong), "own_tree", "ranked")
+    with pytest.raises(ValueError, match="odd drafter lays out no tree of its own"):
+        grown(Odd(None), "own_tree", "ranked")

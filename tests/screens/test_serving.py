@@ -47,8 +47,9 @@ def test_vllm_gets_valid_json_with_the_chain_that_the_tree_holds(name, shape):
         return
     config = json.loads(found["--speculative-config"])
     assert config["num_speculative_tokens"] == chain(name, shape)
-    assert config["method"] in ("draft_model", "eagle3", "medusa", "dflash", "ngram")
-    assert (config.get("model") == "DRAFT") == (config["method"] != "ngram")
+    assert config["method"] in ("draft_model", "eagle3", "medusa", "dflash", "ngram", "suffix")
+    assert (config.get("model") == "DRAFT") == (config["method"] not in ("ngram", "suffix"))
+    assert (config["method"] == "suffix") == (name == "suffix")
     assert any("a chain and no tree" in said for said in each["cannot"]) == (
         SYSTEMS[name].policy != "chain" and (shape[1] or SYSTEMS[name].width) > 1
     )
@@ -104,6 +105,8 @@ def test_every_setting_is_whole_and_honest(name, temperature):
     [
         ("medusa", "SGLang", "no Medusa drafter; EAGLE-3 is the nearest"),
         ("medusa", "vLLM", "trained for your target"),
+        ("suffix", "SGLang", "no suffix tree drafter; n-gram lookup is the nearest"),
+        ("suffix", "vLLM", "needs the package arctic-inference"),
         ("eagle", "transformers", "no EAGLE drafter; a draft model is the nearest"),
         ("nanogpt-tree", "vLLM", "no bigram table drafter; n-gram lookup is the nearest"),
         ("specblock-adapt", "vLLM", "does not learn while it serves"),

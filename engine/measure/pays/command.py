@@ -18,15 +18,17 @@ setting and `auto`.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from tqdm import tqdm
 
-from engine.measure.options import add_pair, load_given, refusals
+from engine.measure.options import add_memory, add_pair, load_given, refusals
 from engine.measure.pays import batch, context, curve_words, words
 from engine.measure.pays.prompts import read
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
 from engine.measure.pays.report import report
+from engine.models.earlier_texts import Memory
 
 
 def main(arguments: list[str]) -> None:
@@ -45,6 +47,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the texts and of the bootstrap")
     parser.add_argument("--batch", metavar="SIZES", help="also decode so many prompts at once, such as 1,4,16,32")
     parser.add_argument("--context", metavar="TOKENS", help="also race behind contexts so long, such as 512,2048,8192")
+    add_memory(parser)
     add_pair(parser)
     options = parser.parse_args(arguments)
     with refusals(parser):
@@ -62,6 +65,7 @@ def judged(options: argparse.Namespace) -> dict:
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
     pair = load_given(options)
+    pair = replace(pair, memory=Memory()) if options.memory else pair
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)

@@ -77,6 +77,7 @@ def report(
         "temperature": wish.temperature,
         "tokens": wish.tokens,
         "seed": wish.seed,
+        "memory": pair.memory is not None,
         "confidence": CONFIDENCE,
         "plain": {
             "tokens_per_s": 1 / mean(plain),

@@ -40,7 +40,8 @@ def report(figures: dict) -> str:
         f"Against generate() it is {row['vs_generate']:.2f} times as fast, {between(row['vs_generate_interval'])}. "
         f"Plain decoding of this engine alone is {plain['vs_generate']:.2f} times as fast.",
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
-        f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain.",
+        f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
+        + (", with a memory of earlier prompts." if figures["memory"] else "."),
         "",
         *systems(figures),
         "",

@@ -13,7 +13,7 @@ MODES = Modes(
         "EAGLE": Mode("EAGLE3", "EAGLE-3", "an EAGLE-3 head trained for TARGET"),
         "block": Mode("DFLASH", "DFlash", "a DFlash drafter trained for TARGET"),
     },
-    nearest={"Medusa": "EAGLE"},
+    nearest={"Medusa": "EAGLE", "suffix tree": "n-gram lookup"},
 )
 Spelled = tuple[list[str], str, list[str]]  # flags, what they do in words, and what is lost
 

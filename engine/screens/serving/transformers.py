@@ -10,7 +10,7 @@ MODES = Modes(
         "n-gram lookup": Mode("prompt_lookup_num_tokens", "prompt lookup"),
         "draft model": Mode("assistant_model", "a draft model", "a small model with TARGET’s vocabulary"),
     },
-    nearest=dict.fromkeys(("EAGLE", "Medusa", "block"), "draft model"),
+    nearest={**dict.fromkeys(("EAGLE", "Medusa", "block"), "draft model"), "suffix tree": "n-gram lookup"},
 )
 LOAD = """from transformers import AutoModelForCausalLM
 from transformers import AutoTokenizer

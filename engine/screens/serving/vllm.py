@@ -16,6 +16,7 @@ from engine.screens.serving.setting import Configuration, Mode, Modes, Setting
 MODES = Modes(
     own={
         "n-gram lookup": Mode("ngram", "n-gram lookup"),
+        "suffix tree": Mode("suffix", "suffix decoding"),
         "draft model": Mode("draft_model", "a draft model", "a small model with TARGET’s vocabulary"),
         "EAGLE": Mode("eagle3", "EAGLE-3", "an EAGLE-3 head trained for TARGET"),
         "Medusa": Mode("medusa", "Medusa", "a set of Medusa heads trained for TARGET"),
@@ -35,6 +36,9 @@ def vllm(setting: Setting) -> Configuration:
         if adapts(setting, mode):
             options["enable_adaptive_verification"] = True
             idea = f"A chain of up to {guesses(setting.chain)}, verified as far as it is likely to pay; DRAFT is {mode.draft}."
+    elif mode and mode.option == "suffix":
+        options = {"method": mode.option, "num_speculative_tokens": setting.chain}
+        idea = f"Suffix decoding: copies up to {tokens(setting.chain)} that followed the same words here or in earlier answers."
     elif mode:
         options = {
             "method": mode.option,
@@ -79,6 +83,8 @@ def cannot(setting: Setting, mode: Mode | None) -> list[str]:
             f"This drafter’s chain has a fixed length, or one for each batch size: {setting.chain} is an upper limit here."
         )
     said += sentences.policy(setting)
+    if mode.option == "suffix":
+        said.append("It needs the package arctic-inference, which is installed beside it.")
     if mode.option == "ngram":
         said.append("It copies one earlier match; here every earlier match votes.")
     said += sentences.rule(setting)

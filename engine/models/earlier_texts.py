@@ -1,0 +1,33 @@
+"""Memory: texts that this process wrote, for drafters that copy from them. Knows token ids; knows no drafter and no race.
+
+A pair has none unless a command gives it one, so nobody's text becomes another visitor's guess.
+"""
+
+LARGEST_MEMORY = 100_000  # tokens, prompts included
+
+
+class Memory:
+    """Answers by their prompts. What exceeds `limit` tokens, prompts included, is dropped, the oldest first."""
+
+    def __init__(self, limit: int = LARGEST_MEMORY):
+        """Raises `ValueError` when the limit is below 1."""
+        if limit < 1:
+            raise ValueError(f"A memory must hold at least one token, got {limit:,}.")
+        self.limit, self.held = limit, 0
+        self.answers: dict[tuple[int, ...], list[int]] = {}  # the oldest first
+
+    def others(self, prompt: list[int]) -> list[list[int]]:
+        """The answers to all other prompts, the oldest first. A race that is run again would else copy its own text."""
+        return [answer for key, answer in self.answers.items() if key != tuple(prompt)]
+
+    def keep(self, prompt: list[int], answer: list[int]) -> None:
+        """Keep the answer to a prompt as the newest, in place of an earlier answer to the same prompt."""
+        self.drop(tuple(prompt))
+        self.answers[tuple(prompt)] = list(answer)
+        self.held += len(prompt) + len(answer)
+        while self.held > self.limit:
+            self.drop(next(iter(self.answers)))
+
+    def drop(self, prompt: tuple[int, ...]) -> None:
+        if prompt in self.answers:
+            self.held -= len(prompt) + len(self.answers.pop(prompt))
