@@ -82,6 +82,7 @@ class Drafter(Part):
     # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them; without any it gets None for them.
     # Where it names layers, there are as many features and the final one in place of 4.
     reads_features: bool | tuple[int, ...] = False
+    reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
@@ -100,6 +101,10 @@ class Drafter(Part):
 
         Minus infinity rules a token out. `engine.policies.asking` refuses a row that rules out all of them, and NaN.
         """
+        raise NotImplementedError
+
+    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+        """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`, where `reads_logits`."""
         raise NotImplementedError
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:

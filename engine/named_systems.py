@@ -97,6 +97,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "A search of the text so far; no draft forward.",
         "drafter": "suffix", "policy": "own_tree", "acceptance": "token_match", "depth": 8, "width": 4, "nodes": 12,
     },
+    "recycling": {
+        "title": "token recycling",
+        "idea": "Fills a fixed tree with what the target itself ranked highest after the same tokens, in every verification so far.",
+        "source": "Token Recycling (Luo et al. 2024), with token match",
+        "cost": "A table look-up per node; no draft forward.",
+        "drafter": "recycling", "policy": "own_tree", "acceptance": "token_match", "depth": 4, "width": 4, "nodes": 12,
+    },
     "naive": {
         "title": "naive p/q tree (biased)",
         "idea": "Every guess of a full tree is tried on its own with min(1, p/q), and the longest surviving path wins. "

@@ -10,6 +10,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "bigram": "bigram.BigramDrafter",
         "lookup": "lookup.LookupDrafter",
         "suffix": "suffix.SuffixDrafter",
+        "recycling": "recycling.RecyclingDrafter",
         "model": "model.ModelDrafter",
         "medusa": "medusa.MedusaDrafter",
         "eagle": "eagle.EagleDrafter",

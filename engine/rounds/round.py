@@ -50,6 +50,8 @@ class HostRounds:
         verdict = self.acceptance.decide(tree, logits, self.sampling, self.target.length)
         watch.lap("accept")
         self.target.commit(verdict.path)
+        if self.drafter.reads_logits:
+            self.drafter.see(tree, logits, verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)
         self.policy.learn(tree, verdict.path)
         watch.lap("commit")

@@ -88,8 +88,10 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
                 tree = grow(room, drafter, root, target.length, sampling, levels)
                 spent.append(1000 * watch.lap("draft"))
                 path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
-                _, features = target.verify(tree)
+                logits, features = target.verify(tree)
                 target.commit(path)
+                if drafter.reads_logits:
+                    drafter.see(tree, logits, path)
                 drafter.commit(tree, path, root, features)
             if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
                 break

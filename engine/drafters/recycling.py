@@ -1,0 +1,84 @@
+"""Recycling drafter: guesses the target's own runners-up, by token, out of the verifications of this text. Needs no model.
+
+Source: Token Recycling (Luo et al. 2024). Every verification ranks the tokens behind each of its nodes, rejected ones too. A table
+keeps the ranking behind each token, the latest one. A child in the tree is its parent's entry of a rank. With all entries there the
+tree always has the same shape. A token that was never verified has no entries; its share of the tree goes to others, where the paper
+has token 0.
+"""
+
+import heapq
+import math
+
+import torch
+
+from engine.contracts import OWN_TREE, Counterpart, Drafter
+from engine.models.pairs import LoadedPair
+from engine.tree import DraftTree
+
+SHARES = (
+    0.54,
+    0.125,
+    0.05,
+    0.03,
+    0.025,
+    0.015,
+    0.012,
+    0.012,
+)  # how often the target takes a rank; measured on the embedded pair
+
+
+class RecyclingDrafter(Drafter):
+    title = "token recycling"
+    about = "Guesses what the target itself ranked highest after the same token before."
+    source = "Token Recycling (Luo et al. 2024)"
+    counterpart = Counterpart(
+        "n-gram lookup",
+        lacks="token recycling",
+        lost="Lookup copies what was written; it does not keep what the target nearly wrote.",
+    )
+    offers = frozenset({OWN_TREE})
+    reads_logits = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        self.vocab = pair.target.vocab
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.table: dict[int, list[int]] = {}
+
+    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+        """The most valuable entries first. A score is the product of `SHARES` along the path."""
+        tree, heap = DraftTree.rooted(root), []
+
+        def offer(node: int, rank: int) -> None:
+            entries = self.table.get(tree.tokens[node], [])[:width]
+            if rank < len(entries) and tree.depth[node] < levels:
+                heapq.heappush(heap, (-tree.score[node] * SHARES[rank], node, rank, entries[rank]))
+
+        offer(0, 0)
+        while heap and len(tree) < nodes:
+            score, above, rank, token = heapq.heappop(heap)
+            offer(tree.add(above, token, -score, SHARES[rank]), 0)
+            offer(above, rank + 1)
+        return tree
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """`SHARES` of the table's entries alone. A token without entries rules nothing out."""
+        rows, found = torch.full((len(nodes), self.vocab), -math.inf), False
+        for row, node in zip(rows, nodes, strict=True):
+            entries = self.table.get(tree.tokens[node])
+            if entries:
+                row[entries] = torch.tensor(SHARES[: len(entries)]).log()
+                found = True
+            else:
+                row.fill_(-math.log(self.vocab))
+        return rows if found else None
+
+    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+        """Of nodes with the same token the last one counts, and accepted ones count last."""
+        ranked = logits.topk(min(len(SHARES), logits.shape[-1])).indices.tolist()
+        kept = [0, *path]
+        for node in [*(node for node in range(len(tree)) if node not in kept), *kept]:
+            self.table[tree.tokens[node]] = ranked[node]
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        pass
