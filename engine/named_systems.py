@@ -104,6 +104,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "A table look-up per node; no draft forward.",
         "drafter": "recycling", "policy": "own_tree", "acceptance": "token_match", "depth": 4, "width": 4, "nodes": 12,
     },
+    "lookahead": {
+        "title": "lookahead",
+        "idea": "The target guesses far ahead by itself in every forward; its guesses are tried when their first word comes up.",
+        "source": "Lookahead Decoding (Fu et al. 2024), with token match",
+        "cost": "No draft forward, but most of every verification is spent on the window.",
+        "drafter": "lookahead", "policy": "own_tree", "acceptance": "token_match", "depth": 6, "width": 5, "nodes": 32,
+    },
     "naive": {
         "title": "naive p/q tree (biased)",
         "idea": "Every guess of a full tree is tried on its own with min(1, p/q), and the longest surviving path wins. "

@@ -11,6 +11,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "lookup": "lookup.LookupDrafter",
         "suffix": "suffix.SuffixDrafter",
         "recycling": "recycling.RecyclingDrafter",
+        "lookahead": "lookahead.LookaheadDrafter",
         "model": "model.ModelDrafter",
         "medusa": "medusa.MedusaDrafter",
         "eagle": "eagle.EagleDrafter",

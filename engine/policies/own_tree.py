@@ -10,7 +10,7 @@ from engine.tree import DraftTree
 class OwnTree(Policy):
     title = "drafter's own tree"
     about = "The tree that the drafter lays out by itself."
-    source = "SuffixDecoding (Oliaro et al. 2024), Token Recycling (Luo et al. 2024)"
+    source = "SuffixDecoding, Token Recycling and Lookahead, each with its own"
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
     needs = OWN_TREE

@@ -1,0 +1,148 @@
+"""Lookahead drafter: the target guesses far ahead by itself, and runs of its guesses are tried when their first token comes up.
+
+Source: Lookahead Decoding (Fu et al. 2024). A window holds what the target would write at the next places, on several levels. Each
+level is read off the verification of the levels before it (Jacobi iteration). One token of every level and the newest one, in the order
+of their places, are an n-gram. A pool keeps the latest n-grams by their first token. Those of the root are verified beside the window.
+
+The window is a part of the tree. Its first level is a chain below the root. Behind each of the chain's nodes, the root included, hang
+the tokens of the other levels, each below the one before. Ancestors are then exactly what the paper's mask shows each token.
+
+Two things differ from the paper: a token of the window that is the target's own is accepted like any other guess, and the window begins
+with the text's tokens in their order, where the paper draws them.
+"""
+
+import math
+
+import torch
+
+from engine.contracts import OWN_TREE, Counterpart, Drafter
+from engine.models.pairs import LoadedPair
+from engine.tree import DraftTree
+
+GRAM = 4  # tokens of an n-gram, its first included
+KEPT = 16  # n-grams that the pool keeps of each first token
+CHANCE = 0.5  # of any guess; nothing is known about them
+
+
+class LookaheadDrafter(Drafter):
+    title = "lookahead"
+    about = "Tries runs of tokens that the target guessed by itself, far ahead of the text."
+    source = "Lookahead Decoding (Fu et al. 2024)"
+    counterpart = Counterpart(
+        "n-gram lookup", lacks="lookahead", lost="Lookup copies what was written; it does not guess ahead of it."
+    )
+    offers = frozenset({OWN_TREE})
+    reads_logits = True
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        self.vocab = pair.target.vocab
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.text, self.copied = list(prompt), 0
+        self.levels: list[list[int]] = []  # the window's tokens
+        self.pool: dict[int, list[tuple[int, ...]]] = {}
+        self.window: DraftTree | None = None  # the tree that holds the window now
+        self.columns: list[list[int]] = []  # the window's nodes in it: from the chain, or the root, down
+
+    # ---- the tree
+
+    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+        """The window as wide as depth and half of the nodes allow, and up to `width` n-grams of the root.
+
+        No window fits into fewer than two levels or 2 x GRAM - 1 nodes. N-grams then come from the text and these guesses alone.
+        """
+        tree, self.window = DraftTree.rooted(root), None
+        if not self.levels and (columns := min(levels - GRAM + 3, (nodes - 1) // 2 // (GRAM - 1))) > 0:
+            self.levels = [self.copied_on(columns + GRAM - 3)]
+        if self.levels and len(self.levels[0]) + len(self.levels) - 1 <= levels:
+            self.columns, self.window = self.planted(tree), tree
+        for gram in self.pool.get(root, ())[: -width - 1 : -1]:
+            node = 0
+            for token in gram[: min(levels, nodes - len(tree))]:
+                node = joined(tree, node, token)
+        return tree
+
+    def planted(self, tree: DraftTree) -> list[list[int]]:
+        """Add the window below the root. Returns its columns."""
+        first, *others = self.levels
+        chain = [0]
+        for token in first:
+            chain.append(joined(tree, chain[-1], token))
+        columns = [[node] for node in chain[-len(others[0]) :]] if others else [[node] for node in chain[1:]]
+        for level in others:
+            for column, token in zip(columns, level, strict=True):
+                column.append(joined(tree, column[-1], token))
+        return columns
+
+    def copied_on(self, count: int) -> list[int]:
+        """The text's next tokens, from its beginning on and round again."""
+        self.copied += count
+        return [self.text[at % len(self.text)] for at in range(self.copied - count, self.copied)]
+
+    # ---- what a verification says
+
+    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+        """Read the next level off the window's columns. Of a tree without a window every node's last tokens make an n-gram."""
+        favourites = logits.argmax(-1).tolist()
+        if tree is not self.window:
+            for node in range(len(tree)):
+                run = [*self.text[1 - GRAM :], *(tree.tokens[each] for each in tree.path(node))][1 - GRAM :]
+                self.keep([*run, favourites[node]])
+            return
+        newest = [favourites[column[-1]] for column in self.columns]
+        if len(self.levels) == GRAM - 1:
+            for column, token in zip(self.columns, newest, strict=True):
+                self.keep([*(tree.tokens[node] for node in column), token])
+        self.levels = self.moved(newest, len(path))
+
+    def moved(self, newest: list[int], accepted: int) -> list[list[int]]:
+        """The window with a new level, one place and the accepted tokens further on. What it lacks then are copies."""
+        levels = self.levels
+        if len(levels) == GRAM - 1:
+            levels = [levels[1][1:], *levels[2:], newest]
+        else:
+            levels = [*(level[1:] for level in levels), newest if len(levels) == 1 else newest[1:]]
+        return [(level[accepted:] + self.copied_on(accepted))[: len(level)] for level in levels]
+
+    def keep(self, gram: list[int]) -> None:
+        """Put the n-gram into the pool as the latest of its first token. A shorter run is none."""
+        if len(gram) == GRAM:
+            known = self.pool.setdefault(gram[0], [])
+            rest = tuple(gram[1:])
+            if rest in known:
+                known.remove(rest)
+            known.append(rest)
+            del known[:-KEPT]
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.text += [*(tree.tokens[node] for node in path), bonus]
+
+    # ---- for other policies
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """What the pool has behind the node, the latest first, each half as likely as the one before. Nothing else is ruled in."""
+        rows, found = torch.full((len(nodes), self.vocab), -math.inf), False
+        for row, node in zip(rows, nodes, strict=True):
+            tokens = self.followers(tree, node)
+            for place, token in enumerate(tokens):
+                row[token] = -math.log(2) * place
+            found |= bool(tokens)
+            if not tokens:
+                row.fill_(0)
+        return rows.log_softmax(-1) if found else None
+
+    def followers(self, tree: DraftTree, node: int) -> list[int]:
+        """The next tokens of the n-grams that the node's path is in the middle of, the latest first; of the longest such run."""
+        run = [tree.tokens[each] for each in (0, *tree.path(node))]
+        for length in range(min(GRAM - 1, len(run)), 0, -1):
+            first, *behind = run[-length:]
+            grams = [gram for gram in self.pool.get(first, ()) if gram[: length - 1] == tuple(behind)]
+            if grams:
+                return list(dict.fromkeys(gram[length - 1] for gram in reversed(grams)))
+        return []
+
+
+def joined(tree: DraftTree, node: int, token: int) -> int:
+    """The child of the node that carries the token. It is added where there is none."""
+    found = tree.child(node, token)
+    return tree.add(node, token, tree.score[node] * CHANCE, CHANCE) if found is None else found
