@@ -30,6 +30,11 @@ def main() -> None:
     with refusals(parser):
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = checked_quantisation(options.quantisation or os.environ.get("TREERACE_QUANTISATION", "none"))
+        if options.spread == "matrices":
+            raise ValueError(
+                "--spread matrices needs several processes, and the page is served by one. Use --spread layers."
+            )
+        how = {"quantisation": kept, "spread": options.spread}
         remote = given_remote(options)
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
@@ -41,14 +46,14 @@ def main() -> None:
         from engine.web.page import build, launch
 
         with refused_by_sentence():
-            own = replace(load(pair, quantisation=kept), remote=remote)
+            own = replace(load(pair, **how), remote=remote)
         return launch(build(Served(own, lanes_of(pair))), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
-        go_live(front, pair, kept, remote)
+        go_live(front, pair, how, remote)
         front.wait()
 
 
@@ -67,12 +72,13 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, quantisation: str, remote: "Server | None") -> None:
+def go_live(front: Front, pair: Pair, how: dict[str, str], remote: "Server | None") -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
     Another pair than the embedded one is loaded behind the live page, which races the embedded pair meanwhile. The page, its open tabs
     included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded ends the process with a sentence,
     because whoever started it asked for that pair and reads the terminal; a page that went on without it would hide the failure.
+    `how` is what `load` takes besides.
     """
     from engine.models.loading import (
         checked_files,
@@ -96,10 +102,10 @@ def go_live(front: Front, pair: Pair, quantisation: str, remote: "Server | None"
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
     lanes, first = lanes_of(pair), PAIRS["embedded"]
-    another = (pair, quantisation) != (first, "none")
+    another = pair != first or {*how.values()} != {"none"}
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
-            checked_files(pair, quantisation=quantisation)
+            checked_files(pair, **how)
         ready = opened(load(first))
     front.words = lambda: "Building the live page"
     from engine.web.lending import Served
@@ -111,7 +117,7 @@ def go_live(front: Front, pair: Pair, quantisation: str, remote: "Server | None"
     if another:
         front.words = lambda: f"Loading {pair.title}"
         with refused_by_sentence():
-            ready = opened(load(pair, quantisation=quantisation, tell=hear))
+            ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
     front.words = lambda: ready.words
     ready.make_rest()

@@ -54,6 +54,34 @@ class KVCache:
         self.rows = base + len(written)
 
 
+class SpreadCache(KVCache):
+    """A cache whose layers lie on devices of their own, each `[2, heads, capacity, head_dim]`."""
+
+    def __init__(self, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, places: list[torch.device]):
+        """`places` holds a device for every layer."""
+        shape = (2, heads, capacity, head_dim)
+        self.parts = [torch.zeros(shape, dtype=dtype, device=place) for place in places]
+        self.layers = [part.unsqueeze(1).unbind() for part in self.parts]
+        self.numbers, self.rows = None, 0
+
+    @property
+    def capacity(self) -> int:
+        return self.parts[0].shape[2]
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        for part in self.parts:
+            part.zero_()
+        self.rows = 0
+
+    def keep(self, written: list[int]) -> None:
+        base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
+        for part in self.parts:
+            for row, offset in moved:
+                part.select(2, base + row).copy_(part.select(2, base + offset))
+        self.rows = base + len(written)
+
+
 class TransformersLayer(CacheLayerMixin):
     """One layer of a `KVCache` in the form that transformers' attention expects."""
 
@@ -87,7 +115,7 @@ class TransformersLayer(CacheLayerMixin):
 
 
 def transformers_cache(cache: KVCache) -> Cache:
-    return Cache(layers=[TransformersLayer(cache, layer) for layer in range(cache.kv.shape[0])])
+    return Cache(layers=[TransformersLayer(cache, layer) for layer in range(len(cache.layers))])
 
 
 def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -15,15 +15,17 @@ WARM_UPS = 3  # runs before a capture, in which kernels are chosen and workspace
 CAPTURING = threading.Lock()
 
 
-def why_eager(device: torch.device, windowed: bool = False) -> str:
+def why_eager(device: torch.device, windowed: bool = False, spread: bool = False) -> str:
     """A sentence that says why no graph is captured on this device, or "" where graphs can be tried.
 
-    `windowed` says that the model's layers do not all attend to the same rows.
+    `windowed` says that the model's layers do not all attend to the same rows, `spread` that they lie on several devices.
     """
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
     if os.environ.get("SPACES_ZERO_GPU"):
         return "Forwards run eagerly: ZeroGPU lends the GPU for one call at a time, and a CUDA graph does not outlive the loan."
+    if spread:
+        return "Forwards run eagerly: a CUDA graph belongs to one GPU, and this model is spread over several devices."
     if windowed:
         return "Forwards run eagerly: a CUDA graph holds one mask for all rows of the cache, and this model has a sliding window."
     return ""

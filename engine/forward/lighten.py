@@ -11,14 +11,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from engine.forward.products import pack, packed_product
+from engine.forward.spread import is_spread
 
 DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
 
 
 def on_cpu(model: PreTrainedModel) -> bool:
-    """Whether the model is on a CPU, all in one of `DTYPES` and not quantised."""
+    """Whether the model is on a CPU, all in one of `DTYPES`, not quantised and not spread."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
-    plain = getattr(model, "hf_quantizer", None) is None
+    plain = getattr(model, "hf_quantizer", None) is None and not is_spread(model)
     return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache
+from engine.forward.cache import KVCache, SpreadCache
 from engine.forward.cuda_graphs import why_eager
 from engine.forward.layer_ops import features_of
 from engine.forward.lender import Lender
@@ -19,6 +19,7 @@ from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.session import Session
 from engine.forward.sizes import head_dim_of, kv_heads_of
+from engine.forward.spread import is_spread, places_of, processes_of
 from engine.forward.torch_threads import one_torch_thread
 from engine.forward.windows import window_of
 
@@ -43,7 +44,7 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.window = window_of(model.config)
+        self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
         self.lean: LeanLlama | CompiledLlama | EightBitLlama | None = None
         if serves(model) if lean is None else lean:
             if eight_bit and is_small(model):
@@ -53,7 +54,7 @@ class Runner:
         else:
             lighten(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = why_eager(self.device, self.window is not None)
+        self.eager = why_eager(self.device, self.window is not None, self.spread)
         self.lender = Lender()
 
     @property
@@ -68,15 +69,15 @@ class Runner:
         return one_torch_thread() if isinstance(self.lean, CompiledLlama) else nullcontext()
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
-        return Session(self, capacity, features, graphed=self.device.type == "cuda")
+        return Session(self, capacity, features, graphed=self.device.type == "cuda" and not self.spread)
 
     @property
     def kv_heads(self) -> int:
-        """Keys and values by layer and token. Raises `ValueError` for a model whose cache holds no plain heads."""
+        """Keys and values by layer and token, in this process. Raises `ValueError` for a model whose cache holds no plain heads."""
         heads = kv_heads_of(self.config)
         if heads is None:
             raise ValueError(f"The cache of a {self.config.model_type} model holds no plain keys and values by head.")
-        return heads
+        return heads // self.processes
 
     @property
     def row_bytes(self) -> int:
@@ -85,6 +86,8 @@ class Runner:
 
     def new_cache(self, capacity: int) -> KVCache:
         width = head_dim_of(self.config)
+        if self.spread:
+            return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
         return KVCache(self.config.num_hidden_layers, self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(

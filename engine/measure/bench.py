@@ -92,7 +92,7 @@ def run(
         peers.timed(pair, way, first, 8, temperature)  # first calls
     mine: list[Prompted] = []
     for index, prompt in enumerate(
-        tqdm(processes.share(prompts), desc="prompts", unit="prompt", disable=not processes.leads())
+        tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
     ):
         settings = Settings(prompt, tuple(names), **shape, temperature=temperature, max_new_tokens=tokens, seed=seed)
         races, calls = [], {way: [] for way in ways}
@@ -117,7 +117,7 @@ def run(
                 },
             )
         )
-    raced = processes.together(mine)
+    raced = processes.together(mine, pair.target)
     traces = {name: [each.traces[name] for each in raced] for name in names}
     identical = {name: [each.identical[name] for each in raced] for name in names}
     written = {way: [each.written[way] for each in raced] for way in ways}

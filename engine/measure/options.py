@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from engine.models.pairs import QUANTISATIONS, LoadedPair, Pair, named, own_pair
+from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, own_pair
 
 if TYPE_CHECKING:
     from engine.models.progress import Progress
@@ -48,6 +48,12 @@ def add_models(parser: ArgumentParser) -> None:
         "--quantisation",
         choices=QUANTISATIONS,
         help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes; none when left out",
+    )
+    parser.add_argument(
+        "--spread",
+        choices=SPREADS,
+        default="none",
+        help="put the target's layers on all GPUs, then in memory, then on a disk; or split its matrices over a torchrun's processes",
     )
 
 
@@ -119,7 +125,9 @@ def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
 
     chosen = given_pair(options) if pair is None else pair
     with bytes_bar() as tell:
-        return load(chosen, options.device, quantisation=options.quantisation or "none", tell=tell)
+        return load(
+            chosen, options.device, quantisation=options.quantisation or "none", spread=options.spread, tell=tell
+        )
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from engine.forward.runner import Runner
+
 Item = TypeVar("Item")
 
 
@@ -26,15 +28,20 @@ def count() -> int:
     return state().num_processes
 
 
-def share(items: list[Item]) -> list[Item]:
-    """This process's part of a list that all of them hold, in order. It is empty where there are more processes than items."""
+def share(items: list[Item], target: Runner) -> list[Item]:
+    """This process's part of a list that all of them hold, in order. It is empty where there are more processes than items.
+
+    Processes that share the target's matrices take every step together, so each has the whole list.
+    """
+    if target.processes > 1:
+        return items
     with state().split_between_processes(items) as mine:
         return list(mine)
 
 
-def together(items: list[Item]) -> list[Item]:
-    """Every process's items in one list, the first process's first. All processes must call it."""
-    return gather_object(items)
+def together(items: list[Item], target: Runner) -> list[Item]:
+    """What all processes made of their shares, in one list, the first process's first. All processes must call it."""
+    return items if target.processes > 1 else gather_object(items)
 
 
 def own_device(asked: str | None) -> str | None:

@@ -6,7 +6,9 @@ one token -> id map for target and draft. Anything else is refused with a senten
 
 import os
 import re
+import shutil
 import threading
+import weakref
 from pathlib import Path
 
 import torch
@@ -34,6 +36,7 @@ from engine.models.refusals import (
     refuse_missing_weights,
     refuse_other_vocabulary,
 )
+from engine.models.spreading import checked_spread, how_to_load, spread_words
 from engine.nets import load_nets
 from engine.record.calibration import Calibration
 
@@ -49,21 +52,22 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     quantisation: str = "none",
+    spread: str = "none",
     tell: Tell | None = None,
 ) -> LoadedPair:
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
-    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU. `quantisation` and `tell` are
-    as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
+    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU. `quantisation`, `spread` and
+    `tell` are as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (chosen, place, precision, checked_quantisation(quantisation))
+    key = (chosen, place, precision, checked_quantisation(quantisation), checked_spread(spread))
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
-                _loaded[key] = load_pair(chosen, str(place), precision, quantisation, tell)
+                _loaded[key] = load_pair(chosen, str(place), precision, quantisation, spread, tell)
     return _loaded[key]
 
 
@@ -72,24 +76,27 @@ def load_pair(
     device: str | None = None,
     dtype: str | None = None,
     quantisation: str = "none",
+    spread: str = "none",
     tell: Tell | None = None,
 ) -> LoadedPair:
     """Load a pair anew.
 
     `quantisation`, one of `QUANTISATIONS`, says how the target's weights are kept; it computes in `dtype`, and the draft stays plain.
+    `spread`, one of `SPREADS`, puts the target on several devices. Learned drafters read weights of a whole target and are left out
+    then.
     `tell` hears of the bytes of each model as they come. What it raises ends the loading, and nothing that was loaded is kept.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    tokenizer = checked_files(pair, str(place), precision, quantisation)
+    tokenizer = checked_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
             f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
         )
-    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, tell)
+    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, spread, tell)
     drafting = None
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
@@ -101,11 +108,11 @@ def load_pair(
         target=verifying,
         draft=drafting,
         bigram=bigram,
-        hardware=hardware_name(place),
+        hardware=hardware_name(place) + spread_words(model),
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
-        learned={} if pair.drafters is None else load_nets(Path(pair.drafters), model),
+        learned={} if pair.drafters is None or verifying.spread else load_nets(Path(pair.drafters), model),
         calibration=Calibration.load(pair.calibration)
         if pair.calibration and Path(pair.calibration).exists()
         else None,
@@ -113,11 +120,12 @@ def load_pair(
 
 
 def checked_files(
-    pair: Pair, device: str | None = None, dtype: str | None = None, quantisation: str = "none"
+    pair: Pair, device: str | None = None, dtype: str | None = None, quantisation: str = "none", spread: str = "none"
 ) -> PreTrainedTokenizerBase:
     """The target's tokenizer. No weight is read.
 
-    Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free.
+    Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
+    counted for a target that is spread: what does not fit goes to a disk.
     """
     place = checked_device(device)
     precision = DTYPES[checked_dtype(dtype, place)]
@@ -127,7 +135,8 @@ def checked_files(
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
         refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    refuse_too_large(pair, config, drafting, place, precision, quantisation)
+    if checked_spread(spread) == "none":
+        refuse_too_large(pair, config, drafting, place, precision, quantisation)
     return tokenizer
 
 
@@ -201,6 +210,7 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
     quantisation: str = "none",
+    spread: str = "none",
     tell: Tell | None = None,
 ) -> PreTrainedModel:
     """Weights from safetensors, under the attention of `attention_of`.
@@ -211,6 +221,9 @@ def load_model(
     if quantisation != "none":
         more = {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}
+    if spread != "none":
+        config = config_in(checkpoint)
+        more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
     if tell is not None:
         sizes = bytes_by_name(empty_model(config_in(checkpoint), dtype, quantisation))
         if checkpoint.revision is not None:
@@ -225,8 +238,10 @@ def load_model(
                 attn_implementation=attention_of(config_in(checkpoint)),
                 output_loading_info=True,
             )
-            if quantisation == "none":
+            if quantisation == spread == "none":
                 model = model.to(device)
+            elif folder := more.get("offload_folder"):
+                weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
     except Stopped as stopped:
         raise stopped.reason from None
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on

@@ -3,6 +3,7 @@
 import torch
 
 from engine.contracts import Acceptance, Drafter, Outcome, Policy
+from engine.forward.spread import agreed
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
@@ -26,7 +27,7 @@ class HostRounds:
         self.root, self.last = prompt[-1], last
         self.watch.start()
         self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-        return self.watch.lap("prefill")
+        return agreed(self.target.session.runner.model, self.watch.lap("prefill"))
 
     @torch.inference_mode()
     def next(self) -> Outcome:
@@ -56,7 +57,7 @@ class HostRounds:
         self.policy.learn(tree, verdict.path)
         watch.lap("commit")
         self.root = verdict.bonus
-        return Outcome(tree, logits, verdict, watch.seconds)
+        return Outcome(tree, logits, verdict, agreed(self.target.session.runner.model, watch.seconds))
 
     def check(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""

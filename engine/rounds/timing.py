@@ -13,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from engine.drafters import DRAFTERS
+from engine.forward.spread import agreed
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies.growing import grow
@@ -39,10 +40,14 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     with _lock:
         verified, known = _measured.setdefault(pair, ({}, {}))
         if drafter not in known:
+            # Processes that share a target must stop together, and no clock tells them the same.
+            seconds = SECONDS if pair.target.processes == 1 else math.inf
             features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
             if features not in verified:
-                verified[features] = verify_ms(pair, features, seconds=SECONDS)
-            known[drafter] = Costs(verified[features], *draft_ms(pair, drafter))
+                verified[features] = verify_ms(pair, features, seconds=seconds)
+            known[drafter] = agreed(
+                pair.target.model, Costs(verified[features], *draft_ms(pair, drafter, seconds=seconds))
+            )
         return known[drafter]
 
 
@@ -68,7 +73,7 @@ def verify_ms(
 
 
 @torch.inference_mode()
-def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float, float]:
+def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float = SECONDS) -> tuple[float, float]:
     """Median ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
 
     Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
@@ -93,7 +98,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS) -> tuple[float
                 if drafter.reads_logits:
                     drafter.see(tree, logits, path)
                 drafter.commit(tree, path, root, features)
-            if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, SECONDS):
+            if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, seconds):
                 break
     first, deep = (statistics.median(spent[1:]) for spent in times.values())
     return first, max(0.0, deep - first) / LEVELS

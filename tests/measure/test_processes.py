@@ -24,9 +24,9 @@ def launched(count: int, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_one_process_has_everything():
+def test_one_process_has_everything(embedded):
     assert processes.count() == 1 and processes.leads()
-    assert processes.share(["a", "b"]) == ["a", "b"] == processes.together(["a", "b"])
+    assert processes.share(["a", "b"], embedded.target) == ["a", "b"] == processes.together(["a", "b"], embedded.target)
     assert processes.own_device(None) is None and processes.own_device("cpu") == "cpu"
 
 

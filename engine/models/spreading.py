@@ -1,0 +1,72 @@
+"""Spreading: how a target is loaded over several devices, by accelerate or by transformers. Reads configurations; no weight.
+
+- "layers": accelerate's plan for `device_map="auto"`. GPUs take whole layers in order, then the CPU's memory, then a disk.
+- "matrices": transformers' own plan for tensor parallelism, in the processes that `torchrun` started.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from accelerate import infer_auto_device_map
+from accelerate.utils import get_max_memory
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from engine.forward.sizes import kv_heads_of
+from engine.forward.spread import processes_of
+from engine.models.pairs import SPREADS, Checkpoint
+
+LAUNCHED = "torchrun --nproc-per-node 2 -m engine bench --spread matrices"
+
+
+def checked_spread(name: str) -> str:
+    """One of `SPREADS`. Raises `ValueError` for another name."""
+    if name not in SPREADS:
+        raise ValueError(f"Unknown spread {name!r}. Available: {', '.join(SPREADS)}.")
+    return name
+
+
+def spread_words(model: PreTrainedModel) -> str:
+    """What is said behind the hardware's name, "" for a model on one device."""
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    if (processes := processes_of(model)) > 1:
+        return f", {processes} processes"
+    return f", layers on {' and '.join(sorted(places))}" if len(places) > 1 else ""
+
+
+def room() -> Mapping[int | str, int]:
+    """Bytes that weights may take, by GPU and for the CPU. A tenth stays free for caches and activations."""
+    return {place: free * 9 // 10 for place, free in get_max_memory().items()}
+
+
+def how_to_load(
+    spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
+) -> dict[str, Any]:
+    """What `from_pretrained` is told besides. `empty` is the model without memory.
+
+    Raises `ValueError` where there is nothing to spread over, and for a model that cannot be split.
+    """
+    if spread == "layers":
+        plan = infer_auto_device_map(empty, dict(room()), no_split_module_classes=list(empty._no_split_modules or ()))
+        return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes == 1:
+        raise ValueError(
+            f"Matrices are split over processes, and this is a single one. Start them, as in `{LAUNCHED}`."
+        )
+    if not empty.supports_tp_plan:
+        raise ValueError(f"transformers has no plan to split a {config.model_type} model. Use --spread layers.")
+    heads = {"attention heads": config.num_attention_heads, "key-value heads": kv_heads_of(config) or 0}
+    for what, count in heads.items():
+        if count % processes:
+            raise ValueError(
+                f"{checkpoint.path} has {count} {what}, which {processes} processes cannot share evenly. "
+                f"Start a number that divides {count}."
+            )
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    return {"distributed_config": DistributedConfig(tp_size=processes, tp_plan="auto")}

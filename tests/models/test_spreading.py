@@ -1,0 +1,150 @@
+"""A target over several devices writes what it writes on one: layers in memory and on a disk, matrices in two processes."""
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, BloomConfig, BloomForCausalLM
+
+from engine.models import pairs, spreading
+from engine.models.loading import load_pair
+from engine.race import Race, Settings
+from helpers.checkpoints import pair_of, write
+from helpers.paths import ROOT
+
+SIZES = {"num_hidden_layers": 4, "num_attention_heads": 4}
+PROMPT = "Once upon a time"
+RACE = """
+import json, sys
+from engine.measure import processes
+from engine.models.loading import load_pair
+from engine.models.pairs import Pair
+from engine.race import Race, Settings
+target, draft, temperature = sys.argv[1:]
+pair = load_pair(Pair("test", "test pair", target, draft), spread="matrices")
+race = Race(pair, Settings("Once upon a time", ("vanilla", "tree", "auto"), temperature=float(temperature), max_new_tokens=12, seed=5))
+for _ in race.run():
+    pass
+if processes.leads():
+    print(json.dumps([pair.hardware, [lane.trace.tokens for lane in race.lanes], pair.target.new_cache(8).layers[0][0].shape[1]]))
+"""
+
+
+def tokens_of(pair, temperature: float) -> list[list[int]]:
+    """What three lanes write. Their texts are one, so the first one stands for the target's own."""
+    settings = Settings(PROMPT, ("vanilla", "tree", "auto"), temperature=temperature, max_new_tokens=12, seed=5)
+    race = Race(pair, settings)
+    for _ in race.run():
+        pass
+    return [lane.trace.tokens for lane in race.lanes]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target of four layers and four heads, and a draft model."""
+    target, draft = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("draft")
+    write(target, **SIZES)
+    write(draft, seed=1)
+    return target, draft
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, monkeypatch, temperature):
+    whole = load_pair(pair_of(*folders))
+    monkeypatch.setattr(spreading, "room", lambda: {"cpu": 320_000})
+    spread = load_pair(pair_of(*folders), spread="layers")
+    places = spread.target.model.hf_device_map
+    assert {*places.values()} == {"cpu", "disk"} and spread.target.way == "transformers"
+    assert spread.hardware.endswith(", layers on cpu and disk")
+    assert spread.target.eager == "Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is cpu."
+    ours, its = tokens_of(whole, temperature), tokens_of(spread, temperature)
+    assert ours == its and ours[0] == ours[1] == ours[2]
+
+
+def test_a_model_that_fits_one_device_is_loaded_as_ever(folders):
+    spread = load_pair(pair_of(*folders), spread="layers")
+    assert not spread.target.spread and spread.target.way == "compiled"
+
+
+def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):
+    made = []
+    monkeypatch.setattr(spreading, "room", lambda: {"cpu": 320_000})
+    monkeypatch.setattr(
+        spreading.tempfile,
+        "mkdtemp",
+        lambda prefix, own=spreading.tempfile.mkdtemp: made.append(own(prefix=prefix)) or made[0],
+    )
+    spread = load_pair(pair_of(*folders), spread="layers")
+    [folder] = made
+    assert Path(folder).is_dir() and spread.target.spread
+    del spread
+    gc.collect()
+    assert not Path(folder).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", ["0.0", "0.8"])
+def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, tmp_path, temperature):
+    script = tmp_path / "race.py"
+    script.write_text(RACE)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run(
+        [*launch, str(script), *map(str, folders), temperature],
+        cwd=ROOT, env={**spreading.os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    hardware, written, heads = json.loads(done.stdout.splitlines()[-1])
+    assert hardware.endswith(", 2 processes") and heads == 1
+    assert written == tokens_of(load_pair(pair_of(*folders)), float(temperature))
+
+
+@pytest.mark.slow
+def test_bench_splits_matrices_over_the_processes_of_torchrun(folders):
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "-m",
+        "engine",
+    ]
+    named = ["--target", str(folders[0]), "--draft", str(folders[1]), "--spread", "matrices"]
+    done = subprocess.run(
+        [*launch, "bench", *named, "--prompts", "2", "--tokens", "8"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["prompts"] == 2 and figures["systems"][0]["identical"] is True
+    assert sum(line.startswith("baseline:") for line in done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("world", "kind", "sentence"),
+    [
+        ("1", "llama", "this is a single one. Start them, as in `torchrun --nproc-per-node 2"),
+        ("3", "llama", "has 4 attention heads, which 3 processes cannot share evenly. Start a number that divides 4."),
+        ("4", "llama", "has 2 key-value heads, which 4 processes cannot share evenly"),
+        ("2", "bloom", "transformers has no plan to split a bloom model. Use --spread layers."),
+    ],
+)
+def test_what_cannot_be_split_is_refused(folders, monkeypatch, world, kind, sentence):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    config = AutoConfig.from_pretrained(folders[0])
+    empty = load_pair(pair_of(*folders)).target.model
+    if kind == "bloom":
+        config = BloomConfig(vocab_size=8, hidden_size=8, n_layer=1, n_head=2)
+        empty = BloomForCausalLM(config)
+    with pytest.raises(ValueError) as refusal:
+        spreading.how_to_load("matrices", pairs.Checkpoint("a model"), config, empty)
+    assert sentence in str(refusal.value)
+
+
+def test_an_unknown_way_is_refused(folders):
+    with pytest.raises(ValueError, match="Unknown spread 'thin'"):
+        load_pair(pair_of(*folders), spread="thin")
