@@ -90,6 +90,23 @@ def test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone(name):
         alike(runner, rng, size, 5, size != 5, CLOSE)
 
 
+def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
+    """Of three, the first leaves, so the last one moves into its place. Its commits then move rows there."""
+    runner, rng = Runner(other_model("gpt2"), lean=False), random.Random(1)
+    batch = Batch(runner, 3, CAPACITY)
+    *others, last = (Target(batch, CAPACITY) for _ in range(3))
+    alone = Target(runner, CAPACITY)
+    for number, each in enumerate((*others, last, alone)):
+        each.prefill([5, 6, 7, 8] if number > 1 else [9] * (3 + number))
+    batch.leave(others[0].session)
+    for _ in range(4):
+        tree = random_tree(rng, 8)
+        [(found, _)] = batch.forward([Asked(last.session, *last.asked(tree))])
+        assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
+        for each in (last, alone):
+            each.commit(tree.path(7))
+
+
 def test_a_batch_of_the_lean_tensors_is_close_to_every_sequence_alone():
     model = random_model("qwen3")
     runner, rng = over(LeanLlama(model), model), random.Random(0)

@@ -182,7 +182,7 @@ MUTATIONS = [
             "batch.py",
             "last.stand_on(self.kv[:, :, place])",
             "last.stand_on(last.kv)",
-            f"{BATCHED} -k 'padded and gpt2'",
+            f"{BATCHED} -k left_place",
         ),
         ("nothing is forgotten", "session.py", "self.cache.rows = rows", "pass", DRAFTS),
         ("a commit in tree order", "cache.py", "if row != offset]", "if row > offset]", TARGET),
