@@ -352,4 +352,14 @@ MUTATIONS = [
             "speed",
         ),
     ),
+    *of(
+        "models/",
+        (
+            "8-bit rows share columns of outliers",
+            "quantising.py",
+            "llm_int8_threshold=0.0",
+            "llm_int8_threshold=6.0",
+            "tests/models/test_quantising.py -k no_row",
+        ),
+    ),
 ]
