@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from engine.models.loading import hardware_name
-from tests.mutations.table import MUTATIONS, Mutation
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 600  # seconds of a run; kernels are compiled anew in some
