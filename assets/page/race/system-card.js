@@ -11,7 +11,7 @@ TreeRace.systemCard = (() => {
     tokens: ["same tokens", "The same tokens: it writes what plain decoding writes."],
     law: ["same distribution", "The same distribution: above temperature 0 the tokens may differ, their odds do not."],
     lossy: ["lossy", "Lossy: it changes the text, for it may write what the target would not."],
-    text: ["its own clock", "Another server’s: compared by text, not by tokens, and its clock includes the network."],
+    text: ["own clock", "Another server’s: compared by text, not by tokens, and its clock includes the network."],
     refused: ["not possible", ""],
   };
 
