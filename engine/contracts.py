@@ -28,6 +28,7 @@ PROPOSALS = {
     "top": "the most probable tokens of q, with q kept",
     "one draw": "one token drawn from q behind every node",
     "with replacement": "tokens drawn from q independently of each other",
+    "whole chains": "several chains, each drawn from q independently of the others",
     "without replacement": "tokens drawn from q one after another, none twice",
 }
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
@@ -36,7 +37,7 @@ RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer
 SERVED = {
     "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block"),
     "policy": ("chain of guesses", "tree of guesses", "full tree", "fixed tree", "tree that adapts"),
-    "acceptance": ("match", "min(1, p/q)", "several draws", "threshold"),
+    "acceptance": ("match", "min(1, p/q)", "whole block", "several draws", "threshold"),
 }
 
 
@@ -99,7 +100,8 @@ class Drafter(Part):
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess.
 
-        Minus infinity rules a token out. `engine.policies.asking` refuses a row that rules out all of them, and NaN.
+        Minus infinity rules a token out. `engine.policies.asking` refuses a row that rules out all of them, and NaN. A drafter with
+        forwards answers None by depth alone.
         """
         raise NotImplementedError
 

@@ -27,6 +27,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "One draft forward per token of the chain.",
         "drafter": "model", "policy": "chain", "acceptance": "speculative", "depth": 4, "width": 1, "nodes": 5,
     },
+    "block": {
+        "title": "draft chain, judged as a block",
+        "idea": "The same chain, judged as a whole: likely later guesses can save an earlier one that p/q alone would reject.",
+        "source": "Block Verification (Sun et al. 2024)",
+        "cost": "One draft forward per token of the chain.",
+        "drafter": "model", "policy": "chain", "acceptance": "block", "depth": 4, "width": 1, "nodes": 5,
+    },
     "nanogpt-tree": {
         "title": "bigram tree",
         "idea": "A table of which token follows which fills a full tree: no draft model at all.",
@@ -133,6 +140,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "One draft forward per token of a chain, for all chains at once.",
         "drafter": "model", "policy": "chains", "acceptance": "k_seq", "depth": 4, "width": 3, "nodes": 16,
     },
+    "gbv": {
+        "title": "chains, the best judged as a block",
+        "idea": "Several chains are drawn side by side; the one whose guesses the target likes best is judged as a whole.",
+        "source": "Greedy Multi-Path Block Verification (Thomas and Pal 2026)",
+        "cost": "One draft forward per token of a chain, for all chains at once.",
+        "drafter": "model", "policy": "chains", "acceptance": "gbv", "depth": 4, "width": 3, "nodes": 16,
+    },
     "sequoia": {
         "title": "Sequoia tree",
         "idea": "One tree shape, computed beforehand from measured acceptance and forward times; its guesses are drawn, none twice. "
@@ -147,6 +161,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "source": "DySpec, Algorithms 1 and 3",
         "cost": "One draft forward for every node that gets children: the best tree for its size, drafted one node at a time.",
         "drafter": "model", "policy": "dyspec", "acceptance": "without_replacement", "depth": 5, "width": 4, "nodes": 8,
+    },
+    "traversal": {
+        "title": "DySpec tree, judged from the leaves",
+        "idea": "Whole paths of a drawn tree are judged, leaves first; where a branch fails, its beginning gets another chance.",
+        "source": "Traversal Verification (Weng et al. 2025) on DySpec's tree",
+        "cost": "One draft forward for every node that gets children.",
+        "drafter": "model", "policy": "dyspec", "acceptance": "traversal", "depth": 5, "width": 4, "nodes": 8,
     },
     "dyspec-threshold": {
         "title": "DySpec tree by levels",

@@ -14,7 +14,7 @@ class Chain(Policy):
     source = "Leviathan et al. 2023, Chen et al. 2023"
     counterpart = Counterpart("chain of guesses")
     branches = False
-    proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement"})
+    proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.depth, self.ranked = depth, proposal == "ranked"

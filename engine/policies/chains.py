@@ -1,11 +1,13 @@
 """Chains policy: k independent chains from the root, merged where they begin alike (SpecTr, Sun et al. 2023).
 
-Chains that begin with the same tokens share nodes, and the tree counts the chains of each node. One draft forward per level.
+Chains that begin with the same tokens share nodes, and the tree counts the chains of each node. One draft forward per level. A chain
+ends where the drafter has no guess behind it, whatever the other chains hold: rules for whole chains count on that.
 """
 
 from collections import Counter
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
 from engine.policies.drawing import ask
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -17,7 +19,7 @@ class Chains(Policy):
     about = "Several independent chains, merged where they begin alike."
     source = "SpecTr (Sun et al. 2023)"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"with replacement"})
+    proposals = frozenset({"with replacement", "whole chains"})
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
@@ -27,10 +29,14 @@ class Chains(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, passing = DraftTree.rooted(root), {0: self.chains}
         for level in range(1, min(self.depth, room) + 1):
-            frontier = list(passing)
-            q = ask(drafter, tree, frontier, sampling)
+            frontier = [node for node in passing if self.goes_on(drafter, tree, node)]
+            q = ask(drafter, tree, frontier, sampling) if frontier else None
             if q is None:
                 break
-            rows = sampling.repeated(q, list(passing.values()), "draft", position, level)
+            rows = sampling.repeated(q, [passing[node] for node in frontier], "draft", position, level)
             passing = Counter(tree.draw(node, *draw) for node, row in zip(frontier, rows, strict=True) for draw in row)
         return tree
+
+    def goes_on(self, drafter: Drafter, tree: DraftTree, node: int) -> bool:
+        """Whether there is a guess behind this node. A drafter with forwards has one behind every node of a level or behind none."""
+        return node == 0 or drafter.forwards > 0 or guesses(drafter, tree, [node]) is not None

@@ -69,7 +69,12 @@ class Branching(Sampling):
 
 
 class Tables:
-    """Random next-token logits by context, for the target ("p") and the draft ("q")."""
+    """Random next-token logits by context, for the target ("p") and the draft ("q").
+
+    Behind a guess of a `silent` token the draft has no guess.
+    """
+
+    silent: frozenset[int] = frozenset()
 
     def __init__(self, seed: int, vocab: int = 3):
         self.seed, self.vocab, self.rows = seed, vocab, {}
@@ -90,7 +95,9 @@ class TableDrafter(Drafter):
     def __init__(self, tables: Tables, context: tuple[int, ...]):
         self.tables, self.context = tables, context
 
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        if all(node and tree.tokens[node] in self.tables.silent for node in nodes):
+            return None
         rows = [self.tables.logits("q", (*self.context, *tokens_to(tree, node))) for node in nodes]
         return torch.stack(rows).log_softmax(-1)
 
@@ -106,15 +113,24 @@ def one_round(tables: Tables, context: tuple[int, ...], policy, rule, sampling: 
     return (*context, *(tree.tokens[node] for node in verdict.path), verdict.bonus)
 
 
-def law_of(tables: Tables, policy, rule, temperature: float, length: int, sampling: type[Branching] = Branching) -> Law:
-    """The law of the first `length` tokens, composed from the laws of single rounds."""
+def law_of(
+    tables: Tables,
+    policy,
+    rule,
+    temperature: float,
+    length: int,
+    sampling: type[Branching] = Branching,
+    stop: int | None = None,
+) -> Law:
+    """The law of the first `length` tokens, composed from the laws of single rounds. A text ends with the token `stop`."""
     law, rounds = defaultdict(float, {(): 1.0}), sampling(temperature=temperature)
     for written in range(length):
-        for context in [context for context in law if len(context) == written]:
+        for context in [context for context in law if len(context) == written and context[-1:] != (stop,)]:
             reached, scripts = law.pop(context), [[]]
             while scripts:
                 rounds.start(scripts.pop(), position=written)
-                law[one_round(tables, context, policy, rule, rounds, length - written - 1)] += reached * rounds.weight
+                text = one_round(tables, context, policy, rule, rounds, length - written - 1)
+                law[text[: text.index(stop) + 1] if stop in text else text] += reached * rounds.weight
                 scripts += rounds.open
     return law
 
@@ -132,13 +148,15 @@ def joint_law_of(tables: Tables, policy, rule, temperature: float, length: int, 
     return law
 
 
-def target_law(tables: Tables, temperature: float, length: int) -> Law:
+def target_law(tables: Tables, temperature: float, length: int, stop: int | None = None) -> Law:
     laws: Law = {(): 1.0}
     sampling = Sampling(temperature=temperature)
     for _ in range(length):
-        laws = {
+        ended = {context: weight for context, weight in laws.items() if context[-1:] == (stop,)}
+        laws = ended | {
             (*context, token): weight * p
             for context, weight in laws.items()
+            if context not in ended
             for token, p in enumerate(sampling.probabilities(tables.logits("p", context)).tolist())
         }
     return laws

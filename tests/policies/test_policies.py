@@ -76,7 +76,7 @@ def test_trees_keep_to_their_limits(name, proposal, temperature):
 @pytest.mark.parametrize("name", ["widths", "chains", "sequoia", "dyspec", "dyspec_threshold"])
 def test_the_tree_holds_the_q_that_it_was_drawn_from(name, temperature, of_draft):
     """The draft's distribution at the target's temperature; at 0.6 when that is 0, where q would never branch."""
-    drafter, [proposal] = TableDrafter(Tables(3, vocab=12), ()), POLICIES[name].proposals
+    drafter, proposal = TableDrafter(Tables(3, vocab=12), ()), min(POLICIES[name].proposals)
     tree = POLICIES[name](3, 3, 12, proposal, MEASURED).grow(drafter, 0, 0, Sampling(temperature=temperature), 9)
     assert set(tree.draws) <= set(tree.q_rows) and len(tree) > 3
     for node, row in tree.q_rows.items():

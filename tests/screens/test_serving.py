@@ -185,6 +185,10 @@ def test_min_p_over_q_is_asked_for_where_it_exists():
     assert "use_rejection_sampling: true" in setting("eagle/chain/speculative", "TensorRT-LLM")["code"]
     assert "use_rejection_sampling" not in setting("tree", "TensorRT-LLM")["code"]
     assert '"draft_sample_method": "probabilistic"' in setting("chain", "vLLM")["code"]
+    assert "rejection_sample_method" not in setting("chain", "vLLM")["code"]
+    assert '"rejection_sample_method": "block"' in setting("block", "vLLM")["code"]
+    assert not any("as a whole is not offered" in said for said in setting("block", "vLLM")["cannot"])
+    assert any("as a whole is not offered" in said for said in setting("block", "SGLang")["cannot"])
     assert "--speculative-use-rejection-sampling" not in setting("chain", "SGLang")["code"]
     assert "--speculative-use-rejection-sampling" in setting("eagle/chain/speculative", "SGLang")["code"]
 

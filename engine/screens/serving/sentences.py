@@ -3,6 +3,10 @@
 from engine.contracts import Part
 from engine.screens.serving.setting import Modes, Setting
 
+UNLIKE = {
+    "several draws": "several draws at one place",
+    "whole block": "a chain as a whole",
+}  # rules that most engines lack
 PUBLISHED = {"EAGLE": "EAGLE-3 heads", "Medusa": "Medusa heads"}  # drafters whose weights engines load
 
 
@@ -30,10 +34,8 @@ def policy(setting: Setting) -> list[str]:
 def rule(setting: Setting, instead: str = "Its rule tries one guess at a place") -> list[str]:
     """What is lost of an acceptance rule that the engine does not have. `instead` says what its own rule does."""
     part = setting.system.parts[2]
-    if part.counterpart.kind == "several draws":
-        return [
-            f"{instead}; this system’s rule for several draws at one place is not offered. The distribution is the same."
-        ]
+    if judged := UNLIKE.get(part.counterpart.kind):
+        return [f"{instead}; this system’s rule for {judged} is not offered. The distribution is the same."]
     return lost(part) if part.counterpart.kind else none_like(part, "rule")
 
 

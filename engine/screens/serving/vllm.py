@@ -31,8 +31,10 @@ def vllm(setting: Setting) -> Configuration:
     if mode and mode.draft:
         options = {"method": mode.option, "model": "DRAFT", "num_speculative_tokens": setting.chain}
         idea = f"A chain of {guesses(setting.chain)} a round; DRAFT is {mode.draft}."
-        if setting.accepts_by == "min(1, p/q)":
+        if setting.accepts_by in ("min(1, p/q)", "whole block"):
             options["draft_sample_method"] = "probabilistic"
+        if setting.accepts_by == "whole block":
+            options["rejection_sample_method"] = "block"
         if adapts(setting, mode):
             options["enable_adaptive_verification"] = True
             idea = f"A chain of up to {guesses(setting.chain)}, verified as far as it is likely to pay; DRAFT is {mode.draft}."
@@ -87,7 +89,8 @@ def cannot(setting: Setting, mode: Mode | None) -> list[str]:
         said.append("It needs the package arctic-inference, which is installed beside it.")
     if mode.option == "ngram":
         said.append("It copies one earlier match; here every earlier match votes.")
-    said += sentences.rule(setting)
+    if not (mode.draft and setting.accepts_by == "whole block"):
+        said += sentences.rule(setting)
     if setting.temperature == 0 and setting.system.guarantee == "tokens":
         said.append("Its text equals plain decoding’s up to rounding, which changes with the size of the batch.")
     return said + seeds(setting, drafts=True)

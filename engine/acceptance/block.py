@@ -1,0 +1,66 @@
+"""Block verification (Sun et al. 2024): a chain is judged as a whole. No rule that keeps the law accepts more of one chain."""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+Row = Callable[[int], torch.Tensor]  # the target's distribution `[V]` behind a node, float64
+
+
+class Block(Acceptance):
+    """Keeps the longest beginning of the chain that passes, whatever became of shorter ones (Algorithm 2).
+
+    With p and q behind the first i guesses, r_i = min(1, r_(i-1) p(x_i) / q(x_i)) and Z = sum max(r_i p - q, 0). That beginning passes
+    with Z / (Z + 1 - r_i), and the whole chain with its r. The bonus comes from max(r_i p - q, 0), behind the whole chain from p.
+    """
+
+    title = "block"
+    about = "Judges a chain as a whole: likely later guesses can save an earlier one."
+    source = "Block Verification (Sun et al. 2024)"
+    counterpart = Counterpart("whole block")
+    proposal = "one draw"
+    guarantee = "law"
+
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+        p = rows(logits, sampling)
+        chain, laws = self.chosen(tree, p)
+        reach, kept, rest = 1.0, 0, remainder(1.0, p(0), laws[0]) if chain else p(0)
+        for count, node in enumerate(chain, 1):
+            token = tree.tokens[node]
+            reach = min(1.0, reach * float(p(tree.parents[node])[token] / laws[count - 1][token]))
+            if count < len(chain):
+                weights = remainder(reach, p(node), laws[count])
+                chance = share(float(weights.sum()), 1 - reach)
+            else:
+                weights, chance = p(node), reach
+            if sampling.accept(chance, "accept", position, node):
+                kept, rest = count, weights
+        last = chain[kept - 1] if kept else 0
+        return Verdict(chain[:kept], sampling.choose(rest if rest.sum() > 0 else p(last), "bonus", position, last))
+
+    def chosen(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
+        """The chain to judge, and for each of its nodes the law `[V]` that its token was chosen by."""
+        chain: list[int] = []
+        while drawn := tree.draws.get(chain[-1] if chain else 0):
+            chain.append(drawn[0])
+        return chain, [tree.q_rows[tree.parents[node]].cpu().double() for node in chain]
+
+
+def rows(logits: torch.Tensor, sampling: Sampling) -> Row:
+    """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
+    return cache(lambda node: sampling.probabilities(logits[node].cpu()).double())
+
+
+def remainder(reach: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """max(reach p - q, 0) `[V]`: what the draws from q leave over of p."""
+    return (reach * p - q).clamp(min=0)
+
+
+def share(left: float, lost: float) -> float:
+    """left / (left + lost). Where both are 0 it is 1, because only rounding can reject there."""
+    return left / (left + lost) if left + lost > 0 else 1.0

@@ -1,0 +1,54 @@
+"""Greedy multi-path block verification (Thomas and Pal 2026): the most promising of several chains is judged as one block.
+
+At every node it follows the drawn token with the greatest p / q. Block verification then takes the law of that choice for q.
+"""
+
+import torch
+
+from engine.acceptance.block import Block, Row
+from engine.contracts import Counterpart
+from engine.tree import DraftTree
+
+
+class GreedyBlock(Block):
+    title = "greedy block"
+    about = "Follows the guesses with the best p/q, and judges that chain as a whole."
+    source = "Greedy Multi-Path Block Verification (Thomas and Pal 2026)"
+    counterpart = Counterpart("several draws")
+    proposal = "whole chains"
+
+    def chosen(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
+        """Chains are ranked by their first tokens, then by their second, and so on. The best of them is chosen."""
+        chain: list[int] = []
+        laws: list[torch.Tensor] = []
+        node, worse, chains = 0, 0.0, len(tree.draws.get(0, []))
+        while drawn := tree.draws.get(node):
+            q = tree.q_rows[node].cpu().double()
+            rank = ranked(p(node), q)
+            law, low, high = law_of_best(q, rank, worse, chains)
+            node = max(drawn, key=lambda child: int(rank[tree.tokens[child]]))
+            token = tree.tokens[node]
+            worse = float(low[token] / high[token])
+            chain.append(node)
+            laws.append(law)
+        return chain, laws
+
+
+def ranked(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """The rank `[V]` of every token by p / q, then by its number. No two are equal, and tokens that q never draws have p / q = 0."""
+    return torch.where(q > 0, p / q, 0.0).argsort(stable=True).argsort()
+
+
+def law_of_best(
+    q: torch.Tensor, rank: torch.Tensor, worse: float, chains: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The law `[V]` of the best chain's next token, given its tokens so far; and the bounds of every token's interval.
+
+    A chain's chance to rank no higher than this beginning is taken as 1, of which `worse` is that of ranking below it. Behind the
+    beginning every token has an interval [low, high) of [worse, 1), in the order of ranks. The best of K chains falls into it with
+    (high^K - low^K) / (1 - worse^K). Both differences are written as products here, because small intervals would round to 0.
+    """
+    ends = torch.empty_like(q).scatter_(0, rank, q).cumsum(0)[rank]
+    low, high = worse + (1 - worse) * (ends - q), worse + (1 - worse) * ends
+    each = sum(high**i * low ** (chains - 1 - i) for i in range(chains))
+    return q * each / sum(worse**i for i in range(chains)), low, high

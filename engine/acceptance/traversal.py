@@ -1,0 +1,47 @@
+"""Traversal verification (Weng et al. 2025): from the leaves to the root, a whole path passes or fails by its joint probability.
+
+A node whose children all failed is a leaf then, with a chance of its own. So a guess outlives its continuations. On a chain this is
+block verification. Siblings are tried in the order of their draws: a sorted order biases the output.
+"""
+
+import torch
+
+from engine.acceptance.block import remainder, rows, share
+from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+
+class Traversal(Acceptance):
+    title = "traversal"
+    about = "Judges whole paths, leaves first; where a branch fails, its beginning is judged again."
+    source = "Traversal Verification (Weng et al. 2025)"
+    counterpart = Counterpart("several draws")
+    proposal = "without replacement"
+    guarantee = "law"
+
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+        p = rows(logits, sampling)
+
+        def settled(node: int, reach: float) -> tuple[int, torch.Tensor] | None:
+            """The last accepted node at or below `node` and the weights `[V]` of its bonus. None when all of them fail.
+
+            `reach` is the chance that one passes. R starts as p, D as q. When a child fails, R becomes max(reach R - D, 0), whose sum S
+            makes it a distribution again; `reach` becomes S / (S + 1 - reach); D loses the child's token.
+            """
+            r, drawn = p(node), tree.draws.get(node, [])
+            d = tree.q_rows[node].cpu().double().clone() if drawn else r
+            for child in drawn:
+                token = tree.tokens[child]
+                chance = min(1.0, reach * float(r[token] / d[token]))
+                if chance > 0 and (found := settled(child, chance)):
+                    return found
+                rest = remainder(reach, r, d)
+                left = float(rest.sum())
+                reach, r = share(left, 1 - reach), rest / left if left > 0 else p(node)
+                d[token] = 0
+                d /= d.sum()
+            return (node, r) if sampling.accept(reach, "accept", position, node) else None
+
+        last, rest = settled(0, 1.0) or (0, p(0))
+        return Verdict(tree.path(last), sampling.choose(rest, "bonus", position, last))
