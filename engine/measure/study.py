@@ -5,18 +5,35 @@ It counts tokens, nodes and forwards and times nothing, so its figures are the s
 
 import argparse
 import json
+from statistics import mean, stdev
 
 from tqdm import tqdm
 
+from engine.acceptance import ACCEPTANCES
+from engine.decode import decode
 from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
 from engine.models.pairs import LoadedPair
-from engine.race import Race, Settings
-from engine.systems import SYSTEMS
+from engine.race import Race, Settings, encoded
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, find
+from engine.tree import LARGEST_TREE
 
 TEMPERATURES = (0.0, 0.6, 1.0)
 BUDGETS = (4, 8, 16, 32)  # nodes, the root included
 EQUAL_BUDGET = ("specinfer", "spectr", "sequoia", "dyspec-threshold", "dyspec", "tree")
 DEPTHS = (1, 2, 3, 4, 6)
+EQUAL_DRAFTS = (
+    "rules at equal drafts"  # the claim that new rules accept more; its rows are of another form than those of `count`
+)
+RULE_TEMPERATURES = (0.6, 0.8, 1.0)
+RULES = {  # by the system whose drafts are judged; the first rule is the one that the others are compared with
+    "model/chain/speculative:4x1x5": ("speculative", "block"),
+    "model/chain/speculative:8x1x9": ("speculative", "block"),
+    "model/chains/k_seq:4x3x13": ("k_seq", "with_replacement", "gbv"),
+    "model/widths/with_replacement:4x3x13": ("with_replacement",),
+    "model/dyspec/without_replacement:5x4x8": ("without_replacement", "traversal"),
+}
+JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
 
 
 def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **shape: int) -> dict:
@@ -75,6 +92,49 @@ def cases(systems: list[str], temperatures: list[float]) -> dict[str, list[tuple
     return found
 
 
+def judged(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float) -> list[dict]:
+    """The rules of `RULES` on the very same trees: expected tokens a round, the gain over the first rule and its standard error."""
+    mix, sampling, found = find(system), Sampling(temperature), {rule: [] for rule in RULES[system]}
+    shape = {name: getattr(mix, name) for name in ("depth", "width", "nodes")}
+    for prompt in prompts:
+        text = encoded(pair, prompt)
+        rounds = mix.rounds(pair, min(pair.context, len(text) + tokens) + LARGEST_TREE, shape, sampling)
+        for done in decode(rounds, text, tokens, pair.stop_ids, pair.context):
+            for rule, lengths in found.items():
+                tries = (Sampling(temperature, seed=seed) for seed in range(1, JUDGEMENTS + 1))
+                part = ACCEPTANCES[rule]()
+                lengths.append(
+                    mean(1 + len(part.decide(done.tree, done.logits, each, done.position).path) for each in tries)
+                )
+    base = found[RULES[system][0]]
+    rows = []
+    for rule, lengths in found.items():
+        more = [each - other for each, other in zip(lengths, base, strict=True)]
+        gain, error = mean(more) / mean(base), stdev(more) / len(more) ** 0.5 / mean(base)
+        rows.append(
+            {
+                "drafts": system,
+                "temperature": temperature,
+                "rule": rule,
+                "tokens": mean(lengths),
+                "gain": gain,
+                "error": error,
+            }
+        )
+    return rows
+
+
+def rule_table(domain: str, rows: list[dict]) -> str:
+    lines = [
+        f"{EQUAL_DRAFTS}, {domain}",
+        f"{'drafts':<40}{'T':>5}  {'rule':<20}{'tokens a round':>15}{'gain':>9}{'error':>8}",
+    ]
+    for row in rows:
+        judged_by = f"{row['drafts']:<40}{row['temperature']:>5.1f}  {row['rule']:<20}"
+        lines.append(f"{judged_by}{row['tokens']:>15.3f}{row['gain']:>+9.1%}{row['error']:>8.1%}")
+    return "\n".join(lines)
+
+
 def table(claim: str, domain: str, rows: list[dict]) -> str:
     shaped = [name for name in ("depth", "width", "nodes") if name in rows[0]]
     head = f"{'system':<32}{'T':>5}" + "".join(f"{name:>7}" for name in shaped)
@@ -93,13 +153,13 @@ def main(arguments: list[str]) -> None:
     add_pair(parser)
     parser.add_argument("--claims", help="comma-separated names of claims; all when left out")
     parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out()))
-    parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
+    parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
     parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     options = parser.parse_args(arguments)
     with refusals(parser):
         pair = load_given(options)
-        claims = cases(list(SYSTEMS), options.temperatures)
+        claims = cases(list(SYSTEMS), options.temperatures or list(TEMPERATURES)) | {EQUAL_DRAFTS: []}
         for name in (options.claims or "").split(",") if options.claims else ():
             if name not in claims:
                 raise ValueError(f"Unknown claim {name!r}. Available: {', '.join(claims)}.")
@@ -108,6 +168,18 @@ def main(arguments: list[str]) -> None:
         }
         found: dict[str, dict[str, list[dict]]] = {}
         for claim, runs in chosen.items():
+            if claim == EQUAL_DRAFTS:
+                domains = options.domains.split(",")
+                prompts = [prompt for domain in domains for prompt in first_prompts(domain, options.prompts)]
+                of_rules = [(system, t) for t in options.temperatures or RULE_TEMPERATURES for system in RULES]
+                rows = [
+                    row
+                    for system, t in tqdm(of_rules, desc=claim, unit="run")
+                    for row in judged(pair, prompts, system, options.tokens, t)
+                ]
+                found[claim] = {", ".join(domains): rows}
+                print(rule_table(", ".join(domains), rows), end="\n\n", flush=True)
+                continue
             for domain in options.domains.split(","):
                 prompts = first_prompts(domain, options.prompts)
                 rows = [

@@ -15,9 +15,10 @@ from engine.acceptance.k_seq import division_factor
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
 from engine.policies import POLICIES
-from engine.policies.best_first import BestFirst
+from engine.policies.best_first import LEAST_SCORE, BestFirst
 from engine.policies.dyspec import DySpec
 from engine.policies.expand_rerank import ExpandRerank
+from engine.policies.ranking import favourites
 from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia
 from engine.policies.sparse import Sparse, best_neighbours
 from engine.policies.static_trees import BestTrees
@@ -151,6 +152,24 @@ def test_dyspec_asks_about_one_node_at_a_time_and_its_threshold_form_about_a_lev
         tree = POLICIES[name](3, 4, 12, "").grow(drafter, 0, 0, Sampling(), 9)
         assert sum(drafter.asked) >= len(tree.draws)
         assert set(drafter.asked) == {1} if name == "dyspec" else len(drafter.asked) <= 3
+
+
+def test_opt_tree_is_best_first():
+    """OPT-Tree without its early stop: the best n of every level, then the best n of all levels."""
+    for seed, temperature in itertools.product(range(10), (0.0, 0.8)):
+        tables, sampling = Tables(seed, vocab=4), Sampling(temperature=temperature, seed=seed)
+        level, seen = {(): 1.0}, {}
+        for depth in range(1, 4):
+            grown = {}
+            for path, score in level.items():
+                log_q = tables.logits("q", path).log_softmax(-1)[None]
+                [tokens], [scores], _ = favourites(log_q, depth, 4, sampling)
+                grown |= {(*path, token): score * each for token, each in zip(tokens, scores, strict=True)}
+            level = dict(sorted(grown.items(), key=lambda each: -each[1])[:4])
+            seen |= level
+        best = {path for path in sorted(seen, key=seen.__getitem__, reverse=True)[:4] if seen[path] >= LEAST_SCORE}
+        tree = BestFirst(3, 4, 5, "ranked").grow(TableDrafter(tables, ()), 0, 0, sampling, 9)
+        assert {tuple(tokens_to(tree, node)) for node in range(1, len(tree))} == best
 
 
 def test_expand_and_rerank_is_best_first_where_its_beam_is_wide_enough():
