@@ -32,6 +32,7 @@ RULES = {  # by the system whose drafts are judged; the first rule is the one th
     "model/chains/k_seq:4x3x13": ("k_seq", "with_replacement", "gbv"),
     "model/widths/with_replacement:4x3x13": ("with_replacement",),
     "model/dyspec/without_replacement:5x4x8": ("without_replacement", "traversal"),
+    "model/dyspec/without_replacement:8x4x24": ("without_replacement", "traversal"),
 }
 JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
 
