@@ -191,6 +191,11 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
         raise ValueError(f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work.")
     with in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"The tokenizer of {checkpoint.path} ({type(tokenizer).__name__}) runs in Python only, and text streams from a fast one: "
+            "save it with a tokenizer.json."
+        )
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
         raise ValueError(

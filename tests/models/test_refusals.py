@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
+    ByT5Tokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     MambaConfig,
@@ -104,6 +105,15 @@ def test_what_can_verify_a_tree_is_not_refused(config):
 def test_a_model_without_sdpa_is_refused(monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "_supports_sdpa", False)
     assert "sdpa" in refusals.obstacle(LlamaConfig(**SIZES))
+
+
+def test_a_tokenizer_in_python_is_refused_before_a_race_would_fail(tmp_path):
+    write(tmp_path)
+    for old in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / old).unlink()
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"\(ByT5Tokenizer\) runs in Python only.*tokenizer\.json"):
+        loading.load_pair(pair_of(tmp_path), device="cpu")
 
 
 def test_code_of_a_repository_is_never_run(tmp_path):
