@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 
 from engine.forward.runner import Runner
 
 Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 def state() -> PartialState:
@@ -42,6 +43,12 @@ def share(items: list[Item], target: Runner) -> list[Item]:
 def together(items: list[Item], target: Runner) -> list[Item]:
     """What all processes made of their shares, in one list, the first process's first. All processes must call it."""
     return items if target.processes > 1 else gather_object(items)
+
+
+def of_first(value: Value) -> Value:
+    """The first process's value, in all of them."""
+    told = [value]
+    return broadcast_object_list(told)[0]
 
 
 def own_device(asked: str | None) -> str | None:

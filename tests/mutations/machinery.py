@@ -226,7 +226,7 @@ MACHINERY = [
             "memory.py",
             "if id(tensor) not in seen:",
             "if True:",
-            "tests/models/test_memory.py -k loaded_ones",
+            "tests/models/test_memory_needed.py -k loaded_ones",
         ),
     ),
     *of(

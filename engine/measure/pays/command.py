@@ -12,6 +12,8 @@ A speedup compares seconds a token, prefill included. Over prompts it is the geo
 The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
 Over fewer than ten prompts an interval is too narrow.
 
+`accelerate launch -m engine pays` splits the prompts over its processes, a GPU each; all of them run the same settings.
+
 `--batch 1,4,16,32` then decodes so many prompts at once, and `--context 512,2048` races behind so many tokens. Both take the best
 setting and `auto`.
 """
@@ -23,6 +25,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from engine.measure import processes
 from engine.measure.options import add_memory, add_pair, load_given, refusals
 from engine.measure.pays import batch, context, curve_words, words
 from engine.measure.pays.prompts import read
@@ -52,6 +55,8 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     with refusals(parser):
         figures = judged(options)
+    if not processes.leads():
+        return
     print(words.report(figures))
     for name, told in (("batch", curve_words.batches), ("context", curve_words.contexts)):
         if name in figures:
@@ -64,16 +69,19 @@ def judged(options: argparse.Namespace) -> dict:
     prompts = read(options.prompts)
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
+    options.device = processes.own_device(options.device)
     pair = load_given(options)
     pair = replace(pair, memory=Memory()) if options.memory else pair
     wish = Wish(options.temperature, options.tokens, options.seed)
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)
     texts = [prompts[index] for index in raced]
-    with tqdm(total=races(len(systems), len(raced)), desc="races", unit="race") as bar:
+    with tqdm(total=races(len(systems), len(processes.share(texts, pair.target))), desc="races", unit="race") as bar:
         outcome = race(pair, texts, systems, wish, bar.update)
     figures = report(pair, prompts, raced, refused, wish, outcome)
     found = {"verdict": words.sentence(figures)} | figures
+    if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
+        return found
     if sizes:
         settings = batch.settings_for(figures["systems"])
         with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:

@@ -9,9 +9,10 @@ two smaller ones of about half and a quarter of its depth and nodes. `auto` size
 import math
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
 
-from engine.measure import peers
+from engine.measure import peers, processes
 from engine.measure.bench import seconds_per_token
 from engine.measure.pays.prompts import FEWEST
 from engine.measure.pays.stepped import stepped
@@ -24,6 +25,8 @@ PROBES = 3  # prompts that settings are tried on
 PROBE_TOKENS = 32  # new tokens a prompt there, at most
 SMALLER = (2, 4)  # what depth and nodes are divided by
 IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,22 @@ def races(systems: int, prompts: int) -> int:
 
 
 def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], object]) -> Outcome:
-    """All of `steps` at once. `tell` is called after every piece of work."""
-    work = steps(pair, prompts, systems, wish)
+    """All of `steps` at once, over this process's share of the prompts. `tell` is called after every piece of work.
+
+    Every process of a launch runs the first one's settings and gets the outcome of all prompts.
+    """
+    settings, tried = processes.of_first(drained(best_settings(pair, prompts[:PROBES], systems, wish), tell))
+    mine = processes.share(prompts, pair.target)
+    parts = processes.together([drained(raced_in(pair, mine, settings, wish), tell)], pair.target)
+    raced = {
+        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
+        for name in systems
+    }
+    return Outcome(settings, tried, raced, [each for _, generated in parts for each in generated])
+
+
+def drained(work: Generator[bool, None, Found], tell: Callable[[], object]) -> Found:
+    """What the generator returns. `tell` is called after every piece of work that it completes."""
     while True:
         try:
             if next(work):
@@ -158,13 +175,32 @@ def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, t
 def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[bool, None, Outcome]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
-    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn. Each step is one of a race or a
-    token of `generate()`, and yields whether it completes a piece of work. Closing the generator frees everything.
+    Each step is one of a race or a token of `generate()`, and yields whether it completes a piece of work. Closing the generator frees
+    everything.
     """
+    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, wish)
+    return Outcome(settings, tried, *(yield from raced_in(pair, prompts, settings, wish)))
+
+
+def best_settings(
+    pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish
+) -> Generator[bool, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
+    """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
     settings, tried = {}, {}
     for name in systems:
-        settings[name], tried[name] = yield from best_setting(pair, prompts[:PROBES], name, wish)
+        settings[name], tried[name] = yield from best_setting(pair, prompts, name, wish)
         yield True
+    return settings, tried
+
+
+def raced_in(
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish
+) -> Generator[bool, None, tuple[dict[str, Raced], list[peers.Written]]]:
+    """Every system in its setting over the prompts, and what `generate()` wrote.
+
+    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn.
+    """
+    systems = list(settings)
     raced = {name: Raced() for name in systems}
     generated: list[peers.Written] = []
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
@@ -180,7 +216,7 @@ def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) 
                 ids = encoded(pair, prompt)
                 generated.append((yield from stepped(pair, ids, wish.tokens, wish.temperature)))
             yield True
-    return Outcome(settings, tried, raced, generated)
+    return raced, generated
 
 
 def best_setting(
