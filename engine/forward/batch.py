@@ -127,11 +127,12 @@ class Batch:
                 mask[place, 0, :rows, :before] = 0
                 blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
                 mask[place, 0, :rows, before : cache.rows + rows] = blind
+        masks = self.windowed(mask.to(device), asked)
         slots.aim(starts.to(device), count, columns)
         output = self.runner.model(
             input_ids=ids.to(device),
             position_ids=positions.to(device),
-            attention_mask=mask.to(device),
+            attention_mask=masks,
             past_key_values=slots.past,
             use_cache=True,
             output_hidden_states=bool(self.taps),
@@ -145,6 +146,21 @@ class Batch:
                 features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
             answers.append((output.logits[place, :rows], features))
         return answers
+
+    def windowed(self, mask: torch.Tensor, asked: list[Asked]) -> torch.Tensor | dict[str, torch.Tensor]:
+        """What the model takes in place of the additive `mask [B, 1, N, M]`: the mask itself, unless it has a window."""
+        window, slots = self.runner.window, self.slots
+        if window is None or slots is None:
+            return mask
+        sliding = mask.clone()
+        for session, _, positions, _ in asked:
+            place, rows = slots.place(session.cache), len(positions)
+            end = session.note(positions)
+            seen = sliding[place, 0, :rows, :end]
+            seen.masked_fill_(
+                window.beyond(positions, session.places[:end]).to(mask.device), torch.finfo(mask.dtype).min
+            )
+        return window.by_type(mask, sliding)
 
 
 class Slots:

@@ -95,9 +95,14 @@ class Session:
 
     def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
+        end = self.note(positions)
+        return self.runner.window.masks(mask, positions, self.places[:end])  # type: ignore[union-attr]  # there is one
+
+    def note(self, positions: list[int]) -> int:
+        """Take down where the new rows stand in the text. Returns the number of rows with them."""
         end = self.rows + len(positions)
         self.places[self.rows : end] = positions
-        return self.runner.window.masks(mask, positions, self.places[:end])  # type: ignore[union-attr]  # there is one
+        return end
 
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.

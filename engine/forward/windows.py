@@ -41,9 +41,16 @@ class Window:
 
         `positions` are those of the N new tokens, `places [M]` those of all rows.
         """
-        beyond = torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
-        sliding = mask.masked_fill(beyond.to(mask.device), torch.finfo(mask.dtype).min)[None, None]
-        return {"full_attention": mask[None, None], "sliding_attention": sliding} if self.by_layer else sliding
+        sliding = mask.masked_fill(self.beyond(positions, places).to(mask.device), torch.finfo(mask.dtype).min)
+        return self.by_type(mask[None, None], sliding[None, None])
+
+    def beyond(self, positions: list[int], places: np.ndarray) -> torch.Tensor:
+        """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
+        return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
+
+    def by_type(self, full: torch.Tensor, sliding: torch.Tensor) -> torch.Tensor | dict:
+        """The two masks in the form that the model takes."""
+        return {"full_attention": full, "sliding_attention": sliding} if self.by_layer else sliding
 
 
 def window_of(config: PreTrainedConfig) -> Window | None:

@@ -35,6 +35,11 @@ OTHERS = {
     "opt": (tr.OPTForCausalLM, {"ffn_dim": 96, "word_embed_proj_dim": 64}),
     "gpt_neox": (tr.GPTNeoXForCausalLM, {"intermediate_size": 96}),
     "falcon": (tr.FalconForCausalLM, {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "mistral, window": (tr.MistralForCausalLM, SHARED | {"sliding_window": 3}),
+    "gemma3, window": (
+        tr.Gemma3ForCausalLM,
+        SHARED | {"head_dim": 16, "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
 }
 
 
