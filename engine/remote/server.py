@@ -144,6 +144,8 @@ class Answer:
             self.fail(f"The connection to {label} broke: {quoted(str(error) or type(error).__name__)}")
         except ValueError as error:
             self.fail(f"{label} sent what cannot be read. {quoted(str(error))}")
+        except Exception as error:  # the race waits for an end, whatever happens here
+            self.fail(f"Reading the answer of {label} failed ({type(error).__name__}).")
 
     async def talk(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)

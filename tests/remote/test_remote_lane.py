@@ -294,6 +294,15 @@ def test_a_server_that_never_ends_is_left(monkeypatch, limit, seconds, words):
     assert words in race.lanes[1].trace.steps[-1].bonus_text and race.lanes[1].trace.text == " a"
 
 
+def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
+    def broken(chunk):
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(remote_server, "text_of", broken)
+    race = raced(replying(text(" a")), max_new_tokens=4)
+    assert "failed (RuntimeError)" in race.lanes[1].trace.steps[-1].bonus_text
+
+
 def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
     race = raced(replying(*map(text, HOSTILE), text(" \ud83e"), text("", "stop")), max_new_tokens=4)
     assert race.lanes[1].trace.text == "".join(HOSTILE) + " \ufffd"
