@@ -337,16 +337,3 @@ def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
     ):
         with pytest.raises(ValueError, match=r"race of two lanes|Unknown system 'remote'"):
             order(pair, kind, values).steps()
-
-
-@pytest.mark.parametrize(
-    "address", ["", "127.0.0.1:8000", "ftp://x/v1", "http://", "http://x:99999/v1", "http://x/v1?key=1", "file:///etc"]
-)
-def test_a_wrong_address_is_refused(address):
-    with pytest.raises(ValueError, match="--remote must be an address such as"):
-        Server(address)
-
-
-def test_the_name_tells_no_password():
-    server = Server("https://someone:secret@example.org/deep/v1")
-    assert server.title == "remote: example.org:443" and "secret" not in server.idea + server.clock
