@@ -13,7 +13,9 @@ from engine.web.lending import Served
 from engine.web.page import build, doors, mounted
 from helpers.paths import ROOT
 
-PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"))
+PAIR = SimpleNamespace(
+    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"), remote=None
+)
 API, SESSION = "/gradio_api", "abc123"
 RACE = ["Once", "tree", 4, 4, 0.0, 8, 0]
 SECRET = "a prompt that nobody else may read"

@@ -75,7 +75,9 @@ def is_sentence(words: str, value: object) -> bool:
 # ---- what there is to ask
 
 TARGET = SimpleNamespace(way="compiled", row_bytes=1000)
-PAIR = SimpleNamespace(title="a pair", hardware="a machine", dtype="fp32", context=2048, target=TARGET, draft=None)
+PAIR = SimpleNamespace(
+    title="a pair", hardware="a machine", dtype="fp32", context=2048, target=TARGET, remote=None, draft=None
+)
 ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0}
