@@ -8,7 +8,7 @@ a forward over N rows, and c, the time of a draft level in plain tokens:
 
 Three things are assumed: every depth is accepted with the same chance a where the depth above was; drafting grows with the batch as
 plain decoding does; and rows of several sequences cost what rows of one do. Prefill and the host's own work are left out.
-`assets/page/lab/what-if-formula.js` computes the same; `tests/page/test_page_pays.py` holds them equal.
+`assets/page/lab/what-if-formula.js` computes the same; `tests/page/lab/test_page_pays.py` holds them equal.
 """
 
 from dataclasses import asdict, dataclass, replace

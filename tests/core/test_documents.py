@@ -73,7 +73,6 @@ def test_the_readme_leads_to_every_document():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_examples_of_the_readme_run():
     """In a fresh process, one after another. It may have to compile the kernels first."""
     examples = blocks(text("README.md"), "python")

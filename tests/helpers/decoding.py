@@ -1,6 +1,6 @@
 """Whole texts by a named system through the decode loop alone, and device rounds beside the loop's rounds."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import torch
 
@@ -52,3 +52,10 @@ def trees_compared(mine: DraftTree, other: DraftTree) -> Iterator[Compared]:
         yield Compared(getattr(mine, field), getattr(other, field))
     for field in ("score", "q"):
         yield Compared(getattr(mine, field), getattr(other, field), within=1e-4)
+
+
+def innermost(outer: Generator | None, name: str) -> Generator | None:
+    """The generator of that name which the outer one runs by `yield from`, at any depth; None when it runs none."""
+    while outer is not None and outer.__name__ != name:
+        outer = getattr(outer, "gi_yieldfrom", None)
+    return outer

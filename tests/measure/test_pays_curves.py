@@ -212,7 +212,7 @@ def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path,
     ],
 )
 def test_senseless_sizes_are_refused_before_anything_is_loaded(capsys, tmp_path, monkeypatch, option, value, sentence):
-    monkeypatch.setattr(command, "load", lambda *_, **__: pytest.fail("a pair was loaded"))
+    monkeypatch.setattr(command, "load_given", lambda *_, **__: pytest.fail("a pair was loaded"))
     with pytest.raises(SystemExit) as ended:
         command.main(asked(tmp_path, option, value))
     assert ended.value.code == 2 and sentence in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 from engine.measure import peers
 from engine.measure.pays import racing
 from engine.measure.pays.stepped import stepped
+from helpers.decoding import innermost
 from helpers.pairs import tiny_pair
 
 PROMPTS = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily"]
@@ -76,6 +77,6 @@ def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens()
 def test_closing_them_frees_the_race_under_way():
     steps = racing.steps(tiny_pair(same=True), PROMPTS, ["tree"], racing.Wish(0.0, 40, 0))
     next(steps)
-    race = steps.gi_yieldfrom.gi_frame.f_locals["probe"]
+    race = innermost(steps, "best_setting").gi_frame.f_locals["probe"]
     steps.close()
     assert len(race.lanes) == 3 and all(lane.rounds is None for lane in race.lanes)

@@ -140,7 +140,8 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
 
 def test_the_production_view_says_what_becomes_of_new_parts():
     for system in (MIX, NAMED):
-        vllm, sglang, transformers = production([system, 4, 2, 8, 0.8])["engines"]
+        engines = {each["engine"]: each for each in production([system, 4, 2, 8, 0.8])["engines"]}
+        vllm, sglang, transformers = (engines[name] for name in ("vLLM", "SGLang", "transformers"))
         assert '"method": "ngram"' in vllm["code"] and "--speculative-algorithm NGRAM" in sglang["code"]
         assert "prompt_lookup_num_tokens=4" in transformers["code"]
         for engine, nearest in ((vllm, "n-gram lookup"), (sglang, "n-gram lookup"), (transformers, "prompt lookup")):

@@ -61,7 +61,7 @@ def test_a_new_tab_is_a_line_of_the_registry():
 
 def test_the_page_names_another_server_and_never_its_address():
     server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
-    config = build(SimpleNamespace(**{**vars(PAIR), "remote": server})).get_config_file()
+    config = build(Served(SimpleNamespace(**{**vars(PAIR), "remote": server}))).get_config_file()
     menus = [
         each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
     ]

@@ -18,7 +18,7 @@ MODES = Modes(
         "EAGLE": Mode("draft-eagle3", "EAGLE-3", "an EAGLE-3 head trained for TARGET, as GGUF"),
         "block": Mode("draft-dflash", "DFlash", "a DFlash drafter trained for TARGET, as GGUF"),
     },
-    nearest={"Medusa": "EAGLE"},
+    nearest={"Medusa": "EAGLE", "suffix tree": "n-gram lookup"},
 )
 UNCUT = "--top-k 0 --top-p 1 --min-p 0"  # the target's whole distribution
 UNSURE = 0.4  # a draft that is less sure than this stops, where a chain should adapt; transformers' default too

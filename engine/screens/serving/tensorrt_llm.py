@@ -17,7 +17,7 @@ MODES = Modes(
         "EAGLE": Mode("Eagle3", "EAGLE-3", "an EAGLE-3 head trained for TARGET"),
         "block": Mode("DFlash", "DFlash", "a DFlash drafter trained for TARGET"),
     },
-    nearest={"Medusa": "EAGLE"},
+    nearest={"Medusa": "EAGLE", "suffix tree": "n-gram lookup"},
 )
 WITHOUT_OVERLAP = {"NGram", "DraftTarget"}  # run with the overlap scheduler off
 Options = dict[str, object]
