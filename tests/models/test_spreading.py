@@ -33,9 +33,9 @@ if processes.leads():
 """
 
 
-def tokens_of(pair, temperature: float) -> list[list[int]]:
-    """What three lanes write. Their texts are one, so the first one stands for the target's own."""
-    settings = Settings(PROMPT, ("vanilla", "tree", "auto"), temperature=temperature, max_new_tokens=12, seed=5)
+def tokens_of(pair, temperature: float, systems: tuple[str, ...] = ("vanilla", "tree")) -> list[list[int]]:
+    """What lanes write."""
+    settings = Settings(PROMPT, systems, temperature=temperature, max_new_tokens=12, seed=5)
     race = Race(pair, settings)
     for _ in race.run():
         pass
@@ -61,7 +61,7 @@ def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, mon
     assert spread.hardware.endswith(", layers on cpu and disk")
     assert spread.target.eager == "Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is cpu."
     ours, its = tokens_of(whole, temperature), tokens_of(spread, temperature)
-    assert ours == its and ours[0] == ours[1] == ours[2]
+    assert ours == its and ours[0] == ours[1]
 
 
 def test_a_model_that_fits_one_device_is_loaded_as_ever(folders):
@@ -98,7 +98,7 @@ def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, tm
     assert done.returncode == 0, done.stderr[-3000:]
     hardware, written, heads = json.loads(done.stdout.splitlines()[-1])
     assert hardware.endswith(", 2 processes") and heads == 1
-    assert written == tokens_of(load_pair(pair_of(*folders)), float(temperature))
+    assert written == tokens_of(load_pair(pair_of(*folders)), float(temperature), ("vanilla", "tree", "auto"))
 
 
 @pytest.mark.slow

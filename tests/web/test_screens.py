@@ -68,7 +68,7 @@ def test_the_page_names_another_server_and_never_its_address():
     assert len(menus) == 2 and all(("remote: big/model", "remote") in map(tuple, menu) for menu in menus)
     assert json.loads(by_id(config)["race"]["value"])["systems"]["remote"]["title"] == "remote: big/model"
     assert "127.0.0.1" not in json.dumps(config, default=str) and "remote: big/model" not in json.dumps(
-        build(PAIR).get_config_file(), default=str
+        build(Served(PAIR)).get_config_file(), default=str
     )
 
 
