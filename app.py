@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.measure.options import add_models, add_remote, given_pair, given_remote, refusals
 from engine.models.pairs import PAIRS, Pair, checked_quantisation
@@ -17,7 +17,6 @@ from engine.web.front import Front
 if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
     from engine.models.progress import Progress
-    from engine.remote.server import Server
 
 
 def main() -> None:
@@ -36,6 +35,7 @@ def main() -> None:
             )
         how = {"quantisation": kept, "spread": options.spread}
         remote = given_remote(options)
+        served_with = {"remote": remote, "raw": options.raw}
     if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
         with usable(port), socket.create_server((host, port)):
             pass
@@ -46,14 +46,14 @@ def main() -> None:
         from engine.web.page import build, launch
 
         with refused_by_sentence():
-            own = replace(load(pair, **how), remote=remote)
+            own = replace(load(pair, **how), **served_with)
         return launch(build(Served(own, lanes_of(pair))), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     with suppress(KeyboardInterrupt):
-        go_live(front, pair, how, remote)
+        go_live(front, pair, how, served_with)
         front.wait()
 
 
@@ -72,13 +72,13 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, how: dict[str, str], remote: "Server | None") -> None:
+def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str, Any]) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
     Another pair than the embedded one is loaded behind the live page, which races the embedded pair meanwhile. The page, its open tabs
     included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded ends the process with a sentence,
     because whoever started it asked for that pair and reads the terminal; a page that went on without it would hide the failure.
-    `how` is what `load` takes besides.
+    `how` is what `load` takes besides; `served_with` is what a served pair has besides, its remote server among it.
     """
     from engine.models.loading import (
         checked_files,
@@ -93,7 +93,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], remote: "Server | Non
 
     def opened(own: "LoadedPair") -> Readiness:
         """The pair's readiness, with its opening race ready."""
-        ready = Readiness(replace(own, remote=remote), DEVICE, lanes)
+        ready = Readiness(replace(own, **served_with), DEVICE, lanes)
         front.words = lambda: ready.words
         ready.make_opening()
         return ready
@@ -113,7 +113,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], remote: "Server | Non
 
     served = Served(ready.pair, lanes)
     front.served = lambda: introduced(served.pair)
-    front.hand_over(mounted(build(served), remote))
+    front.hand_over(mounted(build(served), served_with["remote"]))
     if another:
         front.words = lambda: f"Loading {pair.title}"
         with refused_by_sentence():

@@ -17,6 +17,7 @@ import torch
 
 from engine.contracts import Rounds
 from engine.decode import Round, decode
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label
 from engine.record.parsing import holds_half, shown
@@ -107,8 +108,11 @@ def field(systems: object) -> tuple[str, ...]:
 
 
 def encoded(pair: LoadedPair, prompt: str) -> list[int]:
-    """The prompt's tokens. Raises `ValueError` when they do not fit the context."""
-    tokens = pair.tokenizer(prompt)["input_ids"]
+    """The prompt's tokens, with the chat template's where the pair chats.
+
+    Raises `ValueError` when they do not fit the context, and when the template cannot take the prompt.
+    """
+    tokens = prompt_tokens(pair, prompt)
     if len(tokens) >= pair.context:
         raise ValueError(
             f"The prompt is {len(tokens):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
@@ -138,6 +142,7 @@ class Lane:
             temperature=settings.temperature,
             seed=settings.seed,
             max_new_tokens=settings.max_new_tokens,
+            chat=pair.chat,
             **shape,
         )
         self.clock = 0.0
@@ -211,6 +216,7 @@ def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> Remo
         temperature=settings.temperature,
         seed=settings.seed,
         max_new_tokens=settings.max_new_tokens,
+        chat=pair.chat,
         depth=1,
         width=1,
         nodes=1,

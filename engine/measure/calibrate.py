@@ -17,6 +17,7 @@ from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.measure.options import add_pair, given_pair, load_given, own_place, refusals
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.record.calibration import Calibration
 from engine.rounds.stopwatch import Stopwatch
@@ -38,7 +39,7 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
     sampling, texts, capacity = Sampling(temperature=temperature, seed=seed), [], pair.context + LARGEST_TREE
     for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
-        ids = pair.tokenizer(prompt)["input_ids"][: pair.context // 2]
+        ids = prompt_tokens(pair, prompt)[: pair.context // 2]
         rounds = SYSTEMS["vanilla"].rounds(pair, capacity, {"depth": 1, "width": 1, "nodes": 2}, sampling)
         written = decode(rounds, ids, tokens, pair.stop_ids, pair.context)
         texts.append((ids, [token for each in written for token in each.burst]))

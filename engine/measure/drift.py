@@ -12,6 +12,7 @@ from pathlib import Path
 from engine.contracts import Acceptance, Drafter, Policy
 from engine.decode import decode
 from engine.measure.options import add_pair, held_out, load_given, refusals
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
 from engine.rounds.round import HostRounds
@@ -78,7 +79,7 @@ def changing(pair: LoadedPair, counts: dict[str, int]) -> list[tuple[str, list[i
         raise ValueError(f"One of {', '.join(f'--{domain}' for domain in counts)} must be at least 1.")
     texts = held_out()
     return [
-        (domain, pair.tokenizer(texts[domain][index % len(texts[domain])])["input_ids"])
+        (domain, prompt_tokens(pair, texts[domain][index % len(texts[domain])]))
         for domain, count in counts.items()
         for index in range(count)
     ]

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from engine.measure.footprint import resident_mib
 from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Race, Settings
 from engine.rounds.timing import binary, interleaved
@@ -92,7 +93,7 @@ def by_tokens(run: Run) -> list[dict]:
 
     One long race for each prompt gives all lengths.
     """
-    prompts = [run.pair.tokenizer(prompt)["input_ids"] for prompt in run.prompts]
+    prompts = [prompt_tokens(run.pair, prompt) for prompt in run.prompts]
     room = run.pair.context - max(map(len, prompts))
     lengths = [length for length in LENGTHS if length <= room] or [room]
     run.race(prompts[0], min(lengths[0], SPAN))  # first calls

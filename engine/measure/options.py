@@ -4,6 +4,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def first_prompts(domain: str, count: int) -> list[str]:
 
 
 def add_models(parser: ArgumentParser) -> None:
-    """`--pair`, or `--target`, `--draft` and `--drafter` of the person's own, of which `given_pair` makes a pair; `--quantisation`."""
+    """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; and how it is kept, read and spread."""
     where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
     parser.add_argument("--pair", help="a listed pair; the embedded one when left out")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
@@ -48,6 +49,11 @@ def add_models(parser: ArgumentParser) -> None:
         "--quantisation",
         choices=QUANTISATIONS,
         help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes; none when left out",
+    )
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="send prompts as they are; else they are user messages in the target's chat template, where it has one",
     )
     parser.add_argument(
         "--spread",
@@ -125,9 +131,9 @@ def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
 
     chosen = given_pair(options) if pair is None else pair
     with bytes_bar() as tell:
-        return load(
-            chosen, options.device, quantisation=options.quantisation or "none", spread=options.spread, tell=tell
-        )
+        kept = options.quantisation or "none"
+        pair_in_memory = load(chosen, options.device, quantisation=kept, spread=options.spread, tell=tell)
+    return replace(pair_in_memory, raw=options.raw)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from engine.kernels.expansion import Expansion
 from engine.measure.options import add_pair, first_prompts, load_given, refusals
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Settings
 from engine.sampling import Sampling
@@ -52,7 +53,7 @@ def clocked(
 def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature: float) -> list[dict[str, float]]:
     """Milliseconds by part of every round of one text, and its number of nodes."""
     settings = Settings(prompt, ("vanilla", system), max_new_tokens=tokens, temperature=temperature)
-    lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), pair.tokenizer(prompt)["input_ids"])
+    lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), prompt_tokens(pair, prompt))
     spent: dict[str, float] = defaultdict(float)
     with ExitStack() as clocks:
         clocks.enter_context(clocked(lane.rounds.target.session, "forward", spent, "target forward"))

@@ -230,7 +230,7 @@ class LoadedPair:
 
     `learned` holds the drafters trained for this target, by name. `remote` is another server that may write a lane beside this pair's.
     `memory` is what drafters keep from race to race. None keeps nothing, as on a page, where one visitor's text must not become
-    another's guess.
+    another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template.
 
     Padded logits may make `target.vocab` and `draft.vocab` differ; every id of the tokenizer is below both.
     """
@@ -248,6 +248,12 @@ class LoadedPair:
     calibration: "Calibration | None" = None
     remote: "Server | None" = None
     memory: "Memory | None" = None
+    raw: bool = False
+
+    @property
+    def chat(self) -> bool:
+        """Whether a prompt is sent as a user's message in the tokenizer's chat template (`engine.models.chat`)."""
+        return bool(self.tokenizer.chat_template) and not self.raw
 
     @property
     def title(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 LARGEST_INT, LONGEST_TEXT = 2**53, 20_000
 SHOWN_NAMES = 3  # of fields that are missing or unknown
 PLAIN = (str, int, float)
+MAY_LACK = {"older": True}  # of a dataclass's field: what was written before it existed is read with its default
 HALVES = re.compile("[\ud800-\udfff]")
 NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
@@ -45,7 +46,7 @@ def no_number(name: str) -> None:
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
-    """`value` as `kind`: a dataclass, `list[...]`, `dict[..., ...]`, `str`, `int` or `float`. `where` names it in errors."""
+    """`value` as `kind`: a dataclass, `list[...]`, `dict[..., ...]`, `str`, `bool`, `int` or `float`. `where` names it in errors."""
     if isinstance(kind, type) and is_dataclass(kind):
         check_fields(kind, value, where)
         types = types_of(kind)
@@ -59,6 +60,8 @@ def build(kind: Any, value: Any, where: str) -> Any:
         key, inner = get_args(kind)
         items = expect(dict, value, where).items()
         return {build_key(key, name, where): build(inner, each, f"{where}[{shown(name)}]") for name, each in items}
+    if kind is bool:
+        return expect(bool, value, where)
     return text(value, where) if kind is str else number(kind, value, where)
 
 
@@ -81,9 +84,10 @@ def types_of(kind: type) -> dict[str, Any]:
 
 def check_fields(kind: type, value: Any, where: str) -> None:
     expected = {each.name for each in fields(kind)}
+    needed = {each.name for each in fields(kind) if each.metadata != MAY_LACK}
     found = set(expect(dict, value, where))
-    if found != expected:
-        missing, unknown = (named(sorted(each)) for each in (expected - found, found - expected))
+    if not needed <= found <= expected:
+        missing, unknown = (named(sorted(each)) for each in (needed - found, found - expected))
         raise ValueError(
             f"{where or 'The file'} is no {kind.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
         )

@@ -21,7 +21,15 @@ LONGEST_SECONDS = 86_400
 SHOWN = 24  # characters of a text where it differs from another
 WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
-SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens")  # equal in all lanes of a race
+SHARED = (
+    "pair",
+    "prompt",
+    "prompt_tokens",
+    "temperature",
+    "seed",
+    "max_new_tokens",
+    "chat",
+)  # equal in all lanes of a race
 
 
 @dataclass

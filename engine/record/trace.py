@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from engine.record.parsing import build
+from engine.record.parsing import MAY_LACK, build
 
 WAIT = "wait"  # for a remote server's next piece of text
 PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
@@ -56,7 +56,10 @@ class Step:
 
 @dataclass
 class Trace:
-    """One lane: how it was set up, and its steps in order."""
+    """One lane: how it was set up, and its steps in order.
+
+    `chat` says that the prompt was sent as a user's message in the target's chat template. Files of before lack it, and were raw.
+    """
 
     system: str
     pair: str
@@ -71,6 +74,7 @@ class Trace:
     nodes: int
     max_new_tokens: int
     steps: list[Step] = field(default_factory=list)
+    chat: bool = field(default=False, metadata=MAY_LACK)
 
     @property
     def tokens(self) -> list[int]:

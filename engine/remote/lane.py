@@ -19,7 +19,7 @@ class RemoteLane:
         self.system, self.trace, self.tokens_of = server, trace, tokens_of
         self.finished, self.clock, self.counted = False, 0.0, 0
         asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
-        self.answer = Answer(server, trace.prompt, asked)
+        self.answer = Answer(server, trace.prompt, asked, trace.chat)
 
     def begin(self) -> None:
         """Sends the request; the lane's clock begins."""

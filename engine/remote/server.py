@@ -92,9 +92,9 @@ class Failure(Exception):
 class Answer:
     """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
 
-    def __init__(self, server: Server, prompt: str, asked: dict[str, Any]):
-        """`asked` holds `max_tokens`, `temperature` and `seed`."""
-        self.server, self.prompt, self.asked = server, prompt, asked
+    def __init__(self, server: Server, prompt: str, asked: dict[str, Any], chat: bool = False):
+        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template."""
+        self.server, self.prompt, self.asked, self.chat = server, prompt, asked, chat
         self.pieces: SimpleQueue[Piece] = SimpleQueue()
         self.note = ""  # that the next piece carries
         self.characters = self.count = 0
@@ -150,8 +150,8 @@ class Answer:
     async def talk(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
         async with httpx.AsyncClient(timeout=wait, trust_env=False, headers={"Accept-Encoding": "identity"}) as client:
-            if not await self.ask(client, "completions", {"prompt": self.prompt}):
-                self.note = BY_CHAT
+            if self.chat or not await self.ask(client, "completions", {"prompt": self.prompt}):
+                self.note = "" if self.chat else BY_CHAT
                 await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
 
     async def ask(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:

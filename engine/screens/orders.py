@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.measure.pays.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
 from engine.models.cache_memory import cache_row_bytes
+from engine.models.chat import prompt_text
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, REMOTE, Race, Settings, field
 from engine.screens import own_prompts
@@ -125,5 +126,6 @@ KINDS: dict[str, Callable[..., Order]] = {
 
 def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:
     """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
-    tokens = min(pair.context, max(len(prompt.encode("utf-8", "replace")) for prompt in prompts) + new_tokens)
+    texts = [prompt_text(pair, prompt) for prompt in prompts]
+    tokens = min(pair.context, max(len(text.encode("utf-8", "replace")) for text in texts) + new_tokens)
     return lanes * (tokens + LARGEST_TREE) * cache_row_bytes(pair)

@@ -10,11 +10,11 @@ from engine.forward.runner import Runner
 from engine.measure.options import first_prompts
 from engine.measure.pays import doctor
 from engine.measure.pays.rounding import threshold
-from engine.measure.pays.runs import read
+from engine.measure.pays.runs import Run, Setup, read
 from engine.models.loading import load
 from engine.race import Race, Settings
 from helpers.commands import printed
-from helpers.pairs import tiny_llama, tiny_pair
+from helpers.pairs import byte_tokenizer, tiny_llama, tiny_pair
 from helpers.paths import ROOT
 
 RACES = ROOT / "assets" / "races"
@@ -207,6 +207,17 @@ def test_what_cannot_be_compared_is_refused_with_a_sentence(capsys, diagnosed, c
     with pytest.raises(SystemExit) as ended:
         diagnosed(PAIR, content, [1], options=options)
     assert ended.value.code == 2 and sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("was", "sentence"), [(True, "as a chat message.*without --raw"), (False, "raw.*with --raw")])
+def test_a_run_that_was_sent_otherwise_is_refused(was, sentence):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{{ messages[0]['content'] }}:"
+    pair = replace(PAIR, tokenizer=tokenizer, raw=was)
+    run = Run("A", PROMPT, [1], Setup(pair.title, "fp32", 0.0, 0, "tokens", was))
+    with pytest.raises(ValueError, match=f"A was sent {sentence}"):
+        doctor.check(pair, run)
+    doctor.check(replace(pair, raw=not was), run)
 
 
 def test_a_file_that_is_not_there_is_named(capsys, tmp_path):

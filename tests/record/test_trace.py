@@ -27,3 +27,12 @@ def test_a_foreign_trace_is_refused_with_what_is_wrong():
         Trace.from_json(json.dumps(values))
     with pytest.raises(ValueError, match="must be an object, got a list"):
         Trace.from_json("[1, 2]")
+
+
+def test_a_trace_of_before_chat_templates_was_raw():
+    values = json.loads(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5, chat=True).to_json())
+    assert Trace.from_json(json.dumps(values)).chat is True
+    with pytest.raises(ValueError, match="chat must be true or false, got 1"):
+        Trace.from_json(json.dumps(values | {"chat": 1}))
+    del values["chat"]
+    assert Trace.from_json(json.dumps(values)).chat is False

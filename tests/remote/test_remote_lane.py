@@ -216,6 +216,17 @@ def test_a_server_without_completions_is_asked_by_chat_and_the_lane_says_so():
     assert steps[-1].end == "length" and race.result()["identical"] == "other text"
 
 
+def test_a_chat_asks_the_chat_endpoint_at_once():
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "{{ messages[0]['content'] }}:"
+    with serving(lambda path, body: Reply([chat(" Hello", "stop")])) as served:
+        race = Race(beside(pair, served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
+        list(race.run())
+        [(path, body)] = served.requests
+    assert path == "chat/completions" and body["messages"] == [{"role": "user", "content": TEXT}]
+    assert [step.bonus_text for step in race.lanes[1].trace.steps] == [""]
+
+
 def test_a_model_is_asked_for_by_the_name_that_was_given():
     with serving(replying(text(" x", "stop"))) as served:
         pair = beside(tiny_pair(), served.address, "big/model")

@@ -11,6 +11,7 @@ import torch
 from engine.decode import decode
 from engine.forward.runner import Runner
 from engine.forward.session import Session
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.record.trace import first_divergence
 from engine.rounds.round import HostRounds
@@ -69,7 +70,7 @@ def rounds_against_loop(
             system, divergences = SYSTEMS[name], []
             shape: dict[str, Any] = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
             for text in prompts:
-                prompt = pair.tokenizer(text)["input_ids"]
+                prompt = prompt_tokens(pair, text)
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
                 capacity = len(prompt) + tokens + LARGEST_TREE
                 parts = system.build(pair, capacity, **shape)

@@ -65,6 +65,11 @@ def check(pair: LoadedPair, run: Run) -> None:
         names = [name for name, each in PAIRS.items() if each.title == run.setup.pair]
         wanted = f"Pass --pair {names[0]}." if names else "Name the pair that it ran on."
         raise ValueError(f"{run.name} ran on the {run.setup.pair}, and this pair is the {pair.title}. {wanted}")
+    if run.setup is not None and run.setup.chat != pair.chat:
+        was, asked = ("as a chat message", "without --raw") if run.setup.chat else ("raw", "with --raw")
+        raise ValueError(
+            f"{run.name} was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
+        )
     for token in run.tokens:
         if not 0 <= token < pair.target.vocab:
             raise ValueError(

@@ -17,13 +17,16 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a lane of a race file ran. `pair` and `dtype` are names, `guarantee` is what its rule promises."""
+    """How a lane of a race file ran. `pair` and `dtype` are names, `guarantee` is what its rule promises.
+
+    `chat`: the prompt was sent in the target's chat template."""
 
     pair: str
     dtype: str
     temperature: float
     seed: int
     guarantee: str
+    chat: bool
 
 
 @dataclass(frozen=True)
@@ -72,5 +75,5 @@ def of_lanes(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) 
     if not 0 <= number < len(lanes):
         raise ValueError(f"it has the lanes 0 to {len(lanes) - 1}, got {number}.")
     trace = lanes[number].trace
-    setup = Setup(trace.pair, trace.dtype, trace.temperature, trace.seed, lanes[number].guarantee)
+    setup = Setup(trace.pair, trace.dtype, trace.temperature, trace.seed, lanes[number].guarantee, trace.chat)
     return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, setup)
