@@ -40,6 +40,7 @@ interface MeasuredCosts {
 
 interface Trace {
   prompt: string;
+  chat: boolean;
   pair: string;
   hardware: string;
   dtype: string;

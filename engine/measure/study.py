@@ -22,9 +22,7 @@ TEMPERATURES = (0.0, 0.6, 1.0)
 BUDGETS = (4, 8, 16, 32)  # nodes, the root included
 EQUAL_BUDGET = ("specinfer", "spectr", "sequoia", "dyspec-threshold", "dyspec", "tree")
 DEPTHS = (1, 2, 3, 4, 6)
-EQUAL_DRAFTS = (
-    "rules at equal drafts"  # the claim that new rules accept more; its rows are of another form than those of `count`
-)
+EQUAL_DRAFTS = "rules at equal drafts"  # the claim that new rules accept more; its rows have a form of their own
 RULE_TEMPERATURES = (0.6, 0.8, 1.0)
 RULES = {  # by the system whose drafts are judged; the first rule is the one that the others are compared with
     "model/chain/speculative:4x1x5": ("speculative", "block"),

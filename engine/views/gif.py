@@ -128,10 +128,14 @@ def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
 
 
 def draw_text(brush: Brush, shot: Shot, room: tuple[float, float, float, float], line: str, wash: str) -> None:
-    """The prompt and the bursts, wrapped by words. Only the last lines that fit are drawn."""
+    """The prompt and the bursts, wrapped by words; a chat's reply begins below the prompt. Only the last lines that fit are drawn."""
     left, right, top, bottom = room
     size, height = 17, 23
-    runs = [(shot.lane.trace.prompt, None), *(("".join(step.pieces), at) for at, step in enumerate(shot.steps))]
+    trace = shot.lane.trace
+    runs = [
+        (f"{trace.prompt}\n\n" if trace.chat else trace.prompt, None),
+        *(("".join(step.pieces), at) for at, step in enumerate(shot.steps)),
+    ]
     lines: list[list[tuple[float, float, str, int | None]]] = [[]]
     x = left
     for text, burst in runs:

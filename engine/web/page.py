@@ -52,6 +52,8 @@ WAYS = {  # what the page says of the forward that runs
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
 
+CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
 
 def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
@@ -84,8 +86,8 @@ def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
 def introduced(pair: LoadedPair) -> dict[str, str]:
     """What the page's head says of the pair."""
     return {
-        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": WAYS[pair.target.way],
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
+        "way": WAYS[pair.target.way] + (f" {CHAT}" if pair.chat else ""),
     }
 
 

@@ -16,6 +16,11 @@ def test_every_claim_of_the_study_runs(capsys, monkeypatch, embedded):
     arguments = ("--prompts", "1", "--tokens", "6", "--domains", "stories", "--temperatures", "0.6")
     lines = printed(capsys, study.main, *arguments)
     claims = json.loads(lines[-1])["claims"]
+    judged = claims.pop(study.EQUAL_DRAFTS)["stories"]
+    assert [(row["drafts"], row["rule"]) for row in judged] == [
+        (drafts, rule) for drafts, rules in study.RULES.items() for rule in rules
+    ]
+    assert all(1 <= row["tokens"] <= 9 and row["error"] >= 0 for row in judged)
     assert claims.keys() == study.cases(list(SYSTEMS), [0.6]).keys() and len(claims) == 5
     for rows in claims.values():
         for row in rows["stories"]:

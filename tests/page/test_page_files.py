@@ -32,6 +32,20 @@ def opened(page: Page, path: Path) -> None:
 # ---- taking a race away
 
 
+def test_a_chats_reply_begins_below_the_prompt_and_its_file_says_so(page, tmp_path):
+    for chat, shown in ((False, "Once"), (True, "Once\n\n")):
+        record = made_race()
+        for lane in record.lanes:
+            lane.trace.chat = chat
+        file = tmp_path / "race.json"
+        file.write_text(record.to_json(), "utf-8")
+        opened(page, file)
+        page.wait_for_function("shown => document.querySelector('[data-prompt]').textContent === shown", arg=shown)
+        menu(page)
+        again = saved(page, tmp_path, lambda: page.get_by_role("button", name="JSON").click())
+        assert [lane.trace.chat for lane in Record.from_json(again.read_text("utf-8")).lanes] == [chat, chat]
+
+
 def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     dial(page, "number input for Temperature", 0.6)
     choose(page, 1, "bigram tree")

@@ -33,6 +33,14 @@ def test_the_film_of_a_recorded_race_is_small(tmp_path):
     assert 5_000 < (tmp_path / "race.gif").stat().st_size < 500_000
 
 
+def test_a_chats_reply_begins_below_the_prompt():
+    raw, chat = made_race(), made_race()
+    for lane in chat.lanes:
+        lane.trace.chat = True
+    first, other = (list(gif.frames(record, 640, 1))[-1] for record in (raw, chat))
+    assert first.tobytes() != other.tobytes()
+
+
 def test_the_films_verdict_is_the_races():
     words, _ = gif.verdict(made_race())
     assert words.endswith("identical: 6 of 6 tokens") and "faster" in words

@@ -14,7 +14,7 @@ from engine.web.page import build, doors, mounted
 from helpers.paths import ROOT
 
 PAIR = SimpleNamespace(
-    title="a pair", hardware="a machine", dtype="fp32", target=SimpleNamespace(way="compiled"), remote=None
+    title="a pair", hardware="a machine", dtype="fp32", chat=False, remote=None, target=SimpleNamespace(way="compiled")
 )
 API, SESSION = "/gradio_api", "abc123"
 RACE = ["Once", "tree", 4, 4, 0.0, 8, 0]

@@ -76,7 +76,14 @@ def is_sentence(words: str, value: object) -> bool:
 
 TARGET = SimpleNamespace(way="compiled", row_bytes=1000)
 PAIR = SimpleNamespace(
-    title="a pair", hardware="a machine", dtype="fp32", context=2048, target=TARGET, remote=None, draft=None
+    title="a pair",
+    hardware="a machine",
+    dtype="fp32",
+    context=2048,
+    target=TARGET,
+    draft=None,
+    remote=None,
+    chat=False,
 )
 ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds

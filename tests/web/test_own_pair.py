@@ -22,7 +22,7 @@ from engine.models.progress import Progress
 load = loading.load_model
 def held(checkpoint, *arguments, tell=None, **more):
     arguments = list(arguments)
-    tell = arguments.pop(3) if len(arguments) > 3 else tell
+    tell = arguments.pop(4) if len(arguments) > 4 else tell
     if tell is not None:
         tell(Progress("Loading", "large", 3_100_000_000, 15_200_000_000))
         print("held", flush=True)

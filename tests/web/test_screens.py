@@ -17,7 +17,13 @@ from helpers.commands import awaited
 from helpers.paths import ROOT
 
 PAIR = SimpleNamespace(
-    title="a pair", hardware="a machine", dtype="fp32", draft=None, target=SimpleNamespace(way="compiled"), remote=None
+    title="a pair",
+    hardware="a machine",
+    dtype="fp32",
+    draft=None,
+    target=SimpleNamespace(way="compiled"),
+    remote=None,
+    chat=False,
 )  # what the page says before anything runs
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
@@ -115,6 +121,9 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     served.pair = other
     awaited(race())
     assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
+    assert "chat" not in "".join(introduced(other).values())
+    other.chat = True
+    assert introduced(other)["pair"].endswith(" · chat") and "chat template" in introduced(other)["way"]
     lanes = [
         each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
     ]

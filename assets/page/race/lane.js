@@ -61,11 +61,15 @@ TreeRace.lane = (() => {
       this.text.dataset.idea = system.idea;
     }
 
-    reset(prompt = "") {
+    /**
+     * @param {string} prompt
+     * @param {boolean} chat the prompt was a message, so what follows is a reply and begins below it
+     */
+    reset(prompt = "", chat = false) {
       this.forget();
       this.drafts = false;
       this.shown = 0;
-      this.at("prompt").textContent = prompt;
+      this.at("prompt").textContent = chat ? `${prompt}\n\n` : prompt;
       this.bursts.replaceChildren();
       this.text.classList.remove("scrolled");
       this.root.classList.remove("done");

@@ -180,7 +180,7 @@ TreeRace.raceView = (() => {
       this.total = this.systems[0].trace.max_new_tokens;
       for (const [index, lane] of this.lanes.entries()) {
         const system = this.systems[index];
-        lane.reset(system.trace.prompt);
+        lane.reset(system.trace.prompt, system.trace.chat);
         lane.describe(system);
         lane.card.race(system.name);
       }
