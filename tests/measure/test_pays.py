@@ -8,8 +8,8 @@ import pytest
 
 from engine import __main__ as commands
 from engine.measure.pays import command, racing, verdict, words
-from engine.measure.pays.prompts import MOST, read
-from engine.measure.pays.report import acceptance_by_depth, time_shares
+from engine.measure.pays.prompts import MOST, read, read_all
+from engine.measure.pays.report import acceptance_by_depth, acceptance_by_rank, by_group, time_shares
 from engine.race import Race
 from engine.record.race_file import Record
 from engine.systems import SYSTEMS, find
@@ -33,11 +33,11 @@ KEYS = {
         "confidence",
         "plain",
     ),
-    *("systems", "prompts", "refused"),
+    *("systems", "prompts", "groups", "refused"),
 }
 ROW_KEYS = {
     *("name", "setting", "guarantee", "tried_seconds_per_token", "speedup", "interval", "vs_generate", "tau", "time"),
-    *("vs_generate_interval", "gaining", "by_prompt", "acceptance", "identical"),
+    *("vs_generate_interval", "gaining", "by_prompt", "acceptance", "acceptance_by_rank", "identical"),
 }
 
 
@@ -141,6 +141,35 @@ def test_shares_and_acceptance_are_those_of_the_steps():
     assert first["accepted"] == sum(bool(step.path) for step in lane.trace.steps) / first["rounds"]
 
 
+def test_a_rank_is_a_place_among_siblings_whose_parent_was_reached():
+    """The root's favourite is node 2, by score, and node 3 behind it is accepted. Node 1's child is no guess that counts."""
+    step = SimpleNamespace(parents=[-1, 0, 0, 2, 1, 2], score=[1.0, 0.2, 0.7, 0.3, 0.1, 0.4], path=[2, 3])
+    assert acceptance_by_rank([SimpleNamespace(steps=[step])]) == [
+        {"rank": 1, "guesses": 2, "accepted": 0.5},
+        {"rank": 2, "guesses": 2, "accepted": 0.5},
+    ]
+
+
+def test_groups_are_counted_apart_and_a_prompt_without_one_in_none(tmp_path):
+    def lane(tokens: int, path: list[int]) -> SimpleNamespace:
+        return SimpleNamespace(tokens=[0] * tokens, forwards=2, steps=[SimpleNamespace(parents=[-1, 0], path=path)])
+
+    lanes = [lane(2, []), lane(6, [1]), lane(4, [1])]
+    assert by_group(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
+        {"group": "de", "prompts": 1, "speedup": 0.5, "tau": 1.0, "accepted": 0.0},
+        {"group": "en", "prompts": 2, "speedup": pytest.approx(2.0), "tau": 2.5, "accepted": 1.0},
+    ]
+    assert by_group(["", ""], lanes[:2], [1.0, 1.0]) == []
+    named, plain = tmp_path / "a.jsonl", tmp_path / "b.txt"
+    named.write_text("\n".join(['{"prompt": "x", "group": "de"}', '"y"', '"z"']), encoding="utf-8")
+    plain.write_text("1\n2\n3", encoding="utf-8")
+    assert [each.group for each in read_all([named])] == ["de", "", ""]
+    assert [each.group for each in read_all([named, plain])] == ["de", "a.jsonl", "a.jsonl", *["b.txt"] * 3]
+    named.write_text('"x"\n"y"\n{"prompt": "x", "group": 7}', encoding="utf-8")
+    with pytest.raises(ValueError, match="The group on line 3 must be a name of up to 60 characters, got 7"):
+        read_all([named])
+
+
 # ---- runs
 
 
@@ -234,7 +263,7 @@ def test_a_file_that_is_not_there_is_named_and_a_text_file_has_a_prompt_a_line(t
         read(tmp_path / "missing.txt")
     file = tmp_path / "my.TXT"
     file.write_text("\ufeffone\r\n\r\ntwo words\nthree\u2028still three\n", encoding="utf-8", newline="")
-    assert read(file) == ["one", "two words", "three\u2028still three"]
+    assert [each.text for each in read(file)] == ["one", "two words", "three\u2028still three"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from engine.measure import processes
 from engine.measure.options import add_memory, add_pair, load_given, refusals
 from engine.measure.pays import batch, context, curve_words, words
-from engine.measure.pays.prompts import read
+from engine.measure.pays.prompts import read_all
 from engine.measure.pays.racing import Wish, chosen, fitting, race, races
 from engine.measure.pays.report import report
 from engine.models.earlier_texts import Memory
@@ -42,7 +42,9 @@ def main(arguments: list[str]) -> None:
         "--prompts",
         type=Path,
         required=True,
-        help='a .jsonl file of {"prompt": ...} or strings, or a .txt file; one a line',
+        nargs="+",
+        help='.jsonl files of {"prompt": ...} or strings, or .txt files; one a line. A "group" beside a prompt, or else its file, '
+        "names the row in which it is counted",
     )
     parser.add_argument("--systems", help="names or mixes, comma-separated; every lossless one when left out")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
@@ -66,7 +68,8 @@ def main(arguments: list[str]) -> None:
 
 def judged(options: argparse.Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
-    prompts = read(options.prompts)
+    given = read_all(options.prompts)
+    prompts = [each.text for each in given]
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
     options.device = processes.own_device(options.device)
@@ -78,7 +81,7 @@ def judged(options: argparse.Namespace) -> dict:
     texts = [prompts[index] for index in raced]
     with tqdm(total=races(len(systems), len(processes.share(texts, pair.target))), desc="races", unit="race") as bar:
         outcome = race(pair, texts, systems, wish, bar.update)
-    figures = report(pair, prompts, raced, refused, wish, outcome)
+    figures = report(pair, prompts, raced, refused, wish, outcome, [each.group for each in given])
     found = {"verdict": words.sentence(figures)} | figures
     if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
         return found

@@ -39,11 +39,58 @@ def acceptance_by_depth(traces: list[Trace]) -> list[dict]:
     ]
 
 
+def acceptance_by_rank(traces: list[Trace]) -> list[dict]:
+    """For each rank among siblings, the first the drafter's favourite, the share of them that was accepted where their parent was.
+
+    `guesses` counts the siblings of that rank whose parent was reached.
+    """
+    tried, accepted = Counter[int](), Counter[int]()
+    for trace in traces:
+        for step in trace.steps:
+            for parent in (0, *step.path):
+                siblings = [node for node, above in enumerate(step.parents) if above == parent and node]
+                for rank, node in enumerate(sorted(siblings, key=lambda node: -step.score[node]), 1):
+                    tried[rank] += 1
+                    accepted[rank] += node in step.path
+    return [
+        {"rank": rank, "guesses": count, "accepted": accepted[rank] / count} for rank, count in sorted(tried.items())
+    ]
+
+
+def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
+    """The figures of one system for each group of prompts: prompts, speedup, tau and how often the first guess was accepted.
+
+    `groups` name each prompt's. A group is left out when it is "".
+    """
+    found = []
+    for group in dict.fromkeys(filter(None, groups)):
+        mine = [index for index, each in enumerate(groups) if each == group]
+        lanes = [traces[index] for index in mine]
+        first = next(iter(acceptance_by_depth(lanes)), None)
+        found.append(
+            {
+                "group": group,
+                "prompts": len(mine),
+                "speedup": mean([speedups[index] for index in mine]),
+                "tau": sum(len(trace.tokens) for trace in lanes) / sum(trace.forwards for trace in lanes),
+                "accepted": None if first is None else first["accepted"],
+            }
+        )
+    return found
+
+
 def report(
-    pair: LoadedPair, prompts: list[str], raced: list[int], refused: dict[int, str], wish: Wish, outcome: Outcome
+    pair: LoadedPair,
+    prompts: list[str],
+    raced: list[int],
+    refused: dict[int, str],
+    wish: Wish,
+    outcome: Outcome,
+    groups: list[str] | None = None,
 ) -> dict:
     """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
 
+    `groups` name the group of every prompt, "" for none.
     Everything in seconds a token holds prefill. `drawn` resamples are the same for all systems.
     """
     drawn = resamples(len(raced), wish.seed)
@@ -62,10 +109,12 @@ def report(
                 "tau": sum(len(trace.tokens) for trace in lane.traces) / sum(trace.forwards for trace in lane.traces),
                 "time": time_shares(lane.traces),
                 "acceptance": acceptance_by_depth(lane.traces),
+                "acceptance_by_rank": acceptance_by_rank(lane.traces),
                 "identical": worst_of(lane.identical),
             }
         )
     best = best_of(rows)
+    grouped = [(groups or [""] * len(prompts))[index] for index in raced]
     base = outcome.raced[best["name"]].plain
     plain = [seconds_per_token(trace) for trace in base]
     return {
@@ -90,5 +139,6 @@ def report(
             {"index": index, "prompt": prompts[index], "speedup": speedup}
             for index, speedup in zip(raced, best["by_prompt"], strict=True)
         ],
+        "groups": by_group(grouped, outcome.raced[best["name"]].traces, best["by_prompt"]),
         "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
     }

@@ -46,6 +46,7 @@ def report(figures: dict) -> str:
         *systems(figures),
         "",
         *acceptance(row),
+        *groups(figures),
         "",
         *prompts(figures),
     ]
@@ -88,7 +89,26 @@ def acceptance(row: dict) -> list[str]:
     if not row["acceptance"]:
         return [f"{row['setting']} guessed nothing on these prompts."]
     found = ", ".join(f"{each['depth']}: {each['accepted']:.0%}" for each in row["acceptance"])
-    return [f"Acceptance by depth of {row['setting']}, where the depths above were accepted: {found}."]
+    ranks = ", ".join(f"{each['rank']}: {each['accepted']:.0%}" for each in row["acceptance_by_rank"])
+    return [
+        f"Acceptance by depth of {row['setting']}, where the depths above were accepted: {found}.",
+        f"By rank among siblings, the drafter's favourite first: {ranks}.",
+    ]
+
+
+def groups(figures: dict) -> list[str]:
+    """A line for every group of prompts, the one that gains most first."""
+    found = sorted(figures["groups"], key=lambda each: -each["speedup"])
+    if not found:
+        return []
+    wide = max(len(beginning(each["group"])) for each in found) + 2
+    lines = ["", f"{'group':<{wide}}{'prompts':>8}{'speedup':>9}{'tau':>6}{'first guess true':>18}"]
+    for each in found:
+        first = "-" if each["accepted"] is None else f"{each['accepted']:.0%}"
+        lines.append(
+            f"{beginning(each['group']):<{wide}}{each['prompts']:>8}{each['speedup']:>8.2f}x{each['tau']:>6.2f}{first:>18}"
+        )
+    return lines
 
 
 def prompts(figures: dict) -> list[str]:
