@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from engine.measure import bench, processes
+from engine.measure.pays import command
 from helpers.commands import printed
 from helpers.paths import ROOT
 
@@ -42,3 +43,18 @@ def test_two_processes_print_the_totals_of_one(prompts, capsys, embedded):
     assert [[row[name] for name in COUNTED] for row in both["systems"]] == [
         [row[name] for name in COUNTED] for row in alone["systems"]
     ]
+
+
+@pytest.mark.slow
+def test_two_processes_judge_all_prompts_of_pays(tmp_path, capsys, embedded):
+    file = tmp_path / "my.txt"
+    file.write_text("\n".join(f"Story: {name} had a red ball" for name in ("Tom", "Ann", "Ben", "Mia", "Sue")))
+    arguments = ("--prompts", str(file), "--systems", "tree:2x2x4", "--tokens", "10", "--temperature", "0.8")
+    alone = json.loads(printed(capsys, command.main, *arguments)[-1])
+    lines = launched(2, "pays", *arguments)
+    both = json.loads(lines[-1])
+    assert sum(line.startswith(("yes", "no", "only")) for line in lines) == 1
+    assert [each["prompt"] for each in both["prompts"]] == [each["prompt"] for each in alone["prompts"]]
+    [mine], [theirs] = alone["systems"], both["systems"]
+    for figure in ("setting", "tau", "acceptance", "acceptance_by_rank", "identical"):
+        assert mine[figure] == theirs[figure]

@@ -43,7 +43,7 @@ def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(told
     expect(told.locator(f"{VIEW} [data-answer]")).to_have_text(
         {"yes": "yes", "no": "no", "only": "only for some"}[report["answer"]]
     )
-    expect(told.locator(f"{VIEW} [data-sentence]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
+    expect(told.locator(f"{VIEW} [data-verdict]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
     expect(told.locator(f"{VIEW} [data-beside]")).to_contain_text("3 prompts are few")
     [row] = told.locator(f"{VIEW} [data-system-rows] tr").all()
     low, high = report["systems"][0]["interval"]
@@ -123,7 +123,7 @@ def test_stop_ends_it_without_a_verdict(page):
         ([], "64", "no prompt in it"),
         (PROMPTS[:2], "64", "needs 3 to 20 prompts here, got 2"),
         (["x"] * 21, "64", "needs 3 to 20 prompts here, got 21"),
-        (PROMPTS[:3], "101", "at most 100 new tokens a prompt here, got 101"),
+        (PROMPTS[:3], "101", "at most 90 new tokens a prompt here, got 101"),
         (PROMPTS[:3], "many", "Max new tokens must be a number"),
     ],
 )
