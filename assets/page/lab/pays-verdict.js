@@ -76,7 +76,7 @@ TreeRace.paysVerdict = (() => {
       const best = this.best(report);
       this.at("answer").dataset.answer = answer;
       this.at("answer").textContent = answer === "only" ? "only for some" : answer;
-      this.at("verdict").textContent = verdict.slice(verdict.indexOf(":") + 1).trim();
+      this.at("judged").textContent = verdict.slice(verdict.indexOf(":") + 1).trim();
       const few =
         report.prompts.length < FEW ? ` ${report.prompts.length} prompts are few: the intervals are too narrow.` : "";
       const alone = `plain decoding alone is ${asNumber(plain.vs_generate, 1)}× generate()`;

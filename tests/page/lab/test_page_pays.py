@@ -43,7 +43,7 @@ def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(told
     expect(told.locator(f"{VIEW} [data-answer]")).to_have_text(
         {"yes": "yes", "no": "no", "only": "only for some"}[report["answer"]]
     )
-    expect(told.locator(f"{VIEW} [data-verdict]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
+    expect(told.locator(f"{VIEW} [data-judged]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
     expect(told.locator(f"{VIEW} [data-beside]")).to_contain_text("3 prompts are few")
     [row] = told.locator(f"{VIEW} [data-system-rows] tr").all()
     low, high = report["systems"][0]["interval"]
