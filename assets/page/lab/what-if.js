@@ -37,7 +37,7 @@ TreeRace.whatIf = (() => {
         const slider = make("input");
         Object.assign(slider, { type: "range", min: /** @type {any} */ (LEAST)[name] ?? 0, max: most, step });
         slider.dataset.what = name;
-        slider.addEventListener("input", () => this.moved());
+        slider.addEventListener("input", () => this.moved(name));
         this.sliders[name] = slider;
         const value = make("output");
         value.dataset.value = name;
@@ -59,7 +59,7 @@ TreeRace.whatIf = (() => {
       this.reset();
     }
 
-    // The sliders show rounded figures; until one is moved, the measured ones count.
+    // The sliders show rounded figures; until one is moved, its measured one counts.
     reset() {
       if (!this.measured) return;
       const { acceptance, depth, width, draft, batch } = this.measured;
@@ -68,13 +68,10 @@ TreeRace.whatIf = (() => {
       this.draw();
     }
 
-    moved() {
-      const { point } = this;
-      if (!point) return;
-      for (const { name, step } of SLIDERS) {
-        const value = Number(this.sliders[name].value);
-        if (Math.abs(value - point[name]) > step / 2) point[name] = value;
-      }
+    /** @param {keyof WhatIf} name */
+    moved(name) {
+      if (!this.point) return;
+      this.point[name] = Number(this.sliders[name].value);
       this.draw();
     }
 
