@@ -86,19 +86,18 @@ def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", ["0.0", "0.8"])
-def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, tmp_path, temperature):
+def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, tmp_path):
     script = tmp_path / "race.py"
     script.write_text(RACE)
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = subprocess.run(
-        [*launch, str(script), *map(str, folders), temperature],
+        [*launch, str(script), *map(str, folders), "0.8"],
         cwd=ROOT, env={**spreading.os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     hardware, written, heads = json.loads(done.stdout.splitlines()[-1])
     assert hardware.endswith(", 2 processes") and heads == 1
-    assert written == tokens_of(load_pair(pair_of(*folders)), float(temperature), ("vanilla", "tree", "auto"))
+    assert written == tokens_of(load_pair(pair_of(*folders)), 0.8, ("vanilla", "tree", "auto"))
 
 
 @pytest.mark.slow
