@@ -203,7 +203,7 @@ class SlotCache(KVCache):
         self.stand_on(kv)
 
     def stand_on(self, kv: torch.Tensor) -> None:
-        self.kv, self.layers = kv, [layer.unsqueeze(1).unbind() for layer in kv]
+        self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
 
 
 class BatchedLayer(CacheLayerMixin):

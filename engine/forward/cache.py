@@ -15,19 +15,21 @@ from engine.kernels.attention import move_rows
 class KVCache:
     """Keys and values `kv [layers, 2, heads, capacity, head_dim]`, of which the first `rows` rows are committed.
 
-    `layers` holds views of it: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
+    `parts` holds the tensors that lie on one device each, here `kv` alone; their last but one dimension counts rows. `layers` holds
+    views: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
     array, or None unless `kv` is float32 on a CPU.
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
         self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
+        self.parts = [self.kv]
         self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
         self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
     @property
     def capacity(self) -> int:
-        return self.kv.shape[3]
+        return self.parts[0].shape[-2]
 
     def room_for(self, count: int) -> None:
         """Raises `ValueError` when `count` more rows do not fit."""
@@ -40,7 +42,8 @@ class KVCache:
     @torch.inference_mode()
     def clear(self) -> None:
         """Forget every row and fill the whole capacity with zeros, because some forwards read all of it."""
-        self.kv.zero_()
+        for part in self.parts:
+            part.zero_()
         self.rows = 0
 
     def keep(self, written: list[int]) -> None:
@@ -50,7 +53,8 @@ class KVCache:
             move_rows(self.numbers, base, np.array(moved))
         else:
             for row, offset in moved:  # rows only move to earlier places, so none is overwritten before it has moved
-                self.kv.select(3, base + row).copy_(self.kv.select(3, base + offset))
+                for part in self.parts:
+                    part.select(-2, base + row).copy_(part.select(-2, base + offset))
         self.rows = base + len(written)
 
 
@@ -63,23 +67,6 @@ class SpreadCache(KVCache):
         self.parts = [torch.zeros(shape, dtype=dtype, device=place) for place in places]
         self.layers = [part.unsqueeze(1).unbind() for part in self.parts]
         self.numbers, self.rows = None, 0
-
-    @property
-    def capacity(self) -> int:
-        return self.parts[0].shape[2]
-
-    @torch.inference_mode()
-    def clear(self) -> None:
-        for part in self.parts:
-            part.zero_()
-        self.rows = 0
-
-    def keep(self, written: list[int]) -> None:
-        base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
-        for part in self.parts:
-            for row, offset in moved:
-                part.select(2, base + row).copy_(part.select(2, base + offset))
-        self.rows = base + len(written)
 
 
 class TransformersLayer(CacheLayerMixin):

@@ -24,7 +24,7 @@ from engine.measure.footprint import resident_mib
 from engine.measure.options import add_pair, first_prompts, held_out, load_given, refusals
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
-from engine.race import Lane, Race, Settings
+from engine.race import Lane, Race, Settings, to_their_ends
 from engine.rounds.timing import binary, interleaved
 from engine.sampling import Sampling
 from engine.systems import find
@@ -70,14 +70,7 @@ class Run:
                 "Ask for less of either."
             )
         settings = Settings("forced", self.lanes, max_new_tokens=tokens)
-        lanes = [Lane(self.endless, find(name), settings, Sampling(), prompt) for name in self.lanes]
-        try:
-            while running := [lane for lane in lanes if not lane.finished]:
-                min(running, key=lambda lane: lane.clock).step()
-        finally:
-            for lane in lanes:
-                lane.close()
-        return lanes
+        return to_their_ends([Lane(self.endless, find(name), settings, Sampling(), prompt) for name in self.lanes])
 
     def long_prompt(self, first: int, length: int) -> list[int]:
         """The held-out texts in turn from number `first` on, repeated as needed, cut to `length` tokens."""

@@ -223,14 +223,15 @@ def load_model(
     Raises `ValueError` when any weight is missing, and whatever `tell` raises.
     """
     more: dict = {}
+    config = config_in(checkpoint)
+    empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)
     if quantisation != "none":
         more = {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}
-    if spread != "none":
-        config = config_in(checkpoint)
-        more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
-    if tell is not None:
-        sizes = bytes_by_name(empty_model(config_in(checkpoint), dtype, quantisation))
+    if empty is not None and spread != "none":
+        more |= how_to_load(spread, checkpoint, config, empty)
+    if empty is not None and tell is not None:
+        sizes = bytes_by_name(empty)
         if checkpoint.revision is not None:
             more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
     try:
@@ -240,7 +241,7 @@ def load_model(
                 **more,
                 dtype=dtype,
                 use_safetensors=True,
-                attn_implementation=attention_of(config_in(checkpoint)),
+                attn_implementation=attention_of(config),
                 output_loading_info=True,
             )
             if quantisation == spread == "none":

@@ -12,7 +12,7 @@ from engine.measure.pays.racing import Raced, Wish
 from engine.measure.pays.verdict import mean, ratios
 from engine.models.cache_memory import too_large
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Lane, encoded
+from engine.race import BASELINE, Lane, encoded, to_their_ends
 from engine.record.race_file import compare, worst_of
 from engine.sampling import Sampling
 from engine.systems import find
@@ -95,13 +95,7 @@ def race(pair: LoadedPair, prompt: list[int], systems: tuple[str, ...], wish: Wi
         Lane(pair, find(name), settings, Sampling(wish.temperature, seed=wish.seed, device=device), prompt)
         for name in systems
     ]
-    try:
-        while running := [lane for lane in lanes if not lane.finished]:
-            min(running, key=lambda lane: lane.clock).step()
-    finally:
-        for lane in lanes:
-            lane.close()
-    return lanes
+    return to_their_ends(lanes)
 
 
 def keep(raced: dict[str, Raced], lanes: list[Lane]) -> None:
