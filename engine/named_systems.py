@@ -62,6 +62,14 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "One draft forward a round, for all depths together.",
         "drafter": "parallel", "policy": "beam", "acceptance": "token_match", "depth": 6, "width": 4, "nodes": 12,
     },
+    "dflash": {
+        "title": "DFlash tree",
+        "idea": "A small net fills a block of blanks behind the last word in one forward, reading the target's hidden states; a beam "
+        "makes a tree of it.",
+        "source": "DFlash (z-lab 2026), with token match",
+        "cost": "One draft forward a round, for all depths together.",
+        "drafter": "dflash", "policy": "beam", "acceptance": "token_match", "depth": 7, "width": 4, "nodes": 12,
+    },
     "specblock": {
         "title": "SpecBlock",
         "idea": "Each draft forward gives four tokens that know of each other, and a rank head says where the tree should branch.",
@@ -82,6 +90,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "source": "EAGLE-2 and 3 (Li et al. 2024, 2025), with token match",
         "cost": "One draft forward per tree level.",
         "drafter": "eagle", "policy": "expand_rerank", "acceptance": "token_match", "depth": 5, "width": 3, "nodes": 12,
+    },
+    "talon": {
+        "title": "EAGLE, a tree by Talon",
+        "idea": "A fixed number of guesses is spent level by level: deep and narrow where the drafter is sure, wide where it is not.",
+        "source": "Talon (Liu et al. 2026) on EAGLE's guesses, with token match",
+        "cost": "One draft forward per tree level, most levels where the drafter is sure.",
+        "drafter": "eagle", "policy": "talon", "acceptance": "token_match", "depth": 8, "width": 3, "nodes": 12,
     },
     "auto": {
         "title": "auto",

@@ -15,18 +15,13 @@ from engine.tree import DraftTree
 
 class DFlashDrafter(Drafter):
     title = "DFlash"
-    about = "A published net that guesses a block of tokens in one forward."
+    about = "A small net that fills a block of blanks in one forward."
     source = "DFlash (z-lab)"
     counterpart = Counterpart("block")
     reads_features: bool | tuple[int, ...] = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when the pair has no DFlash drafter, because none is trained here."""
-        if "dflash" not in pair.learned:
-            raise ValueError(
-                f"The pair {pair.title} has no DFlash drafter. Give the folder of a published one for its target with "
-                "--target and --drafter, or choose the system tree or lookup."
-            )
+        """Raises `ValueError` when no DFlash drafter was trained for the pair's target."""
         self.net: DFlash = pair.net("dflash")
         sizes, device = self.net.sizes, self.net.embedding.device
         self.reads_features = sizes.reads

@@ -20,7 +20,7 @@ EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
-READS = {"eagle": "EAGLE-3", "medusa": "Medusa"}  # which published format each drafter reads
+READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash"}  # which published format each drafter reads
 
 
 @dataclass(frozen=True)

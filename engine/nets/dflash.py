@@ -6,6 +6,7 @@ The slot at place k of the block predicts the token at that place, so no slot kn
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -79,17 +80,25 @@ class DFlashLayer(nn.Module):
 
 
 class DFlash(Net):
-    def __init__(self, sizes: DFlashSizes, embedding: torch.Tensor, head: torch.Tensor, vocabulary: torch.Tensor):
+    def __init__(
+        self,
+        sizes: DFlashSizes,
+        embedding: torch.Tensor,
+        head: torch.Tensor,
+        vocabulary: torch.Tensor,
+        published: dict[str, Any],
+    ):
         """`embedding [V, H]` and `head [own_vocab, H]` are the drafter's own or the target's.
 
-        `vocabulary [own_vocab]` holds the target's ids of the tokens that the head guesses.
+        `vocabulary [own_vocab]` holds the target's ids of the tokens that the head guesses. `published` is the config that gave the
+        sizes.
         """
         config = NetConfig(
             "dflash", sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - 1, sizes.vocab,
             own_vocab=sizes.own_vocab,
         )  # fmt: skip
         super().__init__(config, embedding, head)
-        self.sizes, self.reads = sizes, sizes.reads
+        self.sizes, self.reads, self.published = sizes, sizes.reads, published
         self.fc = Linear(len(sizes.reads) * sizes.hidden, sizes.hidden)
         self.hidden_norm, self.norm = Norm(sizes.hidden, sizes.eps), Norm(sizes.hidden, sizes.eps)
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.layers))
@@ -99,6 +108,9 @@ class DFlash(Net):
 
     def packed(self) -> None:
         """There are no compiled loops of this net: it drafts with tensors on every device."""
+
+    def described(self) -> dict[str, Any]:
+        return self.published
 
     def turned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`x [N, heads, head_dim]`, rotated by `positions [N]`."""

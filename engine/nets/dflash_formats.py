@@ -36,6 +36,7 @@ class DFlashCheckpoint:
 
     sizes: DFlashSizes
     whole: bool
+    config: dict[str, Any]
 
     def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> DFlash:
         """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
@@ -43,7 +44,7 @@ class DFlashCheckpoint:
         reduced = sizes.own_vocab < sizes.vocab
         with torch.device("meta"):  # shapes alone
             blank = torch.empty(sizes.vocab, sizes.hidden)
-            parameters = DFlash(sizes, blank, blank, torch.empty(sizes.own_vocab)).state_dict()
+            parameters = DFlash(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config).state_dict()
         wanted = {name: tuple(each.shape) for name, each in parameters.items()}
         optional: dict[str, tuple[int, ...]] = {}
         if self.whole:
@@ -58,7 +59,8 @@ class DFlashCheckpoint:
         refuse_other_tensors(folder, found, wanted, optional)
         own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
         own_head = found.get("lm_head.weight", head).to(embedding.device)
-        net = DFlash(sizes, own_embedding, own_head, vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab))
+        vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+        net = DFlash(sizes, own_embedding, own_head, vocabulary, self.config)
         net.load_state_dict({name: found[name].float() for name in parameters})
         return net.to(embedding.device).eval().requires_grad_(False)
 
@@ -107,7 +109,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         attention_scaling=rotary.attention_scaling,
         biased=bool(layer.get("attention_bias")),
     )
-    return DFlashCheckpoint(sizes, whole=speculators)
+    return DFlashCheckpoint(sizes, whole=speculators, config=config)
 
 
 def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, Any], own: dict[str, Any]) -> None:

@@ -186,10 +186,14 @@ class Net(nn.Module):
         self.compiled = self.packed() if self.embedding.device.type == "cpu" else None
         return self
 
+    def described(self) -> dict[str, Any]:
+        """What `config.json` says of the net."""
+        return asdict(self.config)
+
     def save(self, folder: Path) -> None:
         """Write `config.json` and float16 `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(asdict(self.config), indent=1) + "\n")
+        (folder / "config.json").write_text(json.dumps(self.described(), indent=1) + "\n")
         weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
         save_file({name: each.contiguous().cpu() for name, each in weights.items()}, folder / "model.safetensors")
 

@@ -17,6 +17,7 @@ POLICIES: Registry[Policy] = Registry(
         "dyspec_threshold": "dyspec_threshold.DySpecThreshold",
         "beam": "beam.Beam",
         "expand_rerank": "expand_rerank.ExpandRerank",
+        "talon": "talon.Talon",
         "sparse": "sparse.Sparse",
         "rank_guided": "rank_guided.RankGuided",
         "own_tree": "own_tree.OwnTree",

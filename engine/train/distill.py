@@ -44,6 +44,7 @@ def own_text(target: LlamaForCausalLM, corpus: Corpus, work: Path, rows: int, ba
             do_sample=temperature > 0,
             temperature=temperature or None,
             top_k=0 if temperature else None,
+            cache_implementation="static",  # on a CPU twice as fast as a cache that grows
         )
         done = np.concatenate([done, written.cpu().numpy().astype(np.int32)])
         np.save(path, done)

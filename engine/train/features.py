@@ -25,18 +25,30 @@ class Batch:
     """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens` and `p`, both `[B, T, LISTED]`.
 
     `tokens` are the likeliest next tokens behind every place, favourite first. `p` are their probabilities at temperature 1, sum 1.
-    At place t the target had seen tokens 0..t.
+    `scales [B, T, 4]` are the root mean squares by which the hidden states were divided. At place t the target had seen tokens 0..t.
     """
 
     ids: torch.Tensor
     features: torch.Tensor
+    scales: torch.Tensor
     tokens: torch.Tensor
     p: torch.Tensor
 
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return self.ids, self.features, self.scales, self.tokens, self.p
+
     def to(self, device: torch.device | str) -> "Batch":
         """The batch on the device, with wide types."""
-        ids, features, tokens, p = (each.to(device) for each in (self.ids, self.features, self.tokens, self.p))
-        return Batch(ids.long(), features.float(), tokens.long(), p.float())
+        ids, features, scales, tokens, p = (each.to(device) for each in self.tensors())
+        return Batch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
+
+    def rows(self, picked: np.ndarray | slice) -> "Batch":
+        """Some of its rows."""
+        return Batch(*(each[picked] for each in self.tensors()))
+
+    def hidden(self) -> torch.Tensor:
+        """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
+        return self.features * self.scales[..., None]
 
 
 @torch.no_grad()
@@ -44,9 +56,11 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
     """The target's features and next tokens for `ids [B, T]`, by one forward."""
     output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
-    features = normalised(torch.stack([output.hidden_states[at] for at in taps], -2))
+    hidden = torch.stack([output.hidden_states[at] for at in taps], -2).float()
+    features = normalised(hidden)
+    scales = torch.linalg.vector_norm(hidden, dim=-1) / torch.linalg.vector_norm(features, dim=-1)
     top = output.logits.float().topk(min(LISTED, output.logits.shape[-1]), dim=-1)
-    return Batch(ids, features, top.indices, top.values.softmax(-1))
+    return Batch(ids, features, scales, top.indices, top.values.softmax(-1))
 
 
 def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
@@ -60,6 +74,7 @@ def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 
         tensors = {
             "ids": torch.cat([each.ids for each in seen]).int(),
             "features": torch.cat([each.features.half().cpu() for each in seen]),
+            "scales": torch.cat([each.scales.cpu() for each in seen]),
             "tokens": torch.cat([each.tokens.int().cpu() for each in seen]),
             "p": torch.cat([each.p.half().cpu() for each in seen]),
         }
@@ -88,16 +103,15 @@ class Shards:
         at, part = divmod(place, a_shard)
         shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
         order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
-        rows = order[np.arange(part * size, (part + 1) * size) % len(order)]  # the last shard may be a short one
-        return Batch(shard.ids[rows], shard.features[rows], shard.tokens[rows], shard.p[rows])
+        return shard.rows(
+            order[np.arange(part * size, (part + 1) * size) % len(order)]
+        )  # the last shard may be a short one
 
     def all(self, size: int) -> Iterator[Batch]:
         for index in range(len(self.paths)):
             shard = self.shard(index)
             for start in range(0, len(shard.ids), size):
-                yield Batch(
-                    *(each[start : start + size] for each in (shard.ids, shard.features, shard.tokens, shard.p))
-                )
+                yield shard.rows(slice(start, start + size))
 
 
 def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

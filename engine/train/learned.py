@@ -1,4 +1,4 @@
-"""`python -m engine train medusa | parallel | specblock | eagle`: a learned drafter for any target, from the target's own text.
+"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text.
 
 The frozen target writes text after openings of the corpus. It is observed on that text once, and its features are cached in shards. The
 drafter learns from them. A run that was cut off resumes at its last checkpoint.
@@ -10,19 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from engine.forward.sizes import mlp_of
 from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.nets import NetConfig
-from engine.train import eagle, medusa, parallel, specblock
+from engine.train import dflash, eagle, medusa, parallel, specblock
 from engine.train.data import DOMAINS, Corpus, documents
 from engine.train.distill import own_text
 from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
 
-RECIPES = {"medusa": medusa, "parallel": parallel, "specblock": specblock, "eagle": eagle}
+RECIPES = {"medusa": medusa, "parallel": parallel, "specblock": specblock, "eagle": eagle, "dflash": dflash}
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS, OWN_BATCH = 96, 128
 
@@ -77,6 +78,8 @@ def train_learned(options: argparse.Namespace) -> None:
     shards, held_out = prepare(target, tokenizer, options.data, options.domains, work, options.own_rows)
     torch.manual_seed(0)
     net = recipe.build(target, config_for(name, target), torch.cat([batch.ids for batch in shards.all(64)])).to(device)
+    if options.start:
+        net.load_state_dict({key: each.float() for key, each in load_file(options.start / "model.safetensors").items()})
     del target
     extra = {"segments": options.segments} if name == "parallel" else {}
 

@@ -12,6 +12,10 @@ from tqdm import tqdm
 from engine.train.muon import Muon
 
 WARM_UP_STEPS = 100
+SLOW, SLOWNESS = (
+    "unembed",
+    0.1,
+)  # a drafter's own head starts as the target's; at the full rate it drifts off before it gains
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,13 @@ class Budget:
 
 def optimizers_for(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for the embedding (tied with the head) and the norms."""
-    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if not (p.ndim == 2 and "embed" not in name)]
-    return [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=0.75 * lr, betas=(0.9, 0.95), weight_decay=0.01)]
+    named = dict(model.named_parameters())
+    hidden = [p for name, p in named.items() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in named.items() if not (p.ndim == 2 and "embed" not in name) and name != SLOW]
+    groups = [{"params": others, "lr": 0.75 * lr}]
+    if SLOW in named:
+        groups.append({"params": [named[SLOW]], "lr": 0.75 * lr * SLOWNESS})
+    return [Muon(hidden, lr=lr), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
 def rate(share: float, step: int) -> float:

@@ -67,7 +67,8 @@ def synthetic(rows: int, length: int, seed: int = 0) -> Batch:
     ids = torch.randint(0, VOCAB, (rows, length), generator=generator)
     features = torch.randn(rows, length, 4, HIDDEN, generator=generator)
     tokens = torch.randint(0, VOCAB, (rows, length, LISTED), generator=generator)
-    return Batch(ids, features, tokens, torch.rand(rows, length, LISTED, generator=generator).softmax(-1))
+    p = torch.rand(rows, length, LISTED, generator=generator).softmax(-1)
+    return Batch(ids, features, torch.ones(rows, length, 4), tokens, p)
 
 
 def peak_bytes(net: Parallel, batch: Batch, segments: int) -> int:

@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> None:
         drafter.add_argument(
             "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
         )
+        drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
         drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")

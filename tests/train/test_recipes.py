@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from engine.train import learned
@@ -194,7 +195,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, corpus, tmp
     options = argparse.Namespace(
         recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
         work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
-        domains=["stories", "problems"], segments=2,
+        domains=["stories", "problems"], segments=2, start=None,
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
@@ -203,6 +204,15 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, corpus, tmp
     figures = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(figures) == 2 and figures[1]["step"] > figures[0]["step"]
     assert 0 <= figures[1]["depth 1 top1"] <= 1
+    [checkpoint] = (tmp_path / "work").rglob(f"{name}.pt")
+    checkpoint.unlink()
+    options.start, options.tokens = tmp_path / "drafters" / name, 1
+    before = load_file(options.start / "model.safetensors")
+    learned.train_learned(
+        options
+    )  # goes on from those weights: one step at a hundredth of the rate changes them little
+    for key, each in load_file(options.start / "model.safetensors").items():
+        assert torch.allclose(each.float(), before[key].float(), atol=1e-3, rtol=1e-2), key
     pair = load_pair(Pair("toy", "toy", str(tmp_path / "target"), drafters=str(tmp_path / "drafters")), device="cpu")
     systems = ("vanilla", f"{name}/best_first/token_match")
     race = Race(pair, Settings("Story: the little fox", systems, temperature=0.8, max_new_tokens=24))

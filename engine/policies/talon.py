@@ -1,0 +1,45 @@
+"""Talon policy (Liu et al. 2026): a fixed budget of nodes, spent level by level on all that is nearly as likely as a level's best.
+
+Right behind the root `width` guesses enter whatever their chances, because the first level decides most. On deeper levels a guess
+enters when its path is at least `NEAR` times as likely as the level's likeliest. Where the drafter is sure, levels are narrow and the
+tree grows deep. Where it is not, they are wide and the budget is soon spent. One draft forward per level.
+
+`best_first` spends the same budget on the likeliest nodes of all levels, and may leave a part of it.
+"""
+
+from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.asking import guesses
+from engine.policies.ranking import favourites
+from engine.record.calibration import Calibration
+from engine.sampling import Sampling
+from engine.tree import DraftTree
+
+NEAR = 0.03  # of the likeliest path of the level, as published
+
+
+class Talon(Policy):
+    title = "Talon"
+    about = "Level by level, all that is nearly as likely as the level's best, until the budget is spent."
+    source = "Talon (Liu et al. 2026)"
+    counterpart = Counterpart("tree that adapts")
+    proposals = frozenset({"ranked"})
+
+    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+        self.depth, self.width, self.nodes = depth, width, nodes
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        tree, frontier = DraftTree.rooted(root), [0]
+        for level in range(1, min(self.depth, room) + 1):
+            log_q = guesses(drafter, tree, frontier) if frontier and len(tree) < self.nodes else None
+            if log_q is None:
+                break
+            candidates = [
+                (tree.score[node] * score, -rank, node, token, q)
+                for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
+                for rank, (token, score, q) in enumerate(zip(*row, strict=True))
+            ]
+            candidates.sort(reverse=True)
+            least = NEAR * candidates[0][0] if level > 1 else 0.0
+            entering = [each for each in candidates if each[0] >= least][: self.nodes - len(tree)]
+            frontier = [tree.add(node, token, score, q) for score, _, node, token, q in entering]
+        return tree

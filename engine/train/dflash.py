@@ -1,0 +1,134 @@
+"""Training of DFlash (z-lab): soft cross-entropy at every slot of blocks behind random anchors, early slots weighing more.
+
+A step draws the places of its anchors once for all its rows. An anchor's block sees the target's hidden states of the places before it,
+and all of itself. The net is written in z-lab's form, so that other engines read it too.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from engine.forward.session import tapped_layers
+from engine.nets import NetConfig
+from engine.nets.dflash import DFlash
+from engine.nets.dflash_formats import checkpoint_of
+from engine.train.features import Batch, soft_cross_entropy
+
+DEPTH, LAYERS = 7, 2
+GAMMA = 4.0  # slot k weighs exp(-(k - 1) / GAMMA), as published for blocks of eight
+LR, BATCH = 4e-3, 8
+ANCHORS = 32  # blocks a row in a step
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+    """An untrained net for this target, with the target's final norm to start from.
+
+    Its mask token is the one that ends a text, because a small vocabulary has no entry to spare.
+    """
+    layers, end = target.config.num_hidden_layers, target.config.eos_token_id
+    described = {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "hidden_size": config.hidden,
+        "intermediate_size": config.mlp,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.heads,
+        "head_dim": config.hidden // config.heads,
+        "num_hidden_layers": config.layers,
+        "vocab_size": config.vocab,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": config.rope_theta,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "block_size": config.depth + 1,
+        "num_target_layers": layers,
+        "dflash_config": {
+            "mask_token_id": end[0] if isinstance(end, list) else end or 0,
+            "target_layer_ids": [layer - 1 for layer in sorted(set(tapped_layers(layers)))],  # by a layer's own number
+        },
+    }
+    embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    sizes = checkpoint_of(Path("the recipe"), described, embedding, layers).sizes
+    net = DFlash(sizes, embedding, head, torch.arange(config.vocab), described)
+    net.norm.weight.data.copy_(target.model.norm.weight.detach())
+    return net
+
+
+def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
+    """States `[B, A, block - 1, H]` of the slots behind the tokens at the places `anchors [A]`."""
+    sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
+    end, width = int(anchors.max()), sizes.head_dim
+    tapped = tapped_layers(net.published["num_target_layers"])
+    hidden = batch.hidden()[:, :end, [tapped.index(layer) for layer in sizes.reads]]
+    context = net.hidden_norm(net.fc(hidden.flatten(2)))
+    places = anchors[:, None] + torch.arange(sizes.block, device=device)
+    positions = torch.cat([torch.arange(end, device=device), places.flatten()])
+    block = torch.arange(len(anchors), device=device).repeat_interleave(sizes.block)
+    before = torch.arange(end, device=device) < anchors[block][:, None]
+    mask = torch.cat([before, block[:, None] == block], 1)
+
+    def heads(layer, name: str, entering: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """`[B, heads, N, head_dim]` of `entering [B, N, H]`; values are not rotated."""
+        found = layer.heads(name, entering.flatten(0, 1), width)
+        if name != "v":
+            found = net.turned(found, positions.repeat(rows))
+        return found.unflatten(0, (rows, -1)).transpose(1, 2)
+
+    tokens = torch.full((rows, len(anchors), sizes.block), sizes.mask, device=device)
+    tokens[:, :, 0] = batch.ids[:, anchors]
+    x = F.embedding(tokens.flatten(1), net.embedding)
+    for layer in net.layers:
+        entering = layer.input_layernorm(x)
+        both = torch.cat([context, entering], 1)
+        attended = F.scaled_dot_product_attention(
+            heads(layer, "q", entering, positions[end:]),
+            heads(layer, "k", both, positions),
+            heads(layer, "v", both, positions),
+            attn_mask=mask,
+            enable_gqa=sizes.heads != sizes.kv_heads,
+        )
+        x = layer.finish(x, attended.transpose(1, 2).flatten(2))
+    return x.view(rows, len(anchors), sizes.block, -1)[:, :, 1:]
+
+
+def logits(net: DFlash, states: torch.Tensor) -> torch.Tensor:
+    """`[..., V]` from `states [..., H]`."""
+    return F.linear(net.norm(states), net.head)
+
+
+def labelled(net: DFlash, anchors: torch.Tensor) -> torch.Tensor:
+    """The places `[A, block - 1]` of a batch whose next tokens the slots guess: slot k guesses the token k places behind its anchor."""
+    return anchors[:, None] + torch.arange(net.sizes.block - 1, device=anchors.device)
+
+
+def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
+    """Weighted mean soft cross-entropy `[]` of the slots of a step's blocks."""
+    longest = batch.ids.shape[1] - net.sizes.block
+    drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
+    at = torch.from_numpy(np.sort(drawn)).to(batch.ids.device)
+    places = labelled(net, at)
+    each = soft_cross_entropy(logits(net, states(net, batch, at)), batch.tokens[:, places], batch.p[:, places])
+    weights = (-torch.arange(net.sizes.block - 1, device=each.device) / GAMMA).exp()
+    return (each.mean((0, 1)) * weights).sum() / weights.sum()
+
+
+@torch.no_grad()
+def validate(net: DFlash, batches: Iterable[Batch], stride: int = 6) -> dict[str, float]:
+    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, at each slot along the text.
+
+    `chain` is how many slots in a row the favourites are right.
+    """
+    best1, best3 = [], []
+    for batch in batches:
+        at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, stride, device=batch.ids.device)
+        right = logits(net, states(net, batch, at)).topk(3, dim=-1).indices == batch.tokens[:, labelled(net, at), :1]
+        best1.append(right[..., 0].flatten(0, 1).float())
+        best3.append(right.any(-1).flatten(0, 1).float())
+    top1, top3 = torch.cat(best1), torch.cat(best3)
+    figures = {f"depth {d + 1} top1": float(share) for d, share in enumerate(top1.mean(0))}
+    figures |= {f"depth {d + 1} top3": float(share) for d, share in enumerate(top3.mean(0))}
+    return figures | {"chain": float(top1.cumprod(-1).sum(-1).mean())}
