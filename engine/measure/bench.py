@@ -5,7 +5,8 @@ medians over prompts. `--repeats` races every prompt so often; of each lane the 
 seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
 `least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
 forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
-`transformers` itself offers (assisted generation, prompt lookup) to the same run.
+`transformers` itself offers (assisted generation, prompt lookup) to the same run. Several texts (`--domains`) give a table each, and one
+that sets them side by side.
 
 `accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
 processes share a CPU, they slow each other; tokens, tau and texts stay the same.
@@ -25,7 +26,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Race, Settings
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
-from engine.systems import SYSTEMS
+from engine.systems import SYSTEMS, find
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "auto")  # systems that are compared with the peers
@@ -191,6 +192,19 @@ def table(figures: dict) -> str:
     return "\n".join(lines)
 
 
+def side_by_side(found: dict[str, dict]) -> str:
+    """One table over the texts of `found`: for each its tau, its speedup, and the share of a lane's time that drafting took."""
+    lines = [
+        f"{'':<36}" + "".join(f"{domain:>24}" for domain in found),
+        f"{'system':<18}{'output':<18}" + f"{'tau':>9}{'speedup':>9}{'draft':>6}" * len(found),
+    ]
+    for rows in zip(*(figures["systems"] for figures in found.values()), strict=True):
+        name = rows[0]["name"]
+        cells = (f"{row['tau']:>9.2f}{row['speedup']:>8.2f}x{row['draft_share']:>6.0%}" for row in rows)
+        lines.append(f"{name:<18}{LABELS[find(name).guarantee]:<18}" + "".join(cells))
+    return "\n".join(lines)
+
+
 def beside_peers(pair: LoadedPair) -> list[str]:
     """The systems that are compared with the peers: the best known ones, as far as the pair can run them."""
     able = []
@@ -217,8 +231,10 @@ def main(arguments: list[str]) -> None:
         help="measure transformers' assisted generation and prompt lookup in the same run",
     )
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
-    parser.add_argument("--domain", choices=held_out(), default="stories")
-    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts")
+    parser.add_argument(
+        "--domains", default="stories", help="texts, comma-separated, or all, of " + ", ".join(held_out())
+    )
+    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts a text")
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -236,7 +252,8 @@ def main(arguments: list[str]) -> None:
     if options.repeats < 1 or options.repeats % 2 == 0:
         parser.error(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
     with refusals(parser):
-        prompts = first_prompts(options.domain, options.prompts)
+        domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
+        prompts = {domain: first_prompts(domain, options.prompts) for domain in domains}
         shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
         options.device = processes.own_device(options.device)
         pair = load_given(options)
@@ -245,20 +262,25 @@ def main(arguments: list[str]) -> None:
             systems = beside_peers(pair) if options.peers else ["tree"]
         else:
             systems = list(SYSTEMS) if options.systems == "all" else options.systems.split(",")
-        figures = run(
-            pair,
-            prompts,
-            systems,
-            options.tokens,
-            options.temperature,
-            options.seed,
-            shape,
-            options.peers,
-            options.repeats,
-        )
+        found = {}
+        for domain, texts in prompts.items():
+            found[domain] = figures = {"domain": domain} | run(
+                pair,
+                texts,
+                systems,
+                options.tokens,
+                options.temperature,
+                options.seed,
+                shape,
+                options.peers,
+                options.repeats,
+            )
+            if processes.leads():
+                print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
+                if options.peers:
+                    print(peers.table(figures), end="\n\n", flush=True)
     if not processes.leads():
         return
-    print(table(figures))
-    if options.peers:
-        print("\n" + peers.table(figures))
-    print(json.dumps(figures))
+    if len(found) > 1:
+        print(side_by_side(found), end="\n\n")
+    print(json.dumps(figures if len(found) == 1 else {"domains": found}))

@@ -21,6 +21,7 @@ MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then
 FIELDS = {  # of the grand prix, the first one chosen at the start
     "the seeds": ("vanilla", "chain", "nanogpt-tree", "naive", "medusa", "parallel-tree", "specblock", "dyspec"),
     "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
+    "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
     "learned drafters": ("vanilla", "medusa", "medusa-typical", "parallel-tree", "specblock", "specblock-adapt", "eagle", "auto"),
 }  # fmt: skip
 

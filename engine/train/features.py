@@ -15,6 +15,8 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from engine.forward.layer_ops import normalised
+from engine.forward.llama_compiled import compiles
+from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 
 ROW, SHARD, LISTED = 256, 64, 32  # tokens a row, rows a shard, tokens of the target's distribution kept at every place
@@ -56,21 +58,47 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
     """The target's features and next tokens for `ids [B, T]`, by one forward."""
     output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
-    hidden = torch.stack([output.hidden_states[at] for at in taps], -2).float()
+    return noted(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
+
+
+def noted(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> Batch:
+    """What is kept of hidden states `[B, T, 4, H]` and `logits [B, T, V]` behind `ids [B, T]`."""
     features = normalised(hidden)
-    scales = torch.linalg.vector_norm(hidden, dim=-1) / torch.linalg.vector_norm(features, dim=-1)
-    top = output.logits.float().topk(min(LISTED, output.logits.shape[-1]), dim=-1)
+    scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / torch.linalg.vector_norm(features, dim=-1)
+    top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
     return Batch(ids, features, scales, top.indices, top.values.softmax(-1))
+
+
+class Observer:
+    """`observe` for one target, by the forward that serves it where that is compiled: the same features, several times as fast."""
+
+    def __init__(self, target: PreTrainedModel):
+        self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
+        compiled = compiles(target) and sorted(set(taps)) == list(taps)
+        self.session = Runner(target).open(ROW, taps) if compiled else None
+
+    def __call__(self, ids: torch.Tensor) -> Batch:
+        """The features and next tokens for `ids [B, T]` of at most `ROW` tokens a row."""
+        if self.session is None:
+            return observe(self.target, ids)
+        hidden, logits = [], []
+        for row in ids.tolist():
+            self.session.rewind(0)
+            said, seen = self.session.forward(row, list(range(len(row))))
+            logits.append(said)
+            hidden.append(seen)
+        return noted(ids, torch.stack(hidden), torch.stack(logits))
 
 
 def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
     """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
+    observer = Observer(target)
     for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
         if path.exists():
             continue
-        seen = [observe(target, ids) for ids in torch.from_numpy(rows[start : start + SHARD]).split(batch)]
+        seen = [observer(ids) for ids in torch.from_numpy(rows[start : start + SHARD]).split(batch)]
         tensors = {
             "ids": torch.cat([each.ids for each in seen]).int(),
             "features": torch.cat([each.features.half().cpu() for each in seen]),

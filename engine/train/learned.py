@@ -91,6 +91,6 @@ def train_learned(options: argparse.Namespace) -> None:
         net.eval()
         return recipe.validate(net, (batch.to(device) for batch in held_out.all(16)))
 
-    train(name, net, loss_of, validate, work, Budget(options.minutes, options.tokens), recipe.LR)
+    train(name, net, loss_of, validate, work, Budget(options.minutes, options.tokens), recipe.LR, bf16=options.bf16)
     net.save(options.out / name)
     print(json.dumps(validate()))

@@ -53,12 +53,13 @@ def train(
     work: Path,
     budget: Budget,
     lr: float,
-    save_every: float = 180.0,
+    save_every: float = 300.0,
+    bf16: bool = False,
 ) -> None:
     """Train `model` in place until the budget is spent.
 
     `loss_of(step, share)` gives a step's loss and its number of tokens. It draws its rows by `step`, so a resumed run goes on where it
-    stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
+    stopped. With `bf16` products of matrices are taken in bfloat16. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
     """
     optimizers = optimizers_for(model, lr)
     base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -77,12 +78,14 @@ def train(
         for optimizer, rates in zip(optimizers, base_rates, strict=True):
             for group, base in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = base * rate(share, step)
-        loss, tokens = loss_of(step, share)
+        with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16):
+            loss, tokens = loss_of(step, share)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16):
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
         step, seen = step + 1, seen + tokens
         now = time.perf_counter()
         spent, last = spent + now - last, now

@@ -45,6 +45,9 @@ def main(arguments: list[str]) -> None:
         drafter.add_argument(
             "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
         )
+        drafter.add_argument(
+            "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
+        )
         drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")

@@ -48,6 +48,21 @@ def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, embedded):
     assert all(any(line.startswith(row["name"]) for line in lines) for row in rows)
 
 
+def test_several_texts_stand_side_by_side(capsys, embedded):
+    arguments = "--domains", "stories,retrieval", "--systems", "lookup,chain", "--prompts", "1", "--tokens", "8"
+    lines = printed(capsys, bench.main, *arguments)
+    found = json.loads(lines[-1])["domains"]
+    assert list(found) == ["stories", "retrieval"] and all(each["domain"] == name for name, each in found.items())
+    head, _, lookup, chain = lines[-6:-2]
+    assert head.split() == ["stories", "retrieval"] and "same tokens" in lookup and "same distribution" in chain
+    for number, name in enumerate(found):
+        row = found[name]["systems"][0]
+        assert lookup.split()[3 + 3 * number] == f"{row['tau']:.2f}"
+    with pytest.raises(SystemExit):
+        bench.main(["--domains", "stories,poems"])
+    assert "Unknown domain 'poems'" in capsys.readouterr().err
+
+
 def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, monkeypatch, embedded):
     kept, raced = bench.middle, []
     assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)]).seconds == 3

@@ -195,7 +195,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, corpus, tmp
     options = argparse.Namespace(
         recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
         work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
-        domains=["stories", "problems"], segments=2, start=None,
+        domains=["stories", "problems"], segments=2, start=None, bf16=name == "medusa",
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
