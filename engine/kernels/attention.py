@@ -162,21 +162,27 @@ def attend(queries, kv, visible, start, end, out):
 
 
 @within
+def store(qkv, kv, rows):
+    """Write the last columns of `qkv [N, n]`, which are keys and then values, behind the first `rows` rows of `kv`, as in `attend`."""
+    kv_heads, size = kv.shape[1], kv.shape[3]
+    keys = qkv.shape[1] - 2 * kv_heads * size
+    for row in range(len(qkv)):
+        for head in range(kv_heads):
+            first = keys + head * size
+            put(qkv[row, first : first + size], kv[0, head, rows + row])
+            first += kv_heads * size
+            put(qkv[row, first : first + size], kv[1, head, rows + row])
+
+
+@within
 def attended(qkv, kv, visible, start, rows, asking):
     """Attention `[asking, heads * head_dim]` of the last `asking` of N entries; `kv`, `visible` and `start` are as in `attend`.
 
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
     first written behind the first `rows` rows of `kv`.
     """
-    kv_heads, size = kv.shape[1], kv.shape[3]
-    width = qkv.shape[1] - 2 * kv_heads * size
-    for row in range(len(qkv)):
-        for head in range(kv_heads):
-            first = width + head * size
-            put(qkv[row, first : first + size], kv[0, head, rows + row])
-            first += kv_heads * size
-            put(qkv[row, first : first + size], kv[1, head, rows + row])
-    out = np.empty((asking, width), np.float32)
+    store(qkv, kv, rows)
+    out = np.empty((asking, qkv.shape[1] - 2 * kv.shape[1] * kv.shape[3]), np.float32)
     attend(qkv[len(qkv) - asking :], kv, visible, start, rows + len(qkv), out)
     return out
 

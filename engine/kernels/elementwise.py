@@ -69,6 +69,18 @@ def side_by_side(features, chosen):
     return out
 
 
+@within
+def over_all(own, vocabulary, vocab):
+    """Log-probabilities `[N, vocab]` from those of the tokens `vocabulary [n]`, `own [N, n]`; -inf for all other tokens."""
+    log_q = np.empty((len(own), vocab), np.float32)
+    for row in range(len(own)):
+        for token in range(vocab):
+            log_q[row, token] = -np.inf
+        for k in range(len(vocabulary)):
+            log_q[row, vocabulary[k]] = own[row, k]
+    return log_q
+
+
 @compiled
 def log_softmax(rows):
     """Turn every row of `rows [N, n]` into its log softmax, in place."""

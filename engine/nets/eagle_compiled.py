@@ -12,7 +12,7 @@ from engine.forward.cache import KVCache
 from engine.kernels.attention import turn
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, log_softmax, put, side_by_side, unit_rows
+from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_side, unit_rows
 from engine.kernels.layer import LayerWeights, layer
 from engine.kernels.named_arrays import Cube, Ids, Matrix, NamedArrays, Number, Rows, unpacked
 from engine.nets.layer import FEATURES, Net, unit
@@ -58,13 +58,7 @@ def answer(state, tokens, feature, positions, visible, start, rows):
     unit_rows(out, weights.least, normed)
     product(normed, weights.head, own)
     log_softmax(own)
-    log_q = np.empty((len(out), len(weights.said)), np.float32)
-    for row in range(len(out)):
-        for token in range(log_q.shape[1]):
-            log_q[row, token] = -np.inf
-        for k in range(len(weights.vocabulary)):
-            log_q[row, weights.vocabulary[k]] = own[row, k]
-    return out, log_q
+    return out, over_all(own, weights.vocabulary, len(weights.said))
 
 
 @compiled
