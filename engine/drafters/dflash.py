@@ -38,6 +38,8 @@ class DFlashDrafter(Drafter):
     def forward(self, anchor: int) -> torch.Tensor:
         """Log-probabilities `[block - 1, V]` behind the anchor. The context's new rows are kept."""
         net, cache, new = self.net, self.cache, len(self.features)
+        if net.compiled:
+            return net.compiled(cache, anchor, self.features)
         cache.room_for(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from engine.forward.llama_eight_bit import LARGEST
+from engine.nets.dflash_compiled import CompiledDFlash
 from engine.nets.eagle3 import Norm
 from engine.nets.layer import Linear, Net, NetConfig, Rotary
 
@@ -106,8 +108,10 @@ class DFlash(Net):
         self.rotary.inverse.copy_(torch.cat([sizes.inverse, sizes.inverse]))
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
-    def packed(self) -> None:
-        """There are no compiled loops of this net: it drafts with tensors on every device."""
+    def packed(self) -> CompiledDFlash | None:
+        """None for a net that is too large for one thread, and for an MLP of odd width, which `kernels/layer.py` cannot split."""
+        read = self.head.numel() + sum(each.numel() for each in self.parameters())
+        return None if read > LARGEST or self.sizes.mlp % 2 else CompiledDFlash(self)
 
     def described(self) -> dict[str, Any]:
         return self.published

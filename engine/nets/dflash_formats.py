@@ -62,7 +62,8 @@ class DFlashCheckpoint:
         vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         net = DFlash(sizes, own_embedding, own_head, vocabulary, self.config)
         net.load_state_dict({name: found[name].float() for name in parameters})
-        return net.to(embedding.device).eval().requires_grad_(False)
+        net.to(embedding.device).eval().requires_grad_(False).pack()
+        return net
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashCheckpoint:

@@ -172,6 +172,7 @@ def test_a_published_block_guesses_as_the_published_network(case, model, tmp_pat
     write(tmp_path / "Any-Name", config, found)
     pair = pair_of(tmp_path, model)
     assert list(pair.learned) == ["dflash"] and isinstance(pair.net("dflash"), DFlash)
+    pair.net("dflash").compiled = None
     drafter = DRAFTERS["dflash"](pair, 64)
     assert drafter.reads_features == places
     target, root = Target(pair.target, 64, drafter.reads_features), 5
@@ -224,6 +225,24 @@ def test_trees_of_a_published_block_write_plain_decodings_tokens(case, temperatu
     assert all(lane.trace.tokens == race.lanes[0].trace.tokens for lane in race.lanes)
     assert all(step.draft_forwards <= 1 for lane in race.lanes for step in lane.trace.steps)
     assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
+
+
+def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp_path, monkeypatch):
+    """One of an odd MLP, and one too large for one thread. The loops read the weights and the head."""
+    config, found, _ = CASES["z-lab"]
+    write(tmp_path / "even" / "drafter", config, found)
+    even = pair_of(tmp_path / "even", model).net("dflash")
+    assert even.compiled and even.packed()
+    odd = {name: each[:-1] if "gate" in name or "up" in name else each for name, each in found.items()}
+    odd = {name: each[:, :-1].clone() if "down" in name else each.clone() for name, each in odd.items()}
+    write(tmp_path / "odd" / "drafter", {**config, "intermediate_size": MLP - 1}, odd)
+    pair = pair_of(tmp_path / "odd", model)
+    assert pair.net("dflash").compiled is None
+    drafter = DRAFTERS["dflash"](pair, 64)
+    drafter.begin([TEXT[0]], Target(pair.target, 64, drafter.reads_features).prefill([]))
+    assert torch.isfinite(drafter.log_q(DraftTree.rooted(TEXT[0]), [0])).all()
+    monkeypatch.setattr("engine.nets.dflash.LARGEST", sum(each.numel() for each in found.values()) + VOCAB * HIDDEN - 1)
+    assert even.packed() is None
 
 
 # ---- refusals

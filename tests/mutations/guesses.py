@@ -1,6 +1,6 @@
 """Mistakes planted in what guesses, grows trees and judges them. See `mutations.table`."""
 
-from tests.mutations.mutation import AUTO, BLOCK, BLOCKS, DRAFTS, LIMITS, POLICIES, PROPHET, RULES, of
+from tests.mutations.mutation import AUTO, BLOCK, BLOCKS, DRAFTS, FAST, LIMITS, POLICIES, PROPHET, RULES, of
 
 GUESSES = [
     *of(
@@ -128,6 +128,22 @@ GUESSES = [
             "self.norm(x[1:])",
             "self.norm(x[:-1])",
             BLOCK,
+            "speed",
+        ),
+        (
+            "the context is normed as the block is",
+            "dflash_compiled.py",
+            "pairs * net.hidden_norm.weight",
+            "pairs * each.input_layernorm.weight",
+            f"{FAST} -k nets.dflash_compiled",
+            "speed",
+        ),
+        (
+            "a block rotated to its context's place",
+            "dflash_compiled.py",
+            "block.scales, turns, start)",
+            "block.scales, turns, rows)",
+            f"{FAST} -k nets.dflash_compiled",
             "speed",
         ),
         (

@@ -31,6 +31,7 @@ def test_a_trained_block_guesses_what_training_saw(tmp_path):
     anchors = torch.tensor([3, 9, 10])
     seen = dflash.logits(net, dflash.states(net, observe(target, ids), anchors)).softmax(-1)
     pair = replace(tiny_pair(), target=Runner(target), learned=load_nets(tmp_path, target))
+    pair.net("dflash").compiled = None
     for row, text in enumerate(ids.tolist()):
         for number, anchor in enumerate(anchors.tolist()):
             drafter = DRAFTERS["dflash"](pair, 64)
