@@ -22,7 +22,7 @@ COMMANDS = {
         "engine.measure.floor", "tell how near forwards come to the machine's bandwidth, by model and tree"
     ),
     "load": Command("engine.measure.load", "let fifty visitors race at once, and tell what each of them got"),
-    "study": Command("engine.measure.study", "count what systems reach at equal budgets: tau, nodes, draft forwards"),
+    "study": Command("engine.measure.study.command", "tell which of the papers' claims hold here, by counts alone"),
     "drift": Command("engine.measure.drift", "run one drafter over a changing subject, frozen against adapting"),
     "attention": Command(
         "engine.measure.attention", "time attention that skips a tree mask's empty tiles, by node order"
