@@ -117,11 +117,11 @@ def test_a_gain_that_is_there_is_confirmed(sure):
 
 
 def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
-    counting, drafts = Counting(sure, STORIES, 6), "model/chain/speculative:4x1x5"
-    row = command.judge(counting, made_up(Beside("block", "block", drafts)), (0.8,))
+    drafts = "model/chain/speculative:4x1x5"
+    row = command.judge(Counting(sure, STORIES, 6), made_up(Beside("block", "block", drafts)), (0.8,))
     assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
     assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
-    block, match = counting.of_rules(drafts, ("block", "token_match"), 0.8)
+    block, match = Counting(sure, STORIES, 6).of_rules(drafts, ("block", "token_match"), 0.8)
     assert [each.forwards for each in block] == [each.forwards for each in match]
     assert sum(each.tokens for each in block) > sum(each.tokens for each in match)  # it draws tokens of its own
 

@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"No mistake is called {chosen.only!r}. --list shows them all.")
     if chosen.list:
         for each in mutations:
-            print(f"{each.file:<{WIDTH}} {each.costs:<5}  {each.name}: {each.tests}")
+            print(f"{each.file:<{WIDTH}} {each.costs:<7}  {each.name}: {each.tests}")
         return 0
     with tempfile.TemporaryDirectory(prefix="treerace-mutations-") as temporary:
         folder = Path(temporary)
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
                 print(f"Without any mistake, {tests} says: {words}", file=sys.stderr)
                 return 2
         print(hardware_name(torch.device("cpu")))
-        print(f"{'file':<{WIDTH}} {'costs':<5}  {'seconds':>7}  {'verdict':<8}  mistake")
+        print(f"{'file':<{WIDTH}} {'costs':<7}  {'seconds':>7}  {'verdict':<8}  mistake")
         survived = 0
         for each in mutations:
             begun = time.monotonic()
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
             verdict = {FAILED: "caught", 0: "SURVIVED"}.get(status, f"NO RUN: {words}")
             survived += status != FAILED
             seconds = time.monotonic() - begun
-            print(f"{each.file:<{WIDTH}} {each.costs:<5}  {seconds:>7.0f}  {verdict:<8}  {each.name}", flush=True)
+            print(f"{each.file:<{WIDTH}} {each.costs:<7}  {seconds:>7.0f}  {verdict:<8}  {each.name}", flush=True)
         print(f"{len(mutations) - survived} of {len(mutations)} mistakes are caught.")
     return int(survived > 0)
 

@@ -35,4 +35,5 @@ BLOCKS = (
     "tests/acceptance/test_blocks.py "
     "-k 'never_accepts_less or accepts_more or best_chain or (awkward and (block or traversal or gbv))'"
 )
+STUDY = "tests/measure/test_study.py"
 REMOTE, RECORDED = "tests/remote/test_remote_lane.py", "tests/record/test_race_file.py -k remote"

@@ -118,7 +118,7 @@ CLAIMS = (
     ),
     Claim(
         "lookahead",
-        "The target's own guesses far ahead give a true gain, and a smaller one than a drafted tree of as many nodes.",
+        "The target's own guesses far ahead give a true gain, and a smaller one than a drafted tree within the same budget.",
         (Beside("lookahead:6x5x32", "vanilla"), Beside("tree:6x5x32", "lookahead:6x5x32")),
     ),
     Claim(
@@ -199,7 +199,7 @@ CLAIMS = (
     ),
     Claim(
         "sequoia",
-        "A shape computed from measured acceptance, with guesses drawn once each, beats SpecInfer's tree of as many nodes.",
+        "A shape computed from measured acceptance, with guesses drawn once each, beats SpecInfer's tree within the same budget.",
         (Beside("sequoia:6x4x32", "specinfer:6x4x32"),),
         SAMPLED,
     ),
