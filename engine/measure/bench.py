@@ -5,8 +5,9 @@ medians over prompts. `--repeats` races every prompt so often; of each lane the 
 seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
 `least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
 forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
-`transformers` itself offers (assisted generation, prompt lookup) to the same run. Several texts (`--domains`) give a table each, and one
-that sets them side by side.
+`transformers` itself offers (assisted generation, prompt lookup) to the same run.
+
+Several texts (`--domains`) give a table each, and one that sets them side by side.
 
 `accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
 processes share a CPU, they slow each other; tokens, tau and texts stay the same.

@@ -1,6 +1,8 @@
 """Asking: the one place where policies ask a drafter, and where its answer is checked. Knows shapes and numbers.
 
 A check takes a few microseconds. Without it a wrong answer would end in an error of the tensor library, or in nothing but bad guesses.
+A policy that draws its guesses may decide from earlier draws whether to draw again. Every draw stays in the tree, because the
+acceptance rules count on it.
 """
 
 import math
@@ -8,6 +10,7 @@ import math
 import torch
 
 from engine.contracts import Drafter
+from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 READABLE = torch.float32, torch.float64  # by NumPy, whose maximum is quicker
@@ -32,6 +35,16 @@ def guesses(drafter: Drafter, tree: DraftTree, nodes: list[int]) -> torch.Tensor
     if not math.isfinite(most.sum()):
         raise refused(drafter, len(nodes), "a row with NaN, with plus infinity, or with minus infinity for every token")
     return log_q
+
+
+def drawn_from(drafter: Drafter, tree: DraftTree, nodes: list[int], sampling: Sampling) -> torch.Tensor | None:
+    """q `[n, V]` behind the nodes, from which their children are drawn; None when the drafter has no guess. The tree keeps q."""
+    log_q = guesses(drafter, tree, nodes)
+    if log_q is None:
+        return None
+    q = sampling.draft_probabilities(log_q)
+    tree.q_rows.update(zip(nodes, q, strict=True))
+    return q
 
 
 def own_tree(drafter: Drafter, root: int, levels: int, width: int, nodes: int) -> DraftTree:

@@ -7,8 +7,7 @@ ends where the drafter has no guess behind it, whatever the other chains hold: r
 from collections import Counter
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.drawing import ask
+from engine.policies.asking import drawn_from, guesses
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -30,7 +29,7 @@ class Chains(Policy):
         tree, passing = DraftTree.rooted(root), {0: self.chains}
         for level in range(1, min(self.depth, room) + 1):
             frontier = [node for node in passing if self.goes_on(drafter, tree, node)]
-            q = ask(drafter, tree, frontier, sampling) if frontier else None
+            q = drawn_from(drafter, tree, frontier, sampling) if frontier else None
             if q is None:
                 break
             rows = sampling.repeated(q, [passing[node] for node in frontier], "draft", position, level)

@@ -8,7 +8,7 @@ one draft forward.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.drawing import ask
+from engine.policies.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -31,7 +31,7 @@ class DySpec(Policy):
         while heap and len(tree) < self.nodes:
             _, node = heapq.heappop(heap)
             if node not in undrawn:
-                q = ask(drafter, tree, [node], sampling)
+                q = drawn_from(drafter, tree, [node], sampling)
                 if q is None:
                     continue
                 [undrawn[node]], left[node] = sampling.distinct(q, self.width, "draft", position, node), 1.0

@@ -7,7 +7,7 @@ none. One draft forward per level.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.drawing import ask
+from engine.policies.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -26,7 +26,7 @@ class DySpecThreshold(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
-            q = ask(drafter, tree, frontier, sampling) if frontier and len(tree) < self.nodes else None
+            q = drawn_from(drafter, tree, frontier, sampling) if frontier and len(tree) < self.nodes else None
             if q is None:
                 break
             rows = sampling.distinct(q, self.width, "draft", position, level)

@@ -8,7 +8,7 @@ forward per level.
 from functools import cache
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.drawing import ask
+from engine.policies.asking import drawn_from
 from engine.policies.static_trees import BestTrees
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -40,7 +40,7 @@ class Sequoia(Policy):
         tree, frontier = DraftTree.rooted(root), {0: self.shape}
         for level in range(1, room + 1):
             frontier = {node: children for node, children in frontier.items() if children}
-            q = ask(drafter, tree, list(frontier), sampling) if frontier else None
+            q = drawn_from(drafter, tree, list(frontier), sampling) if frontier else None
             if q is None:
                 break
             rows = sampling.distinct(q, max(map(len, frontier.values())), "draft", position, level)

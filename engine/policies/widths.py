@@ -6,7 +6,7 @@ Draws of the same token share a node, and the tree counts its draws. One draft f
 from math import prod
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.drawing import ask
+from engine.policies.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -25,7 +25,7 @@ class Widths(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level, width in enumerate(self.widths[: max(0, room)], 1):
-            q = ask(drafter, tree, frontier, sampling)
+            q = drawn_from(drafter, tree, frontier, sampling)
             if q is None:
                 break
             rows = sampling.repeated(q, [width] * len(frontier), "draft", position, level)

@@ -85,6 +85,7 @@ class Observer:
         for row in ids.tolist():
             self.session.rewind(0)
             said, seen = self.session.forward(row, list(range(len(row))))
+            assert seen is not None  # the session was asked for them
             logits.append(said)
             hidden.append(seen)
         return noted(ids, torch.stack(hidden), torch.stack(logits))

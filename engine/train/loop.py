@@ -59,7 +59,8 @@ def train(
     """Train `model` in place until the budget is spent.
 
     `loss_of(step, share)` gives a step's loss and its number of tokens. It draws its rows by `step`, so a resumed run goes on where it
-    stopped. With `bf16` products of matrices are taken in bfloat16. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
+    stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
+    With `bf16` products of matrices are taken in bfloat16.
     """
     optimizers = optimizers_for(model, lr)
     base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]

@@ -46,7 +46,7 @@ GUESSES = [
         ),
         (
             "the tree forgets its q",
-            "drawing.py",
+            "asking.py",
             "zip(nodes, q, strict=True)",
             "zip(nodes, log_q, strict=True)",
             f"{POLICIES} -k holds_the_q",
