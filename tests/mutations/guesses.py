@@ -31,6 +31,14 @@ GUESSES = [
         ("budget without the root", "expand_rerank.py", "keep=nodes - 1)", "keep=nodes)", LIMITS, "speed"),
         ("a level too deep", "sequoia.py", "range(1, room + 1)", "range(1, room + 2)", LIMITS),
         (
+            "all levels gated",
+            "talon.py",
+            "if level > 1 else 0.0",
+            "if level > 0 else 0.0",
+            "tests/policies/test_talon.py",
+        ),
+        ("a gate by the sum", "talon.py", "NEAR * candidates[0][0]", "NEAR", "tests/policies/test_talon.py"),
+        (
             "a key drawn twice",
             "dyspec.py",
             '"draft", position, node)',
