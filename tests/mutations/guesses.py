@@ -36,8 +36,9 @@ GUESSES = [
             "if level > 1 else 0.0",
             "if level > 0 else 0.0",
             "tests/policies/test_talon.py",
+            "speed",
         ),
-        ("a gate by the sum", "talon.py", "NEAR * candidates[0][0]", "NEAR", "tests/policies/test_talon.py"),
+        ("a gate by the sum", "talon.py", "NEAR * candidates[0][0]", "NEAR", "tests/policies/test_talon.py", "speed"),
         (
             "a key drawn twice",
             "dyspec.py",
