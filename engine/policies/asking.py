@@ -10,6 +10,7 @@ import math
 import torch
 
 from engine.contracts import Drafter
+from engine.policies.ranking import favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -35,6 +36,24 @@ def guesses(drafter: Drafter, tree: DraftTree, nodes: list[int]) -> torch.Tensor
     if not math.isfinite(most.sum()):
         raise refused(drafter, len(nodes), "a row with NaN, with plus infinity, or with minus infinity for every token")
     return log_q
+
+
+Candidate = tuple[float, int, int, int, float]  # a path's score, minus the guess's rank, its parent, token and q
+
+
+def candidates(
+    drafter: Drafter, tree: DraftTree, nodes: list[int], position: int, width: int, sampling: Sampling
+) -> list[Candidate] | None:
+    """The `width` favourites behind every node, for the tokens at `position`; the likeliest path first. None for no guess."""
+    log_q = guesses(drafter, tree, nodes)
+    if log_q is None:
+        return None
+    found = (
+        (tree.score[node] * score, -rank, node, token, q)
+        for node, *row in zip(nodes, *favourites(log_q, position, width, sampling), strict=True)
+        for rank, (token, score, q) in enumerate(zip(*row, strict=True))
+    )
+    return sorted(found, reverse=True)
 
 
 def drawn_from(drafter: Drafter, tree: DraftTree, nodes: list[int], sampling: Sampling) -> torch.Tensor | None:

@@ -4,11 +4,8 @@ A level's candidates are the top tokens behind every survivor of the level above
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
-import heapq
-
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites
+from engine.policies.asking import candidates
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -31,14 +28,8 @@ class Beam(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level, beam in enumerate(self.beams[: max(0, room)], 1):
-            log_q = guesses(drafter, tree, frontier)
-            if log_q is None:
+            found = candidates(drafter, tree, frontier, position + level, self.width, sampling)
+            if found is None:
                 break
-            candidates = [
-                (tree.score[node] * score, -rank, node, token, q)
-                for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
-                for rank, (token, score, q) in enumerate(zip(*row, strict=True))
-            ]
-            survivors = heapq.nlargest(beam, candidates)
-            frontier = [tree.add(node, token, score, q) for score, _, node, token, q in survivors]
+            frontier = [tree.add(node, token, score, q) for score, _, node, token, q in found[:beam]]
         return tree

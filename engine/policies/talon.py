@@ -8,8 +8,7 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites
+from engine.policies.asking import candidates
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -30,16 +29,11 @@ class Talon(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
-            log_q = guesses(drafter, tree, frontier) if frontier and len(tree) < self.nodes else None
-            if log_q is None:
+            left = self.nodes - len(tree)
+            found = candidates(drafter, tree, frontier, position + level, self.width, sampling) if left else None
+            if found is None:
                 break
-            candidates = [
-                (tree.score[node] * score, -rank, node, token, q)
-                for node, *row in zip(frontier, *favourites(log_q, position + level, self.width, sampling), strict=True)
-                for rank, (token, score, q) in enumerate(zip(*row, strict=True))
-            ]
-            candidates.sort(reverse=True)
-            least = NEAR * candidates[0][0] if level > 1 else 0.0
-            entering = [each for each in candidates if each[0] >= least][: self.nodes - len(tree)]
+            least = NEAR * found[0][0] if level > 1 else 0.0
+            entering = [each for each in found if each[0] >= least][:left]
             frontier = [tree.add(node, token, score, q) for score, _, node, token, q in entering]
         return tree

@@ -143,6 +143,18 @@ class Shards:
                 yield shard.rows(slice(start, start + size))
 
 
+def accuracy(right: torch.Tensor) -> dict[str, float]:
+    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
+
+    `right [n, depth, 3]` says which of the first three it was, at every depth along n texts. `chain` is how many depths in a row the
+    favourites are right.
+    """
+    top1, top3 = right[..., 0].float(), right.any(-1).float()
+    figures = {f"depth {d + 1} top1": float(share) for d, share in enumerate(top1.mean(0))}
+    figures |= {f"depth {d + 1} top3": float(share) for d, share in enumerate(top3.mean(0))}
+    return figures | {"chain": float(top1.cumprod(-1).sum(-1).mean())}
+
+
 def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """Cross-entropy `[...]` of draft `logits [..., V]` against the target's listed `tokens`, `p` `[..., LISTED]`."""
     return logits.logsumexp(-1) - (p * logits.gather(-1, tokens)).sum(-1)

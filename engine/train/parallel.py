@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
-from engine.train.features import Batch, soft_cross_entropy
+from engine.train.features import Batch, accuracy, soft_cross_entropy
 
 DEPTH, LAYERS = 6, 2
 DECAY = 0.8  # weight of a depth relative to the one before it
@@ -110,11 +110,8 @@ def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int
 
 @torch.no_grad()
 def validate(net: Parallel, batches: Iterable[Batch], stretch: int = 50) -> dict[str, float]:
-    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, at each depth along the text.
-
-    `chain` is how many depths in a row the favourites are right.
-    """
-    best1, best3 = [], []
+    """`accuracy` of all depths along the text."""
+    found = []
     for batch in batches:
         longest, depth = batch.ids.shape[1] - net.config.depth, net.config.depth
         for start in range(0, longest, stretch):
@@ -123,9 +120,5 @@ def validate(net: Parallel, batches: Iterable[Batch], stretch: int = 50) -> dict
             top = net.logits(torch.cat([stream[:, start:, None], slots], 2)).topk(3, dim=-1).indices
             places = torch.arange(start, end)[:, None] + torch.arange(1, depth + 1)
             right = top == batch.tokens[:, places, :1]
-            best1.append(right[..., 0].flatten(0, 1).float())
-            best3.append(right.any(-1).flatten(0, 1).float())
-    top1, top3 = torch.cat(best1), torch.cat(best3)
-    figures = {f"depth {d + 1} top1": float(share) for d, share in enumerate(top1.mean(0))}
-    figures |= {f"depth {d + 1} top3": float(share) for d, share in enumerate(top3.mean(0))}
-    return figures | {"chain": float(top1.cumprod(-1).sum(-1).mean())}
+            found.append(right.flatten(0, 1))
+    return accuracy(torch.cat(found))

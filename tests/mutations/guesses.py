@@ -27,7 +27,7 @@ GUESSES = [
     ),
     *of(
         "policies/",
-        ("a node too many", "beam.py", "heapq.nlargest(beam, ", "heapq.nlargest(beam + 1, ", LIMITS, "speed"),
+        ("a node too many", "beam.py", "found[:beam]", "found[: beam + 1]", LIMITS, "speed"),
         ("budget without the root", "expand_rerank.py", "keep=nodes - 1)", "keep=nodes)", LIMITS, "speed"),
         ("a level too deep", "sequoia.py", "range(1, room + 1)", "range(1, room + 2)", LIMITS),
         (
@@ -38,7 +38,7 @@ GUESSES = [
             "tests/policies/test_talon.py",
             "speed",
         ),
-        ("a gate by the sum", "talon.py", "NEAR * candidates[0][0]", "NEAR", "tests/policies/test_talon.py", "speed"),
+        ("a gate by the sum", "talon.py", "NEAR * found[0][0]", "NEAR", "tests/policies/test_talon.py", "speed"),
         (
             "a key drawn twice",
             "dyspec.py",
