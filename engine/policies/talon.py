@@ -18,7 +18,7 @@ NEAR = 0.03  # of the likeliest path of the level, as published
 
 class Talon(Policy):
     title = "Talon"
-    about = "Level by level, all that is nearly as likely as the level's best, until the budget is spent."
+    about = "Level by level, all that is nearly as likely as its best, within a budget."
     source = "Talon (Liu et al. 2026)"
     counterpart = Counterpart("tree that adapts")
     proposals = frozenset({"ranked"})
