@@ -55,11 +55,22 @@ numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.
 
 def exactly_compiled(function: Callable, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock."""
+    function.__qualname__ = own_name(function)
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
     try:
         return kept_if_possible(njit(function, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in
         return njit(function, **options)
+
+
+def own_name(function: Callable) -> str:
+    """The function's name, with the values that it closes over.
+
+    numba names machine code by a function's name and by how many of that name its process compiled before. Loops that close over
+    different values would get one name in two processes, and a third process that loads both would run one in place of the other.
+    """
+    values = [str(cell.cell_contents) for cell in function.__closure__ or ()]
+    return "_".join([function.__qualname__, *values])
 
 
 class Kept(IndexDataCacheFile):

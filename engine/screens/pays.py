@@ -14,7 +14,7 @@ from engine.screens.own_prompts import beginning, checked_prompts
 from engine.screens.pays_what_if import Point, decoding_seconds, rising, speedup
 from engine.systems import find
 
-MOST_PROMPTS, MOST_TOKENS, MOST_SYSTEMS = 20, 90, 16
+MOST_PROMPTS, MOST_TOKENS, MOST_SYSTEMS = 20, 80, 16
 ALLOWED = f"{FEWEST} to {MOST_PROMPTS} prompts, at most {MOST_TOKENS} new tokens each"
 SHOWN = 160  # characters of a prompt
 COMMAND = "`python -m engine pays` takes more."

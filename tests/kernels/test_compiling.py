@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,22 @@ def test_two_processes_that_compile_at_once_never_load_each_others_code(tmp_path
         assert later.overloads[kind,].signature.args == (kind,)
     assert later(np.float32(3)) == 1.5 and later(3) == 1.5
     assert sum(later.stats.cache_hits.values()) == 1
+
+
+def adding(number):
+    def add(x):
+        return x + number
+
+    return add
+
+
+def test_loops_that_close_over_other_values_have_other_names_in_machine_code(tmp_path, monkeypatch):
+    """numba counts names within a process, so each of these may be the first one of its name in the process that compiles it."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    names = set()
+    for number in (1, 2):
+        loop = compiling.exactly_compiled(adding(number))
+        assert loop(5) == 5 + number
+        [made] = loop.overloads.values()
+        names.add(re.sub(r"B\d+v\d+", "", made.fndesc.llvm_func_name))  # without numba's count
+    assert len(names) == 2

@@ -79,7 +79,7 @@ def test_closing_it_frees_everything_in_every_phase(phase):
         ({"prompts": TEXTS * 7}, "needs 3 to 20 prompts here, got 21. Leave some out"),
         ({"prompts": "a text"}, "Prompts must be a list of strings."),
         ({"prompts": [*TEXTS, " "]}, "Prompt 4 is empty."),
-        ({"max_new_tokens": 91}, "at most 90 new tokens a prompt here, got 91."),
+        ({"max_new_tokens": 81}, "at most 80 new tokens a prompt here, got 81."),
         ({"max_new_tokens": 0}, "Max new tokens must be between"),
         ({"temperature": float("nan")}, "Temperature must be a number"),
         ({"systems": "tree"}, "The systems must be a list of names"),

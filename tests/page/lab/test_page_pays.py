@@ -123,7 +123,7 @@ def test_stop_ends_it_without_a_verdict(page):
         ([], "64", "no prompt in it"),
         (PROMPTS[:2], "64", "needs 3 to 20 prompts here, got 2"),
         (["x"] * 21, "64", "needs 3 to 20 prompts here, got 21"),
-        (PROMPTS[:3], "101", "at most 90 new tokens a prompt here, got 101"),
+        (PROMPTS[:3], "101", "at most 80 new tokens a prompt here, got 101"),
         (PROMPTS[:3], "many", "Max new tokens must be a number"),
     ],
 )
