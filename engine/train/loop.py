@@ -72,6 +72,7 @@ def train(
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         step, seen, spent = state["step"], state["seen"], state["spent"]
+    products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
     bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
     saved_at, last, share = spent, time.perf_counter(), budget.share(spent, seen)
@@ -79,11 +80,11 @@ def train(
         for optimizer, rates in zip(optimizers, base_rates, strict=True):
             for group, base in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = base * rate(share, step)
-        with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16):
+        with products:
             loss, tokens = loss_of(step, share)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16):
+        with products:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
