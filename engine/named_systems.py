@@ -70,6 +70,13 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "One draft forward a round, for all depths together.",
         "drafter": "dflash", "policy": "beam", "acceptance": "token_match", "depth": 7, "width": 4, "nodes": 12,
     },
+    "dspark": {
+        "title": "DSpark tree",
+        "idea": "DFlash's block, and a small table that tells every guess which word stands before it.",
+        "source": "DSpark (DeepSeek 2026), with token match",
+        "cost": "One draft forward a round, for all depths together, and a small matrix product per node.",
+        "drafter": "dspark", "policy": "best_first", "acceptance": "token_match", "depth": 7, "width": 4, "nodes": 12,
+    },
     "specblock": {
         "title": "SpecBlock",
         "idea": "Each draft forward gives four tokens that know of each other, and a rank head says where the tree should branch.",

@@ -17,6 +17,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "eagle": "eagle.EagleDrafter",
         "parallel": "parallel.ParallelDrafter",
         "dflash": "dflash.DFlashDrafter",
+        "dspark": "dflash.DSparkDrafter",
         "specblock": "specblock.SpecBlockDrafter",
         "specblock-adapt": "specblock_adapt.AdaptiveSpecBlockDrafter",
         "best": "best_with_copies.BestDrafter",

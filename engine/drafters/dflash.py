@@ -1,4 +1,6 @@
-"""DFlash drafter: one forward a round guesses a whole block. All nodes of a depth get the same guess, for slots do not know the path.
+"""DFlash drafter and DSpark: one forward a round guesses a whole block.
+
+DFlash's slots do not know the path, so all nodes of a depth get the same guess. DSpark adds a bias by the token of the node.
 
 Invariant: between rounds the cache holds only rows of the context, made from the target's true features. They end just before the first
 token of `features`. Rows of a block are never kept.
@@ -10,6 +12,7 @@ from engine.contracts import Counterpart, Drafter
 from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
+from engine.nets.dspark import DSpark
 from engine.tree import DraftTree
 
 
@@ -19,10 +22,11 @@ class DFlashDrafter(Drafter):
     source = "DFlash (z-lab)"
     counterpart = Counterpart("block")
     reads_features: bool | tuple[int, ...] = True
+    trained = "dflash"  # the net's name
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no DFlash drafter was trained for the pair's target."""
-        self.net: DFlash = pair.net("dflash")
+        """Raises `ValueError` when no such drafter was trained for the pair's target."""
+        self.net: DFlash = pair.net(self.trained)
         sizes, device = self.net.sizes, self.net.embedding.device
         self.reads_features = sizes.reads
         room = capacity + sizes.block
@@ -36,7 +40,7 @@ class DFlashDrafter(Drafter):
 
     @torch.inference_mode()
     def forward(self, anchor: int) -> torch.Tensor:
-        """Log-probabilities `[block - 1, V]` behind the anchor. The context's new rows are kept."""
+        """Log-probabilities `[depth, V]` behind the anchor. The context's new rows are kept."""
         net, cache, new = self.net, self.cache, len(self.features)
         if net.compiled:
             return net.compiled(cache, anchor, self.features)
@@ -60,3 +64,17 @@ class DFlashDrafter(Drafter):
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
         self.features, self.levels = torch.cat([self.features, features[[0, *path]]]), None
+
+
+class DSparkDrafter(DFlashDrafter):
+    title = "DSpark"
+    about = "DFlash's block, and a bias by the token before each guess."
+    source = "DSpark (DeepSeek)"
+    counterpart = Counterpart("block", lacks="DSpark", lost="DFlash's slots do not know the path.")
+    trained = "dspark"
+    net: DSpark
+
+    @torch.inference_mode()
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        slots = super().log_q(tree, nodes)
+        return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])

@@ -20,7 +20,12 @@ EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
-READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash"}  # which published format each drafter reads
+READS = {
+    "eagle": "EAGLE-3",
+    "medusa": "Medusa",
+    "dflash": "DFlash",
+    "dspark": "DSpark",
+}  # which published format each drafter reads
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ PAIRS = {
                     "Tengyunw/qwen3_8b_eagle3",
                 ),
                 "DFlash": ("z-lab/Qwen3-8B-DFlash-b16",),
+                "DSpark": ("deepseek-ai/dspark_qwen3_8b_block7",),
                 "P-EAGLE": ("shanjiaz/qwen3-8b-peagle-speculators",),
             },
         ),

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import dflash_formats, eagle3_formats, medusa_formats, parallel_formats
+from engine.nets import dflash_formats, dspark, eagle3_formats, medusa_formats, parallel_formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -26,6 +26,7 @@ NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Para
 PUBLISHED = {
     "medusa": medusa_formats,
     "parallel": parallel_formats,
+    "dspark": dspark,
     "dflash": dflash_formats,
     "eagle": eagle3_formats,
 }

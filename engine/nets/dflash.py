@@ -2,7 +2,8 @@
 
 The context is one entry a token that the target has read, fused from layers of the target. A block stands behind it: the anchor, which
 is the root, and mask tokens. Every layer takes keys and values from both, and queries from the block alone, which sees all of itself.
-The slot at place k of the block predicts the token at that place, so no slot knows what another one guesses.
+The slot at place k of the block predicts the token at that place, so no slot knows what another one guesses. In DSpark's form it
+predicts the token behind that place.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class DFlashSizes:
 
     `reads` are the target's layers, by how many layers are behind each. `block` counts the anchor, and `mask` is the id of the mask
     token. `inverse` holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its
-    cosines and sines.
+    cosines and sines. With `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
     """
 
     hidden: int
@@ -42,6 +43,12 @@ class DFlashSizes:
     inverse: torch.Tensor = field(compare=False)
     attention_scaling: float = 1.0
     biased: bool = False
+    from_anchor: bool = False
+
+    @property
+    def silent(self) -> int:
+        """How many of a block's first slots predict nothing: the anchor's own, or none."""
+        return 0 if self.from_anchor else 1
 
 
 class DFlashLayer(nn.Module):
@@ -82,6 +89,8 @@ class DFlashLayer(nn.Module):
 
 
 class DFlash(Net):
+    kind = "dflash"
+
     def __init__(
         self,
         sizes: DFlashSizes,
@@ -96,7 +105,7 @@ class DFlash(Net):
         sizes.
         """
         config = NetConfig(
-            "dflash", sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - 1, sizes.vocab,
+            self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
             own_vocab=sizes.own_vocab,
         )  # fmt: skip
         super().__init__(config, embedding, head)
@@ -115,6 +124,10 @@ class DFlash(Net):
 
     def described(self) -> dict[str, Any]:
         return self.published
+
+    def bias(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
+        return self.head.new_zeros(())
 
     def turned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`x [N, heads, head_dim]`, rotated by `positions [N]`."""
@@ -137,7 +150,7 @@ class DFlash(Net):
             self.write(layer, context, positions, cached, rows)
 
     def log_q(self, anchor: int, position: int, kv: torch.Tensor, rows: int) -> torch.Tensor:
-        """Log-probabilities `[block - 1, V]` of the tokens behind the `anchor` at `position`; -inf for tokens that the net lacks.
+        """Log-probabilities `[depth, V]` of the tokens behind the `anchor` at `position`; -inf for tokens that the net lacks.
 
         Its `kv` has `rows` rows of context. The block's rows are written behind them.
         """
@@ -153,5 +166,5 @@ class DFlash(Net):
                 queries[None], cached[None, 0, :, :end], cached[None, 1, :, :end], enable_gqa=True
             )
             x = layer.finish(x, attended[0].transpose(0, 1).flatten(1))
-        own = F.linear(self.norm(x[1:]), self.head).log_softmax(-1)
+        own = F.linear(self.norm(x[sizes.silent :]), self.head).log_softmax(-1)
         return own.new_full((len(own), sizes.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)

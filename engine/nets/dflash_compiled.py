@@ -68,8 +68,8 @@ def heads_of(x, ends, matrix, bias, scales, turns, position):
 
 
 @compiled
-def answers(weights, turns, kv, tokens, features, rows):
-    """Log-probabilities `[n - 1, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
+def answers(weights, turns, kv, tokens, silent, features, rows):
+    """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
     rows behind them. A row's position is its place. `weights` holds the `Ends` and a `Block` for every layer.
@@ -89,7 +89,7 @@ def answers(weights, turns, kv, tokens, features, rows):
         qkv = heads_of(x, ends, block.qkv, block.bias, block.scales, turns, start)
         for row in range(count):
             add(block.last_bias, x[row])
-        seeing = visible[1:] if number == len(kv) - 1 else visible
+        seeing = visible[silent:] if number == len(kv) - 1 else visible
         x = layer(x, qkv, kv[number], seeing, np.int64(0), start, block.rest, ends.least)
     normed, own = np.empty_like(x), np.empty((len(x), len(ends.vocabulary)), np.float32)
     unit_rows(x, ends.least, normed)
@@ -131,7 +131,7 @@ class CompiledDFlash:
             head_least=root_of(sizes.head_dim * sizes.eps),
         )
         self.weights, self.rotary = NamedArrays(ends, *blocks), net.rotary
-        self.masks = [sizes.mask] * (sizes.block - 1)
+        self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         shape = sizes.layers, sizes.kv_heads, sizes.head_dim, 1 + sizes.block
@@ -145,10 +145,43 @@ class CompiledDFlash:
         """
         rows, tokens = cache.rows, np.array([anchor, *self.masks])
         cache.room_for(len(features) + len(tokens))
-        entering = tokens, features.contiguous().numpy(), rows
+        entering = tokens, self.silent, features.contiguous().numpy(), rows
         log_q = answers(self.weights.table, self.rotary.turns(cache.capacity), cache.numbers, *entering)
         cache.rows = rows + len(features)
         return torch.from_numpy(log_q)
+
+
+class Markov(NamedTuple):
+    """DSpark's head. `before [V, rank]` is looked up by the token, and `after` turns it into a bias of all tokens."""
+
+    before: Matrix
+    after: EightBit
+
+
+@compiled
+def following(weights, slots, tokens):
+    """As `engine.nets.dspark.DSpark.following`, with `weights` that hold a `Markov`."""
+    markov, count = unpacked(Markov, weights, 0), len(tokens)
+    before, log_q = np.empty((count, markov.before.shape[1]), np.float32), np.empty(slots.shape, np.float32)
+    for row in range(count):
+        put(markov.before[tokens[row]], before[row])
+    product(before, markov.after, log_q)
+    for row in range(count):
+        add(slots[row], log_q[row])
+    log_softmax(log_q)
+    return log_q
+
+
+class CompiledDSpark(CompiledDFlash):
+    def __init__(self, net: Net):
+        super().__init__(net)
+        before, after = (net.markov_head[name].weight for name in ("markov_w1", "markov_w2"))
+        self.markov = NamedArrays(Markov(before.detach().contiguous().numpy(), EightBit.of(after)))
+        self.following(torch.zeros(1, net.sizes.vocab), [0])  # compiles, as above
+
+    def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+        """As `engine.nets.dspark.DSpark.following`."""
+        return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))
 
 
 def bias_of(*linears: torch.nn.Linear) -> np.ndarray:

@@ -5,7 +5,7 @@ z-lab names a layer to read by its own number, so that its output is read; specu
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import Qwen3Config
@@ -37,6 +37,19 @@ class DFlashCheckpoint:
     sizes: DFlashSizes
     whole: bool
     config: dict[str, Any]
+    kind: ClassVar[type[DFlash]] = DFlash
+
+    def optional(self) -> dict[str, tuple[int, ...]]:
+        """Tensors that a checkpoint may have beside the net's own, by name."""
+        if not self.whole:
+            return {}
+        sizes = self.sizes
+        return {
+            "embed_tokens.weight": (sizes.vocab, sizes.hidden),
+            "lm_head.weight": (sizes.own_vocab, sizes.hidden),
+            "d2t": (sizes.own_vocab,),
+            "t2d": (sizes.vocab,),
+        }
 
     def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> DFlash:
         """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
@@ -44,23 +57,16 @@ class DFlashCheckpoint:
         reduced = sizes.own_vocab < sizes.vocab
         with torch.device("meta"):  # shapes alone
             blank = torch.empty(sizes.vocab, sizes.hidden)
-            parameters = DFlash(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config).state_dict()
+            parameters = self.kind(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config).state_dict()
         wanted = {name: tuple(each.shape) for name, each in parameters.items()}
-        optional: dict[str, tuple[int, ...]] = {}
-        if self.whole:
-            optional = {
-                "embed_tokens.weight": (sizes.vocab, sizes.hidden),
-                "lm_head.weight": (sizes.own_vocab, sizes.hidden),
-                "d2t": (sizes.own_vocab,),
-                "t2d": (sizes.vocab,),
-            }
+        optional = self.optional()
         if reduced:
             wanted |= {name: optional.pop(name) for name in ("lm_head.weight", "d2t")}
         refuse_other_tensors(folder, found, wanted, optional)
         own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
         own_head = found.get("lm_head.weight", head).to(embedding.device)
         vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
-        net = DFlash(sizes, own_embedding, own_head, vocabulary, self.config)
+        net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
         net.load_state_dict({name: found[name].float() for name in parameters})
         net.to(embedding.device).eval().requires_grad_(False).pack()
         return net

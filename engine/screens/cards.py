@@ -22,7 +22,7 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "the seeds": ("vanilla", "chain", "nanogpt-tree", "naive", "medusa", "parallel-tree", "specblock", "dyspec"),
     "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
     "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
-    "learned drafters": ("vanilla", "medusa", "medusa-typical", "parallel-tree", "specblock", "specblock-adapt", "eagle", "auto"),
+    "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
 }  # fmt: skip
 
 

@@ -6,6 +6,8 @@ and all of itself. The net is written in z-lab's form, so that other engines rea
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +15,8 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.nets import NetConfig
+from engine.nets import NetConfig, dflash_formats
 from engine.nets.dflash import DFlash
-from engine.nets.dflash_formats import checkpoint_of
 from engine.train.features import Batch, accuracy, soft_cross_entropy
 
 DEPTH, LAYERS = 7, 2
@@ -24,14 +25,13 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 32  # blocks a row in a step
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
-    """An untrained net for this target, with the target's final norm to start from.
+def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a published config says of the layers, and of the block: its mask token and the target's layers that it reads.
 
-    Its mask token is the one that ends a text, because a small vocabulary has no entry to spare.
+    The mask token is the one that ends a text, because a small vocabulary has no entry to spare.
     """
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
-    described = {
-        "architectures": ["DFlashDraftModel"],
+    said = {
         "model_type": "qwen3",
         "hidden_size": config.hidden,
         "intermediate_size": config.mlp,
@@ -44,22 +44,33 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
         "rope_theta": config.rope_theta,
         "hidden_act": "silu",
         "attention_bias": False,
-        "block_size": config.depth + 1,
         "num_target_layers": layers,
-        "dflash_config": {
-            "mask_token_id": end[0] if isinstance(end, list) else end or 0,
-            "target_layer_ids": [layer - 1 for layer in sorted(set(tapped_layers(layers)))],  # by a layer's own number
-        },
     }
+    block = {
+        "mask_token_id": end[0] if isinstance(end, list) else end or 0,
+        "target_layer_ids": [layer - 1 for layer in sorted(set(tapped_layers(layers)))],  # by a layer's own number
+    }
+    return said, block
+
+
+def untrained(form: ModuleType, target: PreTrainedModel, config: NetConfig, said: dict[str, Any]) -> DFlash:
+    """The net that a `form` of published files makes of a config, with the target's final norm to start from."""
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
-    sizes = checkpoint_of(Path("the recipe"), described, embedding, layers).sizes
-    net = DFlash(sizes, embedding, head, torch.arange(config.vocab), described)
+    checkpoint = form.checkpoint_of(Path("the recipe"), said, embedding, target.config.num_hidden_layers)
+    net = checkpoint.kind(checkpoint.sizes, embedding, head, torch.arange(config.vocab), said)
     net.norm.weight.data.copy_(target.model.norm.weight.detach())
     return net
 
 
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+    """An untrained net for this target, in z-lab's form."""
+    said, block = described(target, config)
+    said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
+    return untrained(dflash_formats, target, config, said)
+
+
 def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
-    """States `[B, A, block - 1, H]` of the slots behind the tokens at the places `anchors [A]`."""
+    """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
     sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
     end, width = int(anchors.max()), sizes.head_dim
     tapped = tapped_layers(net.published["num_target_layers"])
@@ -92,17 +103,16 @@ def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
             enable_gqa=sizes.heads != sizes.kv_heads,
         )
         x = layer.finish(x, attended.transpose(1, 2).flatten(2))
-    return x.view(rows, len(anchors), sizes.block, -1)[:, :, 1:]
+    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent :]
 
 
-def logits(net: DFlash, states: torch.Tensor) -> torch.Tensor:
-    """`[..., V]` from `states [..., H]`."""
-    return F.linear(net.norm(states), net.head)
+def guesses(net: DFlash, batch: Batch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits `[B, A, depth, V]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
 
-
-def labelled(net: DFlash, anchors: torch.Tensor) -> torch.Tensor:
-    """The places `[A, block - 1]` of a batch whose next tokens the slots guess: slot k guesses the token k places behind its anchor."""
-    return anchors[:, None] + torch.arange(net.sizes.block - 1, device=anchors.device)
+    The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
+    """
+    places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
+    return F.linear(net.norm(states(net, batch, anchors)), net.head) + net.bias(batch.ids[:, places]), places
 
 
 def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
@@ -110,9 +120,9 @@ def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.
     longest = batch.ids.shape[1] - net.sizes.block
     drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
     at = torch.from_numpy(np.sort(drawn)).to(batch.ids.device)
-    places = labelled(net, at)
-    each = soft_cross_entropy(logits(net, states(net, batch, at)), batch.tokens[:, places], batch.p[:, places])
-    weights = (-torch.arange(net.sizes.block - 1, device=each.device) / GAMMA).exp()
+    logits, places = guesses(net, batch, at)
+    each = soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places])
+    weights = (-torch.arange(net.config.depth, device=each.device) / GAMMA).exp()
     return (each.mean((0, 1)) * weights).sum() / weights.sum()
 
 
@@ -122,6 +132,6 @@ def validate(net: DFlash, batches: Iterable[Batch]) -> dict[str, float]:
     found = []
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
-        right = logits(net, states(net, batch, at)).topk(3, dim=-1).indices == batch.tokens[:, labelled(net, at), :1]
-        found.append(right.flatten(0, 1))
+        logits, places = guesses(net, batch, at)
+        found.append((logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]).flatten(0, 1))
     return accuracy(torch.cat(found))

@@ -17,13 +17,20 @@ from engine.forward.sizes import mlp_of
 from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.nets import NetConfig
-from engine.train import dflash, eagle, medusa, parallel, specblock
+from engine.train import dflash, dspark, eagle, medusa, parallel, specblock
 from engine.train.data import DOMAINS, Corpus, documents
 from engine.train.distill import own_text
 from engine.train.features import ROW, Shards, cache
 from engine.train.loop import Budget, train
 
-RECIPES = {"medusa": medusa, "parallel": parallel, "specblock": specblock, "eagle": eagle, "dflash": dflash}
+RECIPES = {
+    "medusa": medusa,
+    "parallel": parallel,
+    "specblock": specblock,
+    "eagle": eagle,
+    "dflash": dflash,
+    "dspark": dspark,
+}
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS, OWN_BATCH = 96, 128
 
@@ -79,7 +86,8 @@ def train_learned(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     net = recipe.build(target, config_for(name, target), torch.cat([batch.ids for batch in shards.all(64)])).to(device)
     if options.start:
-        net.load_state_dict({key: each.float() for key, each in load_file(options.start / "model.safetensors").items()})
+        stored = load_file(options.start / "model.safetensors")
+        net.load_state_dict(net.state_dict() | {key: each.float() for key, each in stored.items()})
     del target
     extra = {"segments": options.segments} if name == "parallel" else {}
 

@@ -30,14 +30,19 @@ class Budget:
 
 
 def optimizers_for(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for the embedding (tied with the head) and the norms."""
+    """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
-    hidden = [p for name, p in named.items() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in named.items() if not (p.ndim == 2 and "embed" not in name) and name != SLOW]
+    hidden = [p for name, p in named.items() if p.ndim == 2 and not is_table(name)]
+    others = [p for name, p in named.items() if (p.ndim != 2 or is_table(name)) and name != SLOW]
     groups = [{"params": others, "lr": 0.75 * lr}]
     if SLOW in named:
         groups.append({"params": [named[SLOW]], "lr": 0.75 * lr * SLOWNESS})
     return [Muon(hidden, lr=lr), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
+
+
+def is_table(name: str) -> bool:
+    """Whether a matrix of this name has a row for every token."""
+    return "embed" in name or "markov" in name
 
 
 def rate(share: float, step: int) -> float:

@@ -10,17 +10,19 @@ from functools import partial
 
 import torch
 
-from engine.drafters.dflash import DFlashDrafter
+from engine.drafters import DRAFTERS
 from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.runner import Runner
+from engine.nets.dflash import DFlash
+from engine.nets.dspark import DSpark
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import CompiledEagle
 from engine.tree import DraftTree
 from helpers.equality import Cases, Compared, on_grid, share, spread
 from helpers.families import MODELS, answers, expected_of, random_model, unlightened
-from helpers.learned import dflash_net, pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
+from helpers.learned import block_net, pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 ROUNDING = {"within": 0.1, "beyond": 1e-3}
@@ -101,28 +103,28 @@ def parallel() -> Iterator[Compared]:
     yield Compared(said(False), said(True), within=1e-3, apart=share)
 
 
-def dflash() -> Iterator[Compared]:
+def block(kind: type[DFlash]) -> Iterator[Compared]:
     """Round after round, once without a context. The heads are grouped, and there are biases, a factor and a vocabulary of its own.
 
     Keys and values have two norms before them, one for the context and one for the block, so those differ by a factor in the end.
     """
-    net = dflash_net()
+    net = block_net(kind)
     hidden = net.sizes.hidden
 
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
             assert net.pack().compiled
-        pair, found, draw = replace(tiny_pair(), learned={"dflash": net}), [], torch.Generator().manual_seed(4)
+        pair, found, draw = replace(tiny_pair(), learned={kind.kind: net}), [], torch.Generator().manual_seed(4)
         for length in (0, 30):
-            drafter = DFlashDrafter(pair, 64)
+            drafter = DRAFTERS[kind.kind](pair, 64)
             drafter.begin([1] * (length + 1), torch.randn(length, 4, hidden, generator=draw))
             for number in range(4):
                 tree = DraftTree.rooted(11 * number)
                 for token in (3, 4):
                     tree.add(len(tree) - 1, token, 0.5, 0.5)
                 if number != 1:
-                    found.append(drafter.log_q(tree, [0]))
+                    found.append(drafter.log_q(tree, [0, 1, 2]))
                     found.append(drafter.levels)
                 drafter.commit(tree, [1, 2][: number % 3], 5, torch.randn(3, 4, hidden, generator=draw))
             assert drafter.cache.rows + len(drafter.features) == length + 7
@@ -131,6 +133,8 @@ def dflash() -> Iterator[Compared]:
     yield Compared(said(False), said(True), **ROUNDING, apart=share)
     on_grid(net.fc.weight)
     on_grid(net.head, net.norm.weight)
+    if isinstance(net, DSpark):
+        on_grid(net.markov_head["markov_w2"].weight)
     for layer in net.layers:
         attention, mlp = layer.self_attn, layer.mlp
         layer.input_layernorm.weight.copy_(2 * net.hidden_norm.weight)
@@ -199,7 +203,7 @@ def llama(name: str) -> Iterator[Compared]:
 
 
 CASES: Cases = {
-    "nets.dflash_compiled": {"": dflash},
+    "nets.dflash_compiled": {kind.kind: partial(block, kind) for kind in (DFlash, DSpark)},
     "nets.eagle_compiled": {"": eagle},
     "nets.medusa_compiled": {"": medusa},
     "nets.parallel_compiled": {"": parallel},

@@ -5,6 +5,7 @@ import torch
 
 from engine.nets import NetConfig
 from engine.nets.dflash import DFlash, DFlashSizes
+from engine.nets.dspark import DSparkSizes
 from engine.target import Target
 from engine.train import eagle, medusa, parallel, specblock
 from engine.tree import DraftTree
@@ -36,19 +37,24 @@ def parallel_net(target):
 
 
 @torch.no_grad()
-def dflash_net() -> DFlash:
-    """A random net with all that a published checkpoint may have: grouped heads, biases, a factor, a vocabulary of its own."""
+def block_net(kind: type[DFlash]) -> DFlash:
+    """A random DFlash or DSpark with all that a published checkpoint may have: grouped heads, biases, a factor.
+
+    DFlash has a vocabulary of its own; DSpark guesses from the anchor on.
+    """
     draw = torch.Generator().manual_seed(6)
 
     def random(rows: int) -> torch.Tensor:
         return torch.randn(rows, 64, generator=draw)
 
+    own = torch.randperm(256, generator=draw)[:120] if kind is DFlash else torch.arange(256)
     sizes = DFlashSizes(
-        hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=120, eps=1e-5, reads=(1, 3, 5),
+        hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5, reads=(1, 3, 5),
         block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
     )  # fmt: skip
-    own = torch.randperm(256, generator=draw)[:120]
-    net = DFlash(sizes, random(256), random(120) / 4, own, {}).eval().requires_grad_(False)
+    if kind is not DFlash:
+        sizes = DSparkSizes(**{**vars(sizes), "from_anchor": True}, rank=12)
+    net = kind(sizes, random(256), random(len(own)) / 4, own, {}).eval().requires_grad_(False)
     for name, weight in net.state_dict().items():
         noise = torch.randn(weight.shape, generator=draw)
         weight.copy_(("norm" in name) + 0.3 * noise if weight.ndim == 1 else noise * 2 / weight.shape[1] ** 0.5)

@@ -75,7 +75,7 @@ def test_tokens_are_added_up_over_temperatures_before_they_are_divided():
 def test_every_row_that_comes_from_a_paper_has_a_claim():
     papers = {name for name, system in SYSTEMS.items() if re.search(r"\b20\d\d\b", system.source)}
     assert {claim.row for claim in CLAIMS} == papers
-    assert {"block", "traversal", "gbv", "suffix", "recycling", "lookahead", "talon", "dflash"} <= papers
+    assert {"block", "traversal", "gbv", "suffix", "recycling", "lookahead", "talon", "dflash", "dspark"} <= papers
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.row}: {claim.says[:30]}")
@@ -173,7 +173,7 @@ def test_the_command_prints_a_row_for_every_claim_and_its_figures_last(capsys, m
     assert len(rows) - 1 == len(figures["claims"]) == len(CLAIMS) and figures["tables"] == {}
     assert all(row["verdict"] == NOT_TESTABLE and row["why"] for row in figures["claims"])  # from one prompt
     assert {claim["row"] for claim in figures["claims"] if not claim["counted"]} == {
-        *("dflash", "eagle", "talon", "medusa", "medusa-typical")
+        *("dflash", "dspark", "eagle", "talon", "medusa", "medusa-typical")
     }
     again = printed(capsys, command.main, *arguments, "--claims", "gbv")
     assert again[-3] in rows and [row["row"] for row in json.loads(again[-1])["claims"]] == ["gbv"]

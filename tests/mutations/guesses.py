@@ -134,9 +134,17 @@ GUESSES = [
         (
             "a slot guesses the place after its own",
             "dflash.py",
-            "self.norm(x[1:])",
-            "self.norm(x[:-1])",
+            "self.norm(x[sizes.silent :])",
+            "self.norm(x[: sizes.block - sizes.silent])",
             BLOCK,
+            "speed",
+        ),
+        (
+            "a guess is told the token of another node",
+            "dspark.py",
+            "self.bias(torch.tensor(tokens, device=slots.device))",
+            "self.bias(torch.tensor(tokens[::-1], device=slots.device))",
+            "tests/drafters/test_published_dspark.py -k told",
             "speed",
         ),
         (

@@ -148,6 +148,12 @@ CLAIMS = (
         (Beside("dflash:7x4x12", "eagle:7x4x12"),),
         beyond="It is a clock's figure of a target with eight billion weights. Tokens a forward are no clock.",
     ),
+    Claim(
+        "dspark",
+        "A bias by the token before each guess gives a block more tokens a forward than slots that do not know the path.",
+        (Beside("dspark:7x4x12", "dflash/best_first/token_match:7x4x12"),),
+        GREEDY_AND_SAMPLED,
+    ),
     # ---- the rows that the others are compared with
     Claim(
         "chain",
