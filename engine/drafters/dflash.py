@@ -6,12 +6,16 @@ Invariant: between rounds the cache holds only rows of the context, made from th
 token of `features`. Rows of a block are never kept.
 """
 
+import numpy as np
 import torch
 
 from engine.contracts import Counterpart, Drafter
+from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
+from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
+from engine.nets.dflash_compiled import behind_level, grow_with_block
 from engine.nets.dspark import DSpark
 from engine.tree import DraftTree
 
@@ -35,21 +39,21 @@ class DFlashDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
-        self.cache.rows, self.features = 0, features
+        self.cache.rows, self.features, self.root = 0, features, prompt[-1]
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def forward(self, anchor: int) -> torch.Tensor:
-        """Log-probabilities `[depth, V]` behind the anchor. The context's new rows are kept."""
+    def forward(self) -> torch.Tensor:
+        """Log-probabilities `[depth, V]` behind the root. The context's new rows are kept."""
         net, cache, new = self.net, self.cache, len(self.features)
         if net.compiled:
-            return net.compiled(cache, anchor, self.features)
+            return net.compiled(cache, self.root, self.features)
         cache.room_for(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
             net.read(self.features, positions, cache.kv, cache.rows)
             cache.keep(list(range(new)))
-        return net.log_q(anchor, cache.rows, cache.kv, cache.rows)
+        return net.log_q(self.root, cache.rows, cache.kv, cache.rows)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands at the block's end."""
@@ -57,16 +61,16 @@ class DFlashDrafter(Drafter):
         if max(depths) >= self.net.config.depth:
             return None
         if self.levels is None:
-            self.levels = self.forward(tree.tokens[0])
+            self.levels = self.forward()
             self.features, self.forwards = self.features[:0], self.forwards + 1
         return self.levels[depths]
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
-        self.features, self.levels = torch.cat([self.features, features[[0, *path]]]), None
+        self.features, self.levels, self.root = torch.cat([self.features, features[[0, *path]]]), None, bonus
 
 
-class DSparkDrafter(DFlashDrafter):
+class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     title = "DSpark"
     about = "DFlash's block, and a bias by the token before each guess."
     source = "DSpark (DeepSeek)"
@@ -74,7 +78,22 @@ class DSparkDrafter(DFlashDrafter):
     trained = "dspark"
     net: DSpark
 
+    def __init__(self, pair: LoadedPair, capacity: int):
+        super().__init__(pair, capacity)
+        if self.net.compiled:
+            self.vocab = pair.target.vocab
+            example = self.net.compiled.entering(self.cache, 0, torch.zeros(0, 1, 1))
+            self.grow_by(grow_with_block, behind_level, self.cache, self.net.compiled.open(), example)
+
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
         return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
+
+    def entering(self) -> tuple:
+        return self.net.compiled.entering(self.cache, self.root, self.features)
+
+    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
+        expansion.terms["levels"] = min(expansion.terms["levels"], self.net.config.depth)
+        super().grow(expansion, noise)
+        self.features = self.features[:0]

@@ -16,5 +16,5 @@ def grow_with_eagle(grow, below, session, tokens, features, chosen, position, st
     begun, count = ticks(), len(tokens)
     log_q = behind_root(session, tokens, features, chosen, position, start, rows)
     capacity = len(unpacked(State, session, 0).outs)
-    root = Root(tokens[count - 1], position + count - 1, rows + count, capacity)
+    root = Root(tokens[count - 1], position + count - 1, rows + count, capacity, 0)
     call_grow(grow, begun, below, session, start, root, log_q, expansion, noise)

@@ -31,11 +31,11 @@ class GrowsAtOnce(Drafter):
         compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
     def entering(self) -> tuple:
-        """The tokens int64 `[N]` that have no row yet, and what else the loop reads. The last token is the root."""
+        """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""
         raise NotImplementedError
 
     def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
-        """As `Drafter.grow`. The entering tokens' rows become committed; drafted rows follow them."""
+        """As `Drafter.grow`. The entries' rows become committed; drafted rows follow them."""
         cache, entering = self.grown_over, self.entering()
         rows, count = cache.rows, len(entering[0])
         cache.room_for(count)

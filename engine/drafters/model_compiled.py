@@ -37,5 +37,5 @@ def grow_with_model(grow, below, parts, tokens, rows, expansion, noise):
     begun, count, kv = ticks(), len(tokens), unpacked(Context, parts, len(parts) - 1).kv
     log_q = logits_of(parts, tokens, np.arange(rows, rows + count), causal(count), kv, rows, np.bool_(True))
     log_softmax(log_q)
-    root = Root(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3])
+    root = Root(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3], 0)
     call_grow(grow, begun, below, parts, 0, root, log_q, expansion, noise)

@@ -20,13 +20,15 @@ from engine.kernels.ranking_compiled import ranked_on_cpu
 class Root(NamedTuple):
     """What a tree grows from: the root's `token` and `position`.
 
-    `rows` is how many rows of the drafter's cache are written, the root's included; `capacity` is how many there are.
+    `rows` is how many rows of the drafter's cache are written, the root's included; `capacity` is how many there are. `free` is 1 for a
+    drafter whose levels below the root take neither a forward nor rows, else 0.
     """
 
     token: int
     position: int
     rows: int
     capacity: int
+    free: int
 
 
 # A drafter's loop `below(parts, ids, above, positions, visible, start, rows, asked)`. It returns the log-probabilities `[n, V]` behind
@@ -58,7 +60,8 @@ def grow(begun, below, parts, start, root, log_q, expansion, noise):
     for level in range(terms.levels):
         promised = admit(expansion, *ranked_on_cpu(log_q, noise[level], temperature, terms.width))
         count = counts.asking
-        if promised <= terms.promise or level == terms.levels - 1 or rows + count > root.capacity:
+        enough = terms.free_promise if level + 1 > counts.asked else terms.promise
+        if promised <= enough or level == terms.levels - 1 or rows + count > root.capacity:
             break
         ids, above, positions = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
         visible = np.empty((count, asked - 1 + count), np.bool_)
@@ -75,7 +78,7 @@ def grow(begun, below, parts, start, root, log_q, expansion, noise):
         then = ticks()
         log_q = call_below(below, parts, ids, above, positions, visible, start, rows, asked)
         counts.ticks_in_forwards += ticks() - then
-        counts.asked += 1
-        rows, asked = rows + count, asked + count
+        counts.asked += 1 - root.free
+        rows, asked = rows + count * (1 - root.free), asked + count
     harvest(expansion)
     counts.ticks = ticks() - begun

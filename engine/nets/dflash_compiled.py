@@ -14,6 +14,8 @@ from engine.kernels.attention import scale_heads, store, turn
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_side, unit_rows
+from engine.kernels.growing_compiled import Root, call_grow
+from engine.kernels.intrinsics import ticks
 from engine.kernels.layer import LayerWeights, layer
 from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
 from engine.nets.layer import Net
@@ -49,6 +51,7 @@ class Block(NamedTuple):
 
 
 ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
+PLENTY = 2**31  # rows, for trees whose nodes take none
 
 
 @within
@@ -68,7 +71,7 @@ def heads_of(x, ends, matrix, bias, scales, turns, position):
 
 
 @compiled
-def answers(weights, turns, kv, tokens, silent, features, rows):
+def answers(features, tokens, silent, weights, turns, kv, rows):
     """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
@@ -143,12 +146,16 @@ class CompiledDFlash:
 
         Raises `ValueError` when it is full.
         """
-        rows, tokens = cache.rows, np.array([anchor, *self.masks])
-        cache.room_for(len(features) + len(tokens))
-        entering = tokens, self.silent, features.contiguous().numpy(), rows
-        log_q = answers(self.weights.table, self.rotary.turns(cache.capacity), cache.numbers, *entering)
-        cache.rows = rows + len(features)
+        log_q = answers(*self.entering(cache, anchor, features), cache.rows)
+        cache.rows += len(features)
         return torch.from_numpy(log_q)
+
+    def entering(self, cache: KVCache, anchor: int, features: torch.Tensor) -> tuple:
+        """What `answers` reads before `rows`. Raises `ValueError` when the cache has no room for the context's rows and the block's."""
+        tokens = np.array([anchor, *self.masks])
+        cache.room_for(len(features) + len(tokens))
+        turns = self.rotary.turns(cache.capacity)
+        return features.contiguous().numpy(), tokens, self.silent, self.weights.table, turns, cache.numbers
 
 
 class Markov(NamedTuple):
@@ -158,11 +165,18 @@ class Markov(NamedTuple):
     after: EightBit
 
 
-@compiled
-def following(weights, slots, tokens):
-    """As `engine.nets.dspark.DSpark.following`, with `weights` that hold a `Markov`."""
-    markov, count = unpacked(Markov, weights, 0), len(tokens)
-    before, log_q = np.empty((count, markov.before.shape[1]), np.float32), np.empty(slots.shape, np.float32)
+class Round(NamedTuple):
+    """DSpark's head, and a round's `levels [depth, V]`: the log-probabilities of slots that do not know the path."""
+
+    markov: Markov
+    levels: Matrix
+
+
+@within
+def biased(markov, slots, tokens):
+    """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, V]`."""
+    count = len(tokens)
+    before, log_q = np.empty((count, markov.before.shape[1]), np.float32), np.empty_like(slots)
     for row in range(count):
         put(markov.before[tokens[row]], before[row])
     product(before, markov.after, log_q)
@@ -172,12 +186,48 @@ def following(weights, slots, tokens):
     return log_q
 
 
+@compiled
+def following(weights, slots, tokens):
+    """As `engine.nets.dspark.DSpark.following`, with `weights` that hold a `Markov`."""
+    return biased(unpacked(Markov, weights, 0), slots, tokens)
+
+
+@compiled
+def behind_level(parts, ids, above, positions, visible, start, rows, asked):
+    """Log-probabilities `[n, V]` behind the nodes `ids [n]` at `positions [n]` of a `Round` whose root stands at `start`.
+
+    The other arguments are those of `engine.kernels.growing_compiled.BELOW`. They are not read, because no forward is taken.
+    """
+    this = unpacked(Round, parts, 0)
+    slots = np.empty((len(ids), this.levels.shape[1]), np.float32)
+    for row in range(len(ids)):
+        put(this.levels[positions[row] - start], slots[row])
+    return biased(this.markov, slots, ids)
+
+
+@compiled
+def grow_with_block(grow, below, parts, features, tokens, silent, weights, turns, kv, rows, expansion, noise):
+    """Grow a tree of a `Round` from one forward. Arguments are those of `answers` and of `engine.kernels.growing_compiled.grow`."""
+    begun, this, position = ticks(), unpacked(Round, parts, 0), rows + len(features)
+    levels = answers(features, tokens, silent, weights, turns, kv, rows)
+    for level in range(len(levels)):
+        put(levels[level], this.levels[level])
+    log_q = biased(this.markov, this.levels[:1], tokens[:1])
+    root = Root(tokens[0], position, 0, PLENTY, 1)
+    call_grow(grow, begun, below, parts, position, root, log_q, expansion, noise)
+
+
 class CompiledDSpark(CompiledDFlash):
     def __init__(self, net: Net):
         super().__init__(net)
         before, after = (net.markov_head[name].weight for name in ("markov_w1", "markov_w2"))
-        self.markov = NamedArrays(Markov(before.detach().contiguous().numpy(), EightBit.of(after)))
+        self.head = Markov(before.detach().contiguous().numpy(), EightBit.of(after))
+        self.markov, self.levels = NamedArrays(self.head), (net.config.depth, net.sizes.vocab)
         self.following(torch.zeros(1, net.sizes.vocab), [0])  # compiles, as above
+
+    def open(self) -> NamedArrays:
+        """Room for the rounds of one lane: a `Round`."""
+        return NamedArrays(Round(self.head, np.zeros(self.levels, np.float32)))
 
     def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         """As `engine.nets.dspark.DSpark.following`."""

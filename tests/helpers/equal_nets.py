@@ -118,7 +118,7 @@ def block(kind: type[DFlash]) -> Iterator[Compared]:
         pair, found, draw = replace(tiny_pair(), learned={kind.kind: net}), [], torch.Generator().manual_seed(4)
         for length in (0, 30):
             drafter = DRAFTERS[kind.kind](pair, 64)
-            drafter.begin([1] * (length + 1), torch.randn(length, 4, hidden, generator=draw))
+            drafter.begin([1] * length + [0], torch.randn(length, 4, hidden, generator=draw))
             for number in range(4):
                 tree = DraftTree.rooted(11 * number)
                 for token in (3, 4):
@@ -126,7 +126,7 @@ def block(kind: type[DFlash]) -> Iterator[Compared]:
                 if number != 1:
                     found.append(drafter.log_q(tree, [0, 1, 2]))
                     found.append(drafter.levels)
-                drafter.commit(tree, [1, 2][: number % 3], 5, torch.randn(3, 4, hidden, generator=draw))
+                drafter.commit(tree, [1, 2][: number % 3], 11 * number + 11, torch.randn(3, 4, hidden, generator=draw))
             assert drafter.cache.rows + len(drafter.features) == length + 7
         return torch.cat(found).exp()
 

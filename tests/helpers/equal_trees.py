@@ -11,6 +11,7 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
@@ -21,7 +22,7 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.decoding import lane_rounds, rounds_compared, trees_compared
 from helpers.equality import Cases, Compared, largest_share
-from helpers.learned import TEXT, pair_with
+from helpers.learned import TEXT, block_net, pair_with
 from helpers.pairs import tiny_llama, tiny_pair
 from helpers.sessions import PROMPT
 
@@ -48,16 +49,18 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
 
 @cache
 def compiled_pair():
-    """A random pair whose draft and EAGLE are compiled."""
+    """A random pair whose draft, EAGLE and DSpark are compiled. DSpark reads the fifth layer of its target."""
     made = pair_with("eagle")
     made.net("eagle").pack()
-    return replace(made, draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
+    made.learned["dspark"] = block_net(DSpark).pack()
+    return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
 def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
     """The trees of a few rounds along TEXT, with accepted paths of several lengths, and the number of draft forwards of each."""
     pair = compiled_pair()
-    target, drafter = Target(pair.target, 90, features=name == "eagle"), DRAFTERS[name](pair, 90)
+    drafter = DRAFTERS[name](pair, 90)
+    target = Target(pair.target, 90, features=drafter.reads_features)
     assert drafter.grows
     drafter.grows, root, found = at_once, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
@@ -119,7 +122,9 @@ CASES: Cases = {
         f"{width} of T={sampling.temperature}": partial(shortlist, sampling, width)
         for sampling, width in product((Sampling(), Sampling(0.8, seed=3), Sampling(temperature=0.05)), (1, 4, 9))
     },
-    "kernels.growing_compiled": grown_by("model", "expand_rerank") | grown_by("eagle", "expand_rerank"),
+    "kernels.growing_compiled": grown_by("model", "expand_rerank")
+    | grown_by("eagle", "expand_rerank")
+    | grown_by("dspark", "expand_rerank", "best_first", "auto"),
     "drafters.model_compiled": grown_by("model", "best_first", "auto"),
     "drafters.eagle_compiled": grown_by("eagle", "best_first", "auto"),
     "rounds.round_gpu": {
