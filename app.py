@@ -3,11 +3,12 @@
 import argparse
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.measure.options import add_models, add_remote, given_pair, given_remote, refusals
 from engine.models.pairs import PAIRS, Pair, checked_quantisation
@@ -52,9 +53,25 @@ def main() -> None:
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
-    with suppress(KeyboardInterrupt):
+    try:
         go_live(front, pair, how, served_with)
         front.wait()
+    except KeyboardInterrupt:
+        end()
+    except SystemExit as refused:
+        end(str(refused))
+
+
+def end(refused: str = "") -> NoReturn:
+    """Ends the process at once, with a sentence and status 1 where something was refused.
+
+    The interpreter's own end takes threads away while they serve and compute, and may hang over one of them.
+    """
+    if refused:
+        print(refused, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if refused else 0)
 
 
 def port_number(text: str) -> int:
