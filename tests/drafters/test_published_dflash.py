@@ -9,15 +9,26 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.forward.runner import Runner
 from engine.nets import load_nets
 from engine.nets.dflash import DFlash
-from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
 from helpers.pairs import tiny_llama, tiny_pair
-from helpers.published.dflash import BLOCK, HIDDEN, LAYER, LAYERS, MASK, MLP, OWN, VOCAB, reference, tensors
+from helpers.published.dflash import (
+    BLOCK,
+    HIDDEN,
+    LAYER,
+    LAYERS,
+    MASK,
+    MLP,
+    OWN,
+    VOCAB,
+    pair_of,
+    race_keeps_the_text,
+    reference,
+    tensors,
+)
 from helpers.published.files import write
 
 Z_LAB = {
@@ -43,10 +54,6 @@ SPECULATORS = {
 @pytest.fixture(scope="module")
 def model():
     return tiny_llama(0, layers=LAYERS)
-
-
-def pair_of(folder, model):
-    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
 
 
 NESTED = {key: each for key, each in Z_LAB.items() if key not in ("block_size", "num_target_layers")}
@@ -113,15 +120,9 @@ def test_a_block_ends_and_a_single_token_is_context_enough(model, tmp_path):
 def test_trees_of_a_published_block_write_plain_decodings_tokens(case, temperature, model, tmp_path):
     config, found, _ = CASES[case]
     write(tmp_path / "published", config, found)
-    policies = ("best_first", "chain", "beam", "expand_rerank")
-    systems = ("vanilla", *(f"dflash/{policy}/token_match" for policy in policies))
-    race = Race(
-        pair_of(tmp_path, model), Settings("Story: Once", systems, temperature=temperature, seed=5, max_new_tokens=24)
+    race_keeps_the_text(
+        pair_of(tmp_path, model), "dflash", ("best_first", "chain", "beam", "expand_rerank"), temperature
     )
-    list(race.run())
-    assert all(lane.trace.tokens == race.lanes[0].trace.tokens for lane in race.lanes)
-    assert all(step.draft_forwards <= 1 for lane in race.lanes for step in lane.trace.steps)
-    assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
 
 
 def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp_path, monkeypatch):

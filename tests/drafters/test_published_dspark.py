@@ -1,20 +1,27 @@
 """DSpark drafters as DeepSpec publishes them: random checkpoints beside a plain computation of the published network."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.forward.runner import Runner
 from engine.nets import load_nets
 from engine.nets.dspark import DSpark
-from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
-from helpers.pairs import tiny_llama, tiny_pair
-from helpers.published.dflash import BLOCK, HIDDEN, LAYER, LAYERS, MASK, VOCAB, reference, tensors
+from helpers.pairs import tiny_llama
+from helpers.published.dflash import (
+    BLOCK,
+    HIDDEN,
+    LAYER,
+    LAYERS,
+    MASK,
+    VOCAB,
+    pair_of,
+    race_keeps_the_text,
+    reference,
+    tensors,
+)
 from helpers.published.files import write
 
 RANK, PLACES = 12, (2, 4, 6)
@@ -61,10 +68,6 @@ def model():
     return tiny_llama(0, layers=LAYERS)
 
 
-def pair_of(folder, model):
-    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
-
-
 @pytest.mark.parametrize("case", CASES)
 @torch.inference_mode()
 def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
@@ -94,14 +97,7 @@ def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_trees_of_a_published_drafter_write_plain_decodings_tokens(temperature, model, tmp_path):
     write(tmp_path / "published", *CASES["as published"])
-    systems = ("vanilla", *(f"dspark/{policy}/token_match" for policy in ("best_first", "chain", "beam", "talon")))
-    race = Race(
-        pair_of(tmp_path, model), Settings("Story: Once", systems, temperature=temperature, seed=5, max_new_tokens=24)
-    )
-    list(race.run())
-    assert all(lane.trace.tokens == race.lanes[0].trace.tokens for lane in race.lanes)
-    assert all(step.draft_forwards <= 1 for lane in race.lanes for step in lane.trace.steps)
-    assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
+    race_keeps_the_text(pair_of(tmp_path, model), "dspark", ("best_first", "chain", "beam", "talon"), temperature)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,16 @@
 The network is written from the format's description and keeps no cache.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
+
+from engine.forward.runner import Runner
+from engine.models.pairs import LoadedPair
+from engine.nets import load_nets
+from engine.race import Race, Settings
+from helpers.pairs import tiny_pair
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, OWN, LAYERS, BLOCK, MASK = 64, 4, 2, 32, 96, 256, 120, 8, 5, 250
 LAYER = {
@@ -105,3 +113,21 @@ def reference(
         x = x + inner @ of("mlp.down_proj.weight").T
     head = w.get("lm_head.weight", model.get_output_embeddings().weight)
     return rms(x, w["norm.weight"]) @ head.T
+
+
+# ---- pairs and races
+
+
+def pair_of(folder, model) -> LoadedPair:
+    """The tiny pair with this target, and with the drafters in the folder."""
+    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
+
+
+def race_keeps_the_text(pair: LoadedPair, drafter: str, policies: tuple[str, ...], temperature: float) -> None:
+    """Trees of every policy write plain decoding's tokens, take one draft forward a round at most, and win some."""
+    systems = ("vanilla", *(f"{drafter}/{policy}/token_match" for policy in policies))
+    race = Race(pair, Settings("Story: Once", systems, temperature=temperature, seed=5, max_new_tokens=24))
+    list(race.run())
+    assert all(lane.trace.tokens == race.lanes[0].trace.tokens for lane in race.lanes)
+    assert all(step.draft_forwards <= 1 for lane in race.lanes for step in lane.trace.steps)
+    assert max(len(step.tokens) for step in race.lanes[1].trace.steps) > 3
