@@ -188,7 +188,7 @@ def test_stop_stops_and_the_next_grand_prix_runs(page):
     page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup', 'tree'])")
     start(page, tokens=16)
     expect(page.locator("[data-prix-table] tbody tr")).to_have_count(3)
-    expect(page.locator("[data-prix-words]")).to_contain_text("wrote the same text")
+    expect(page.locator("[data-prix-words]")).to_contain_text("All wrote the same text.")
 
 
 def test_the_prompts_own_key_starts_the_screen_that_is_shown(page):

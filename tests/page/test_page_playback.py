@@ -113,4 +113,4 @@ def test_a_race_is_smooth_and_nothing_jumps(page):
     page.wait_for_function("TreeRace.view.playing")
     assert max(fps(page, 1) for _ in range(3)) > 20
     page.wait_for_timeout(200)
-    assert page.evaluate("shifts.reduce((sum, each) => sum + each, 0)") < 0.01
+    assert page.evaluate("shifts.reduce((sum, each) => sum + each, 0)") < 0.005
