@@ -255,16 +255,35 @@ def test_an_error_inside_is_a_sentence_and_its_text_stays_inside(http, page, mon
     assert "RuntimeError" in printed and SECRET not in printed
 
 
-def test_a_flood_of_calls_is_refused_before_the_application_sees_it(page, monkeypatch):
-    seen = []
+@pytest.fixture
+def paced(page):
+    """A client of the guard alone, the calls that passed, and the second that its clock shows."""
+    passed, second = [], [0.0]
 
     async def app(scope, receive, send):
-        seen.append(scope["path"])
+        passed.append(scope["path"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    http = TestClient(Guard(app, doors(page)))
-    statuses = [asked(http, {}).status_code for _ in range(200)]
-    assert statuses[:16] == [200] * 16 and statuses.count(429) > 100 and len(seen) == statuses.count(200)
+    guard = Guard(app, doors(page))
+    guard.addresses.now = guard.visitors.now = lambda: second[0]
+    return TestClient(guard), passed, second
+
+
+def test_a_flood_of_calls_is_refused_before_the_application_sees_it(paced):
+    http, passed, second = paced
+    assert [asked(http, {}).status_code for _ in range(30)] == [200] * 16 + [429] * 14 and len(passed) == 16
     assert "faster than they can be answered" in detail(asked(http, {}))
     assert asked(http, {"session_hash": "another1"}).status_code == 200  # another page at the same address
+    second[0] = 1.0
+    assert [asked(http, {}).status_code for _ in range(10)] == [200] * 8 + [429] * 2
+
+
+def test_a_flood_under_many_names_is_refused_by_its_address(paced):
+    http, passed, second = paced
+    statuses = [asked(http, {"session_hash": f"visitor{number}"}).status_code for number in range(210)]
+    assert statuses == [200] * 200 + [429] * 10 and len(passed) == 200
+    second[0] = 1.0
+    assert [asked(http, {"session_hash": f"late{number}"}).status_code for number in range(45)] == [200] * 40 + [
+        429
+    ] * 5
