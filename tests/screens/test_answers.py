@@ -4,14 +4,15 @@ import json
 from dataclasses import asdict
 
 from engine.record.race_file import Record
-from engine.screens import answers
+from engine.screens import answers, race_files
 from helpers.paths import ROOT
 from helpers.traces import made_race
 
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
 
 
-def test_the_server_answers_a_bad_file_with_a_sentence():
+def test_the_server_answers_a_bad_file_with_a_sentence(monkeypatch):
+    monkeypatch.setattr(race_files, "LONGEST_REST", 0.0)
     good = made_race()
     assert json.loads(answers.opened(good.to_json())["event"])["end"] is True
     assert answers.replay_page(good.to_json())["html"].startswith("<!doctype html>")
