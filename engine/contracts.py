@@ -100,8 +100,8 @@ class Drafter(Part):
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess.
 
-        Minus infinity rules a token out. `engine.policies.asking` refuses a row that rules out all of them, and NaN. A drafter with
-        forwards answers None by depth alone.
+        Minus infinity rules a token out. `engine.policies.shared.asking` refuses NaN, and a row that rules out all tokens. A drafter
+        with forwards answers None by depth alone.
         """
         raise NotImplementedError
 
@@ -114,7 +114,7 @@ class Drafter(Part):
         raise NotImplementedError
 
     def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
-        """`engine.policies.growing.ask` in one compiled call, on the terms of the `Expansion`. It is called only where `grows` is True.
+        """`engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`. Called where `grows` is True.
 
         `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy.
         """

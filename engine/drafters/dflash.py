@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart, Drafter
-from engine.drafters.growing_at_once import GrowsAtOnce
+from engine.drafters.at_once.growing import GrowsAtOnce
 from engine.forward.cache import KVCache
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair

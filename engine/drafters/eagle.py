@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart
+from engine.drafters.at_once.eagle_compiled import grow_with_eagle
+from engine.drafters.at_once.growing import GrowsAtOnce
 from engine.drafters.drafted_rows import DraftedRows, stream_start
-from engine.drafters.eagle_compiled import grow_with_eagle
-from engine.drafters.growing_at_once import GrowsAtOnce
 from engine.models.pairs import LoadedPair
 from engine.nets.eagle import Eagle
 from engine.nets.eagle3 import Eagle3

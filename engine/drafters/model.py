@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart
+from engine.drafters.at_once.growing import GrowsAtOnce
+from engine.drafters.at_once.model_compiled import Context, behind_level, grow_with_model
 from engine.drafters.drafted_rows import DraftedRows
-from engine.drafters.growing_at_once import GrowsAtOnce
-from engine.drafters.model_compiled import Context, behind_level, grow_with_model
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.kernels.expansion import Expansion
 from engine.kernels.named_arrays import NamedArrays

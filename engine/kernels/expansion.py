@@ -1,6 +1,6 @@
 """Expansion: a tree of favourites, grown level by level for as long as it promises enough, as compiled loops. Knows arrays and numbers.
 
-`engine.policies.growing` drives it with any drafter, one call a level. `engine.kernels.growing_compiled` drives it with compiled
+`engine.policies.shared.growing` drives it with any drafter, one call a level. `engine.kernels.growing_compiled` drives it with compiled
 drafters, all levels in one call. That saves the Python between levels, which is slow because each level's weights evict it from caches.
 """
 

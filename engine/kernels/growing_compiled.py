@@ -1,4 +1,4 @@
-"""`engine.policies.growing` in one compiled call a tree; held equal by tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
+"""`engine.policies.shared.growing` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[kernels.growing_compiled].
 
 It serves drafters that are compiled. Each computes the root's answer and calls `grow` by its address. It hands over the address of its
 own loop for the levels below, see `BELOW`.

@@ -1,4 +1,4 @@
-"""`engine.policies.ranking` as compiled loops; held equal by tests/fast/test_equal_to_reference.py[kernels.ranking_compiled]."""
+"""`engine.policies.shared.ranking` as compiled loops; held equal by tests/fast/test_equal_to_reference.py[kernels.ranking_compiled]."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in fi
 
 @compiled
 def ranked_on_cpu(log_q, noise, temperature, width):
-    """`engine.policies.ranking.ranked` of `log_q [n, V]`, which is divided by the temperature first, and the position's `noise [V]`.
+    """`engine.policies.shared.ranking.ranked` of `log_q [n, V]`, divided by the temperature first, and the position's `noise [V]`.
 
     The noise is empty when greedy.
     """

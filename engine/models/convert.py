@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from engine.nets.published import PICKLED
+from engine.nets.formats.checked import PICKLED
 
 
 def pickled_in(source: Path) -> list[Path]:

@@ -14,9 +14,9 @@ from transformers import AutoConfig
 from engine.models.pairs import PAIRS, Pair, named, own_pair
 from engine.models.refusals import in_plain_words
 from engine.nets import NETS, NetConfig
-from engine.nets.exported import EXPORTS, Verifier
+from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+from engine.nets.formats.exported import EXPORTS, Verifier
 from engine.nets.layer import ANEW
-from engine.nets.published import refuse_other_tensors, tensors_of
 
 CARD = """# {kind} drafter for {target}
 

@@ -12,24 +12,14 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import dflash_formats, dspark, eagle3_formats, medusa_formats, parallel_formats
 from engine.nets.eagle import Eagle
+from engine.nets.formats import PUBLISHED
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
 
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
-
-
-# The last one is asked last: it takes every other type of speculators, to refuse it by name.
-PUBLISHED = {
-    "medusa": medusa_formats,
-    "parallel": parallel_formats,
-    "dspark": dspark,
-    "dflash": dflash_formats,
-    "eagle": eagle3_formats,
-}
 
 
 class Kind(Protocol):

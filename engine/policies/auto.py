@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
-from engine.policies.growing import grow
+from engine.policies.shared.growing import grow
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.sampling import Sampling

@@ -5,7 +5,7 @@ the node budget. The drafter is asked once per level; one that guesses all depth
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import candidates
+from engine.policies.shared.asking import candidates
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

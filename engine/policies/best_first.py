@@ -9,7 +9,7 @@ a threshold to the sum of scores. Here drafting stops when a level has none of t
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import Expansion
-from engine.policies.growing import grow
+from engine.policies.shared.growing import grow
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -1,8 +1,8 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites
+from engine.policies.shared.asking import guesses
+from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

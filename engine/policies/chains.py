@@ -7,7 +7,7 @@ ends where the drafter has no guess behind it, whatever the other chains hold: r
 from collections import Counter
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import drawn_from, guesses
+from engine.policies.shared.asking import drawn_from, guesses
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -8,7 +8,7 @@ one draft forward.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import drawn_from
+from engine.policies.shared.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

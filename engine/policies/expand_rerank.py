@@ -6,7 +6,7 @@ which is the ancestor. Unlike best_first it expands k nodes a level, no more, ev
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.kernels.expansion import Expansion
-from engine.policies.growing import grow
+from engine.policies.shared.growing import grow
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -1,8 +1,8 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites, most_probable
+from engine.policies.shared.asking import guesses
+from engine.policies.shared.ranking import favourites, most_probable
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree

@@ -1,7 +1,7 @@
 """Own-tree policy: takes the tree that the drafter lays out by itself, because the drafter's method is a tree and no distribution."""
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
-from engine.policies import asking
+from engine.policies.shared import asking
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -9,8 +9,8 @@ beyond that three. In the end the nodes with the best joint scores are kept.
 from typing import Any
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
-from engine.policies.asking import bucket, guesses
-from engine.policies.ranking import favourites
+from engine.policies.shared.asking import bucket, guesses
+from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -8,8 +8,8 @@ forward per level.
 from functools import cache
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import drawn_from
-from engine.policies.static_trees import BestTrees
+from engine.policies.shared.asking import drawn_from
+from engine.policies.shared.static_trees import BestTrees
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

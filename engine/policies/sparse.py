@@ -7,8 +7,8 @@ The drafter is asked once per level; heads answer all levels from one forward.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites
+from engine.policies.shared.asking import guesses
+from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

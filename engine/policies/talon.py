@@ -8,7 +8,7 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import candidates
+from engine.policies.shared.asking import candidates
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -6,7 +6,7 @@ Draws of the same token share a node, and the tree counts its draws. One draft f
 from math import prod
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.asking import drawn_from
+from engine.policies.shared.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from engine.forward.runner_gpu import StaticForward
 from engine.policies.best_first import LEAST_SCORE
-from engine.policies.ranking import ranked
+from engine.policies.shared.ranking import ranked
 
 DEAD = -1.0  # the score of a node that only fills a shape
 

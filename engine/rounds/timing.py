@@ -16,7 +16,7 @@ from engine.drafters import DRAFTERS
 from engine.forward.spread import agreed
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
-from engine.policies.growing import grow
+from engine.policies.shared.growing import grow
 from engine.record.costs import Costs
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling

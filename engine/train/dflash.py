@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.nets import NetConfig, dflash_formats
+from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.train.features import Batch, accuracy, soft_cross_entropy
 
@@ -66,7 +66,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     """An untrained net for this target, in z-lab's form."""
     said, block = described(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return untrained(dflash_formats, target, config, said)
+    return untrained(formats.dflash, target, config, said)
 
 
 def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:

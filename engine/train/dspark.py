@@ -7,7 +7,7 @@ The confidence head is left out, because trees are cut by their scores.
 import torch
 from transformers import PreTrainedModel
 
-from engine.nets import NetConfig, dspark
+from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.train import dflash
 from engine.train.dflash import BATCH, DEPTH, LAYERS, LR, guesses, loss, validate
@@ -21,11 +21,11 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
     said, block = dflash.described(target, config)
     said |= {
-        "architectures": [dspark.ARCHITECTURE],
+        "architectures": [formats.dspark.ARCHITECTURE],
         "block_size": config.depth,
         "num_anchors": dflash.ANCHORS,
         "markov_rank": RANK,
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.untrained(dspark, target, config, said | block)
+    return dflash.untrained(formats.dspark, target, config, said | block)

@@ -15,7 +15,7 @@ from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.ranking import ranked
+from engine.policies.shared.ranking import ranked
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
@@ -125,8 +125,8 @@ CASES: Cases = {
     "kernels.growing_compiled": grown_by("model", "expand_rerank")
     | grown_by("eagle", "expand_rerank")
     | grown_by("dspark", "expand_rerank", "best_first", "auto"),
-    "drafters.model_compiled": grown_by("model", "best_first", "auto"),
-    "drafters.eagle_compiled": grown_by("eagle", "best_first", "auto"),
+    "drafters.at_once.model_compiled": grown_by("model", "best_first", "auto"),
+    "drafters.at_once.eagle_compiled": grown_by("eagle", "best_first", "auto"),
     "rounds.round_gpu": {
         f"{'sure' if same else 'unsure'} draft, {len(prompt)} tokens, T={temperature}": partial(
             device_rounds, same, prompt, temperature

@@ -5,8 +5,8 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.models.pairs import LoadedPair
-from engine.policies.asking import guesses
-from engine.policies.ranking import favourites
+from engine.policies.shared.asking import guesses
+from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree

@@ -14,7 +14,7 @@ from engine.models.export import export
 from engine.models.pairs import EMBEDDED, Pair, named
 from engine.nets import load_nets
 from engine.nets.eagle3 import Eagle3
-from engine.nets.exported import EXPORTS
+from engine.nets.formats.exported import EXPORTS
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree

@@ -55,7 +55,7 @@ GUESSES = [
         ),
         (
             "the tree forgets its q",
-            "asking.py",
+            "shared/asking.py",
             "zip(nodes, q, strict=True)",
             "zip(nodes, log_q, strict=True)",
             f"{POLICIES} -k holds_the_q",
@@ -86,7 +86,7 @@ GUESSES = [
         ),
         (
             "NaN is drafted from",
-            "asking.py",
+            "shared/asking.py",
             "not math.isfinite(most.sum())",
             "False",
             "tests/policies/test_asking.py -k NaN",
@@ -165,7 +165,7 @@ GUESSES = [
         ),
         (
             "a layer's output counted as its input",
-            "dflash_formats.py",
+            "formats/dflash.py",
             "own.get(key), 0 if speculators else 1",
             "own.get(key), 0",
             BLOCK,
@@ -181,7 +181,7 @@ GUESSES = [
         ),
         (
             "every block of a head is its first",
-            "medusa_formats.py",
+            "formats/medusa.py",
             "block=0 if repeated else j",
             "block=0",
             "tests/drafters/test_published_medusa.py -k several_blocks",
@@ -189,7 +189,7 @@ GUESSES = [
         ),
         (
             "queries exported as keys",
-            "exported.py",
+            "formats/exported.py",
             "queries, keys, values = ",
             "keys, queries, values = ",
             "tests/models/test_export.py -k bit_for_bit",

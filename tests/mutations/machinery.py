@@ -199,7 +199,7 @@ MACHINERY = [
             "growing_compiled.py",
             "root.position + node.depth",
             "root.position + place",
-            f"{FAST} -k drafters.model_compiled",
+            f"{FAST} -k model_compiled",
             "speed",
         ),
         (

@@ -6,7 +6,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.policies import POLICIES
-from engine.policies.asking import guesses
+from engine.policies.shared.asking import guesses
 from engine.record.calibration import Calibration
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling

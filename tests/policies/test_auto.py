@@ -11,7 +11,7 @@ from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import COPY, FAVOURITE, OTHER, chance
 from engine.policies.auto import LONGEST_REST, Auto
-from engine.policies.ranking import favourites
+from engine.policies.shared.ranking import favourites
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling

@@ -13,7 +13,7 @@ from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled
 from engine.kernels.expansion import Expansion, admit, harvest, plant
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.growing import grow, grown
+from engine.policies.shared.growing import grow, grown
 from engine.sampling import Sampling
 from engine.target import Target
 from helpers.enumeration import TableDrafter, Tables

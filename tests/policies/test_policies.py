@@ -18,10 +18,10 @@ from engine.policies import POLICIES
 from engine.policies.best_first import LEAST_SCORE, BestFirst
 from engine.policies.dyspec import DySpec
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.ranking import favourites
 from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia
+from engine.policies.shared.ranking import favourites
+from engine.policies.shared.static_trees import BestTrees
 from engine.policies.sparse import Sparse, best_neighbours
-from engine.policies.static_trees import BestTrees
 from engine.policies.widths import narrowing
 from engine.record.calibration import Calibration
 from engine.sampling import DRAFT_TEMPERATURE, Sampling

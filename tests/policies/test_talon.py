@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from engine.policies.best_first import BestFirst
-from engine.policies.ranking import favourites
+from engine.policies.shared.ranking import favourites
 from engine.policies.talon import NEAR, Talon
 from engine.sampling import Sampling
 from helpers.enumeration import TableDrafter, Tables, tokens_to

@@ -11,7 +11,7 @@ import torch
 from transformers import Qwen3Config
 
 from engine.nets.dflash import DFlash, DFlashSizes
-from engine.nets.published import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
+from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
 
 NUMBERS = (
     "hidden_size",

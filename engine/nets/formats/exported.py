@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.nets import eagle3_formats, medusa_formats, parallel_formats
+from engine.nets import formats
 from engine.nets.eagle import Eagle
 from engine.nets.layer import NetConfig, RMSNorm
 
@@ -89,13 +89,13 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     queries, keys, values = weights["layer.qkv.weight"].chunk(3)
     gate, up = weights["layer.gate_up.weight"].chunk(2)
     ours = {
-        **{name: weights[name] for name in (f"{each}.weight" for each in eagle3_formats.OUTSIDE_LAYER)},
+        **{name: weights[name] for name in (f"{each}.weight" for each in formats.eagle3.OUTSIDE_LAYER)},
         **{"q.weight": queries, "k.weight": keys, "v.weight": values, "gate.weight": gate, "up.weight": up},
         **{"o.weight": weights["layer.out.weight"], "down.weight": weights["layer.down.weight"]},
         **{"norm_mlp.weight": weights["layer.norm.weight"], "unembed.weight": weights["unembed"]},
         **{f"norm_tap_{tap}.weight": torch.ones_like(weights["norm_out.weight"]) for tap in range(len(taps))},
     }
-    names = {own: name for name, own in eagle3_formats.names_of(eagle3_formats.SPECULATORS, len(taps)).items()}
+    names = {own: name for name, own in formats.eagle3.names_of(formats.eagle3.SPECULATORS, len(taps)).items()}
     offsets = weights["offsets"]
     ids = offsets + torch.arange(len(offsets))
     tensors = {names[own]: each for own, each in ours.items()}
@@ -120,7 +120,7 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
 
 def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form."""
-    inner, outer = medusa_formats.VLLM
+    inner, outer = formats.medusa.VLLM
     tensors = {
         inner.format(head=k, block=0, part=part): weights[f"blocks.{k}.{part}"]
         for k in range(config.depth)
@@ -148,10 +148,10 @@ def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
 
 def parallel(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     """As `treerace_parallel`, with tensors by our own names."""
-    described = layout(parallel_formats.TYPE, "TreeRaceParallel", config, verifier)
+    described = layout(formats.parallel.TYPE, "TreeRaceParallel", config, verifier)
     described |= {
         "block_size": config.depth,
-        parallel_formats.LAYER_IDS: list(tapped_layers(verifier.layers)),
+        formats.parallel.LAYER_IDS: list(tapped_layers(verifier.layers)),
     }
     return Export(
         described,

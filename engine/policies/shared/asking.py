@@ -10,7 +10,7 @@ import math
 import torch
 
 from engine.contracts import Drafter
-from engine.policies.ranking import favourites
+from engine.policies.shared.ranking import favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

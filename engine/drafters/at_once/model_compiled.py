@@ -1,4 +1,4 @@
-"""`engine.drafters.model` grown in one compiled call; held equal by tests/fast/test_equal_to_reference.py[drafters.model_compiled]."""
+"""`engine.drafters.model` grown at once; held equal by tests/fast/test_equal_to_reference.py[drafters.at_once.model_compiled]."""
 
 from typing import NamedTuple
 

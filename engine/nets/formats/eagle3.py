@@ -14,8 +14,8 @@ from transformers import LlamaConfig
 from engine.forward.session import tapped_layers
 from engine.nets.eagle import Eagle
 from engine.nets.eagle3 import Eagle3, Eagle3Sizes
+from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
 from engine.nets.layer import NetConfig, RMSNorm
-from engine.nets.published import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have

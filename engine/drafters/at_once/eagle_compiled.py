@@ -1,4 +1,4 @@
-"""`engine.drafters.eagle` grown in one compiled call; held equal by tests/fast/test_equal_to_reference.py[drafters.eagle_compiled]."""
+"""`engine.drafters.eagle` grown at once; held equal by tests/fast/test_equal_to_reference.py[drafters.at_once.eagle_compiled]."""
 
 from engine.kernels.compiling import compiled
 from engine.kernels.growing_compiled import Root, call_grow

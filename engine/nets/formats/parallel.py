@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from engine.forward.session import tapped_layers
+from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.layer import NetConfig
 from engine.nets.parallel import Parallel
-from engine.nets.published import refuse_other_tensors, tensors_of
 
 TYPE = "treerace_parallel"
 SIZES = {

@@ -4,8 +4,8 @@ import numpy as np
 
 from engine.contracts import Drafter
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
-from engine.policies.asking import guesses
-from engine.policies.ranking import shortlist
+from engine.policies.shared.asking import guesses
+from engine.policies.shared.ranking import shortlist
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 

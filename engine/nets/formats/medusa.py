@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa, MedusaStack
-from engine.nets.published import refuse_other_tensors, tensors_of
 
 MOST_BLOCKS = 64  # in a head
 OFFICIAL = ("{head}.{block}.linear.{part}", "{head}.{blocks}.weight")

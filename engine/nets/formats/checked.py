@@ -1,4 +1,4 @@
-"""Published: tensors of a drafter that others trained, checked by name and by shape. Knows files; knows no net.
+"""Checked: tensors of a drafter that others trained, checked by name and by shape. Knows files; knows no net.
 
 Engines that skip a name that they do not know serve random weights in its place. Here every name must be known and none may be missing.
 """

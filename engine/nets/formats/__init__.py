@@ -1,0 +1,11 @@
+"""Formats: the files in which drafters are published. One file per drafter and one line in `PUBLISHED`.
+
+A config tells the format (`is_form_of`). `checkpoint_of` checks sizes, and what it returns loads the net.
+"""
+
+from engine.nets.formats import dflash, dspark, eagle3, medusa, parallel
+
+# By the drafter's name. The last one is asked last: it takes every other type of speculators, to refuse it by name.
+PUBLISHED = {"medusa": medusa, "parallel": parallel, "dspark": dspark, "dflash": dflash, "eagle": eagle3}
+
+__all__ = ["PUBLISHED"]
