@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from engine.race import LIMITS, REMOTE, Settings, checked
 from engine.record.parsing import shown
+from engine.screens.cards import shape
 from engine.systems import SYSTEMS, find
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
@@ -19,7 +20,8 @@ NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name 
 def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
-    `remote`: the menus have the lane that another server writes.
+    Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `remote`: the menus have the lane
+    that another server writes.
     """
     given: dict[str, Any] = {}
     refused: list[str] = []
@@ -41,7 +43,7 @@ def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]
                 given[NUMBERS[name]] = dialled(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
-    return given, refused
+    return (shape(given.get("right")) or {}) | given, refused
 
 
 def menu_system(name: str) -> str:

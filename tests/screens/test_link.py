@@ -3,6 +3,7 @@
 import pytest
 
 from engine.race import Settings
+from engine.screens.cards import shape
 from engine.screens.link import read
 
 
@@ -47,6 +48,13 @@ def test_a_link_sets_everything():
 def test_a_wrong_value_in_a_link_is_a_sentence_and_sets_nothing(query, words):
     given, [sentence] = read(query)
     assert given == {} and words in sentence
+
+
+def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
+    own = shape("dspark")
+    assert own["depth"] != 4 and read("?right=dspark")[0] == {"right": "dspark"} | own
+    assert read("?right=dspark&depth=3&left=tree")[0] == {"right": "dspark", "left": "tree"} | own | {"depth": 3}
+    assert read("?left=dspark")[0] == {"left": "dspark"}
 
 
 def test_a_foreign_address_sets_nothing():
