@@ -3,6 +3,8 @@
 A command that nobody launched so is one process, which does everything.
 """
 
+import atexit
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -15,9 +17,15 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
+@cache
 def state() -> PartialState:
-    """The processes of this launch. The first call lets them meet."""
-    return PartialState(cpu=not torch.cuda.is_available())
+    """The processes of this launch. The first call lets them meet. They part before the interpreter ends.
+
+    Otherwise a thread that brought results together may free a tensor while the interpreter ends, which aborts the process.
+    """
+    met = PartialState(cpu=not torch.cuda.is_available())
+    atexit.register(met.destroy_process_group)
+    return met
 
 
 def leads() -> bool:

@@ -1,6 +1,7 @@
 """Several processes share a command's prompts and print the totals of one."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -29,6 +30,26 @@ def test_one_process_has_everything(embedded):
     assert processes.count() == 1 and processes.leads()
     assert processes.share(["a", "b"], embedded.target) == ["a", "b"] == processes.together(["a", "b"], embedded.target)
     assert processes.own_device(None) is None and processes.own_device("cpu") == "cpu"
+
+
+PARTED = """
+import atexit, torch
+from engine.measure.processes import count, of_first
+atexit.register(lambda: print("parted" if not torch.distributed.is_initialized() else "still together", flush=True))
+assert count() == 2 and of_first("met") == "met"
+"""
+
+
+@pytest.mark.slow
+def test_processes_part_before_the_interpreter_ends(tmp_path):
+    """Else a thread of the group's may free a tensor while the interpreter ends, which aborts one command in thirty."""
+    script = tmp_path / "parted.py"
+    script.write_text(PARTED)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)]
+    done = subprocess.run(
+        launch, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout.split() == ["parted", "parted"], done.stderr[-2000:]
 
 
 @pytest.mark.slow
