@@ -65,7 +65,7 @@ def main() -> None:
 def end(refused: str = "") -> NoReturn:
     """Ends the process at once, with a sentence and status 1 where something was refused.
 
-    The interpreter's own end takes threads away while they serve and compute, and may hang over one of them.
+    The interpreter's own end takes threads away while they compute, and aborts the process where one of them is inside PyTorch.
     """
     if refused:
         print(refused, file=sys.stderr)

@@ -47,6 +47,7 @@ def begun(large):
     process = subprocess.Popen(
         [sys.executable, "-c", HELD, "--port", "0", "--target", str(large)],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell runs behind itself hears no Ctrl-C
     )  # fmt: skip
     url = process.stdout.readline().split("opens on ")[1].split(";")[0]
     assert process.stdout.readline() == "held\n", process.stderr.read()
