@@ -97,10 +97,8 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     because whoever started it asked for that pair and reads the terminal; a page that went on without it would hide the failure.
     `how` is what `load` takes besides; `served_with` is what a served pair has besides, its remote server among it.
     """
-    from engine.models.loading import (
-        checked_files,
-        load,
-    )  # what takes seconds to import is imported behind the opening page
+    # What takes seconds to import is imported behind the opening page
+    from engine.models.loading import checked_files, load
     from engine.screens.cards import lanes_of
     from engine.screens.device import DEVICE
     from engine.screens.readiness import Readiness, compiling

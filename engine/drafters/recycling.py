@@ -15,6 +15,7 @@ from engine.contracts import OWN_TREE, Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
+# How often the target takes a rank; measured on the embedded pair
 SHARES = (
     0.54,
     0.125,
@@ -24,7 +25,7 @@ SHARES = (
     0.015,
     0.012,
     0.012,
-)  # how often the target takes a rank; measured on the embedded pair
+)
 
 
 class RecyclingDrafter(Drafter):

@@ -19,6 +19,7 @@ FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
+# A file with one of these has code to compile
 MARKS = (
     b"@compiled",
     b"@exactly_compiled",
@@ -26,7 +27,7 @@ MARKS = (
     b"@exactly_within",
     b"@intrinsic",
     b"@overload",
-)  # a file with one of these has code to compile
+)
 
 
 def folder_for(package: Path, given: str | None = None) -> Path:

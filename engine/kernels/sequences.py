@@ -16,9 +16,8 @@ from engine.kernels.named_arrays import Cache, Mask, arrays_of, unpacked
 from engine.kernels.sharing import next_task
 
 QUERIES = 4  # of a task of attention, at least `TOGETHER`
-FIRST, COUNT, COMMITTED = range(
-    3
-)  # numbers of a sequence: its first row in the call, its rows there, its committed rows
+# Numbers of a sequence: its first row in the call, its rows there, its committed rows
+FIRST, COUNT, COMMITTED = range(3)
 
 
 class Sequence(NamedTuple):

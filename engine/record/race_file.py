@@ -21,6 +21,7 @@ LONGEST_SECONDS = 86_400
 SHOWN = 24  # characters of a text where it differs from another
 WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
+# Equal in all lanes of a race
 SHARED = (
     "pair",
     "prompt",
@@ -29,7 +30,7 @@ SHARED = (
     "seed",
     "max_new_tokens",
     "chat",
-)  # equal in all lanes of a race
+)
 
 
 @dataclass

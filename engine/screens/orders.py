@@ -106,9 +106,8 @@ def pays_file(pair: LoadedPair, text: str, name: str, systems: list[str], **sett
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
-    room = cache_bytes(
-        pair, [asked.prompt], asked.max_new_tokens, 3
-    )  # the right system's, the broken target's and a plain one's
+    # The right system's, the broken target's and a plain one's
+    room = cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)
     return Order(lambda: numbered(measure(pair, asked)), LONG, 3 * asked.max_new_tokens, room)
 
 

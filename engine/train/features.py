@@ -132,9 +132,8 @@ class Shards:
         at, part = divmod(place, a_shard)
         shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
         order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
-        return shard.rows(
-            order[np.arange(part * size, (part + 1) * size) % len(order)]
-        )  # the last shard may be a short one
+        # The last shard may be a short one
+        return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
     def all(self, size: int) -> Iterator[Batch]:
         for index in range(len(self.paths)):

@@ -12,10 +12,8 @@ from tqdm import tqdm
 from engine.train.muon import Muon
 
 WARM_UP_STEPS = 100
-SLOW, SLOWNESS = (
-    "unembed",
-    0.1,
-)  # a drafter's own head starts as the target's; at the full rate it drifts off before it gains
+# A drafter's own head starts as the target's; at the full rate it drifts off before it gains
+SLOW, SLOWNESS = "unembed", 0.1
 
 
 @dataclass(frozen=True)

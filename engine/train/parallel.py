@@ -83,9 +83,8 @@ def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, 
     shallow = slice(stream_from + 1, end + 1)
     loss = soft_cross_entropy(net.logits(stream[:, stream_from:]), batch.tokens[:, shallow], batch.p[:, shallow]).sum()
     loss = loss * weights[0] / (rows * last)
-    places = torch.arange(start, end)[:, None] + torch.arange(
-        2, depth + 1
-    )  # slot d of anchor a speaks about place a + d + 1
+    # Slot d of anchor a speaks about place a + d + 1
+    places = torch.arange(start, end)[:, None] + torch.arange(2, depth + 1)
     each = soft_cross_entropy(net.logits(slots), batch.tokens[:, places], batch.p[:, places])
     return (loss + (each.sum((0, 1)) * weights[1:]).sum() / (rows * (last - first))) / weights.sum()
 

@@ -93,9 +93,8 @@ class Drafting:
         net, depth, rows = self.net, self.depth, torch.arange(len(cuts), device=cuts.device)
         predictor = self.block.states[:, rows, cuts - 1]
         before_cut = torch.arange(depth, device=cuts.device) < (cuts - 1)[:, None]
-        live = self.block.live & (right | ~before_cut).all(
-            -1
-        )  # the text gives the cut's own token, whatever was predicted there
+        # The text gives the cut's own token, whatever was predicted there
+        live = self.block.live & (right | ~before_cut).all(-1)
         places = self.block.places + cuts
         # of the block that is cut, the path holds positions 0 .. cut - 1; a first block's position 0 stands in the stream
         width = depth - 1 if len(self.owner) == self.end + len(cuts) * (depth - 1) else depth

@@ -86,9 +86,8 @@ class Guard:
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
-            seen = (
-                refusal.fields and "component_server" in scope["path"]
-            )  # the page's parts read answers, and no errors
+            # The page's parts read answers, and no errors
+            seen = refusal.fields and "component_server" in scope["path"]
             await sentence(send, 200 if seen else refusal.status, refusal.words, refusal.fields)
 
     @contextmanager

@@ -33,9 +33,8 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
             if broken:
                 systems = (unbroken(broken), broken)
             if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
-                settings.update(
-                    dict.fromkeys(SHAPE)
-                )  # nobody moved these dials, so each lane keeps its own system's shape
+                # Nobody moved these dials, so each lane keeps its own system's shape
+                settings.update(dict.fromkeys(SHAPE))
             return {"systems": systems, **settings}
 
         async for news in told(served, "race", values, job):

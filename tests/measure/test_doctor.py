@@ -130,9 +130,8 @@ def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsy
     changed.write_text(json.dumps({"prompt": run.prompt, "tokens": tokens}), encoding="utf-8")
     figures = json.loads(printed(capsys, doctor.main, str(SAMPLED), str(changed), *device)[-1])
     assert figures["index"] == 10 and figures["cause"] == "other"
-    assert (
-        figures["best"][0] == run.tokens[10] and figures["a"]["below_best"] == 0
-    )  # the race drew the best, noise included
+    # The race drew the best, noise included
+    assert figures["best"][0] == run.tokens[10] and figures["a"]["below_best"] == 0
     assert any(fact.startswith("These logits hold the noise of seed") for fact in figures["facts"])
 
 

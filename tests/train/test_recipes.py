@@ -208,9 +208,8 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, corpus, tmp
     checkpoint.unlink()
     options.start, options.tokens = tmp_path / "drafters" / name, 1
     before = load_file(options.start / "model.safetensors")
-    learned.train_learned(
-        options
-    )  # goes on from those weights: one step at a hundredth of the rate changes them little
+    # Goes on from those weights: one step at a hundredth of the rate changes them little
+    learned.train_learned(options)
     for key, each in load_file(options.start / "model.safetensors").items():
         assert torch.allclose(each.float(), before[key].float(), atol=1e-3, rtol=1e-2), key
     pair = load_pair(Pair("toy", "toy", str(tmp_path / "target"), drafters=str(tmp_path / "drafters")), device="cpu")

@@ -16,6 +16,7 @@ from engine.web.theme import rules
 from helpers.commands import awaited
 from helpers.paths import ROOT
 
+# What the page says before anything runs
 PAIR = SimpleNamespace(
     title="a pair",
     hardware="a machine",
@@ -24,7 +25,7 @@ PAIR = SimpleNamespace(
     target=SimpleNamespace(way="compiled"),
     remote=None,
     chat=False,
-)  # what the page says before anything runs
+)
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 

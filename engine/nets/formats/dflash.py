@@ -13,6 +13,7 @@ from transformers import Qwen3Config
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
 
+# What a config must have
 NUMBERS = (
     "hidden_size",
     "intermediate_size",
@@ -21,7 +22,7 @@ NUMBERS = (
     "head_dim",
     "num_hidden_layers",
     "vocab_size",
-)  # that a config must have
+)
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
 
 

@@ -30,9 +30,8 @@ def guesses(drafter: Drafter, tree: DraftTree, nodes: list[int]) -> torch.Tensor
         raise refused(drafter, len(nodes), f"a {type(log_q).__name__}")
     if log_q.dim() != 2 or len(log_q) != len(nodes) or not log_q.shape[1] or not log_q.is_floating_point():
         raise refused(drafter, len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}")
-    most = (
-        log_q.detach().numpy().max(-1) if log_q.is_cpu and log_q.dtype in READABLE else log_q.amax(-1)
-    )  # of NaN it is NaN
+    # Of NaN it is NaN
+    most = log_q.detach().numpy().max(-1) if log_q.is_cpu and log_q.dtype in READABLE else log_q.amax(-1)
     if not math.isfinite(most.sum()):
         raise refused(drafter, len(nodes), "a row with NaN, with plus infinity, or with minus infinity for every token")
     return log_q
