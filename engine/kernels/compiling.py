@@ -3,9 +3,10 @@
 import hashlib
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -54,24 +55,28 @@ def folder_for(package: Path, given: str | None = None) -> Path:
 numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
 
 
-def exactly_compiled(function: Callable, **options: object) -> Callable:
+def exactly_compiled(function: Any, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock."""
-    function.__qualname__ = own_name(function)
+    code = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    code.__qualname__ = own_name(function, options)
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
     try:
-        return kept_if_possible(njit(function, cache=True, **options))
+        return kept_if_possible(njit(code, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in
-        return njit(function, **options)
+        return njit(code, **options)
 
 
-def own_name(function: Callable) -> str:
-    """The function's name, with the values that it closes over.
+def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
+    """The function's name, with the values that it closes over and the names of the options that it is compiled with.
 
     numba names machine code by a function's name and by how many of that name its process compiled before. Loops that close over
     different values would get one name in two processes, and a third process that loads both would run one in place of the other.
+    numba finds kept code by name and types. One function compiled with two options would be loaded with those that were kept first.
     """
     values = [str(cell.cell_contents) for cell in function.__closure__ or ()]
-    return "_".join([function.__qualname__, *values])
+    return "_".join([function.__qualname__, *values, *sorted(options)])
 
 
 class Kept(IndexDataCacheFile):

@@ -144,6 +144,19 @@ def test_two_processes_that_compile_at_once_never_load_each_others_code(tmp_path
     assert sum(later.stats.cache_hits.values()) == 1
 
 
+def beside_a_large_one(number):
+    return (number + np.float32(1e9)) - np.float32(1e9)
+
+
+@pytest.mark.parametrize("first", ["exact", "quick"])
+def test_a_function_compiled_with_other_options_is_kept_apart(first, tmp_path, monkeypatch):
+    """numba finds kept code by name and types. The exact exponential would be the quick one where that was kept first."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    ways = {"exact": compiling.exactly_compiled, "quick": compiling.compiled}
+    for name in sorted(ways, key=lambda name: name != first):
+        assert ways[name](beside_a_large_one)(np.float32(1)) == {"exact": 0, "quick": 1}[name]
+
+
 def adding(number):
     def add(x):
         return x + number
