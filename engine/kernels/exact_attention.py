@@ -10,8 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.kernels.compiling import exactly_compiled, exactly_within, within
-from engine.kernels.elementwise import LOWEST, plain_exp
+from engine.kernels.compiling import exactly_within, within
+from engine.kernels.elementwise import LOWEST, exp
 from engine.kernels.intrinsics import (
     REAL,
     WIDE,
@@ -28,7 +28,6 @@ from engine.kernels.intrinsics import (
 
 LANES = 8
 TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
-exp = exactly_compiled(plain_exp)
 
 
 def dotting(queries: int, keys: int) -> Callable:

@@ -148,6 +148,16 @@ def blending(rows: int, lanes: int = 8) -> Callable:
 
 
 @intrinsic
+def fused(typing, a, b, c):
+    """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
+
+    def build(context, code, signature, arguments):
+        return code.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), build
+
+
+@intrinsic
 def larger(typing, a, b):
     """The larger of two float32, in a form that compilers can vectorise; they cannot vectorise `max`."""
 

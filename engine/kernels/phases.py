@@ -10,8 +10,8 @@ from numba import carray, types
 
 from engine.kernels.by_address import calling
 from engine.kernels.compiling import exactly_compiled, exactly_within
-from engine.kernels.elementwise import put
-from engine.kernels.exact_attention import TOGETHER, dot, exp
+from engine.kernels.elementwise import exp, put
+from engine.kernels.exact_attention import TOGETHER, dot
 from engine.kernels.intrinsics import pointer
 from engine.kernels.named_arrays import (
     FIELDS,
