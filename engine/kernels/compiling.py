@@ -56,12 +56,15 @@ numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.
 
 
 def exactly_compiled(function: Any, **options: object) -> Callable:
-    """The function compiled for the types it is called with, without the interpreter's lock."""
+    """The function compiled for the types it is called with, without the interpreter's lock.
+
+    Its sums keep their order, also where a loop of `compiled` has it compiled: numba lends a caller's options where none are set.
+    """
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     code.__qualname__ = own_name(function, options)
-    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    options = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, **options}
     try:
         return kept_if_possible(njit(code, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in

@@ -157,6 +157,14 @@ def test_a_function_compiled_with_other_options_is_kept_apart(first, tmp_path, m
         assert ways[name](beside_a_large_one)(np.float32(1)) == {"exact": 0, "quick": 1}[name]
 
 
+def test_an_exact_function_is_exact_where_a_quick_one_has_it_compiled(tmp_path, monkeypatch):
+    """numba lends a caller's options to what it has compiled, unless they are set there. It would be kept so, for everybody."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    exact = compiling.exactly_compiled(beside_a_large_one)
+    assert compiling.compiled(lambda number: exact(number))(np.float32(1)) == 0
+    assert exact(np.float32(1)) == 0 and sum(exact.stats.cache_hits.values()) == 0
+
+
 def adding(number):
     def add(x):
         return x + number

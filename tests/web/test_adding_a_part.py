@@ -77,7 +77,10 @@ def test_a_mix_of_new_parts_is_a_system():
     assert system.parts == (Echo, Comb, Again)
     assert system.guesses and system.branches and system.guarantee == "tokens"
     assert find(f"{MIX}:3x2x8").nodes == 8
-    assert read(f"?right={MIX}") == ({"right": MIX}, [])
+    assert read(f"?right={MIX}") == (
+        {"right": MIX, "depth": system.depth, "width": system.width, "nodes": system.nodes},
+        [],
+    )
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
         find("echo/comb/speculative")
     with pytest.raises(ValueError, match=r"echo has none\. Use rank_guided with specblock"):
