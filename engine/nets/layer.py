@@ -53,6 +53,21 @@ class NetConfig:
             )
         return config
 
+    def in_transformers(self) -> dict[str, Any]:
+        """The sizes under the names of transformers' configurations, which published files use too."""
+        return {
+            "hidden_size": self.hidden,
+            "intermediate_size": self.mlp,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads,
+            "head_dim": self.hidden // self.heads,
+            "num_hidden_layers": self.layers,
+            "vocab_size": self.vocab,
+            "rope_theta": self.rope_theta,
+            "hidden_act": "silu",
+            "attention_bias": False,
+        }
+
 
 class Linear(nn.Linear):
     """A matrix without bias."""

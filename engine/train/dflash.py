@@ -33,17 +33,8 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
     said = {
         "model_type": "qwen3",
-        "hidden_size": config.hidden,
-        "intermediate_size": config.mlp,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.heads,
-        "head_dim": config.hidden // config.heads,
-        "num_hidden_layers": config.layers,
-        "vocab_size": config.vocab,
+        **config.in_transformers(),
         "rms_norm_eps": 1e-6,
-        "rope_theta": config.rope_theta,
-        "hidden_act": "silu",
-        "attention_bias": False,
         "num_target_layers": layers,
     }
     block = {
