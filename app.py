@@ -1,6 +1,7 @@
-"""Serves the TreeRace page: reads arguments, opens a first page, goes live, loads a pair. The page itself is in `engine/web/`."""
+"""Serves the TreeRace page: reads arguments, opens a first page, goes live, loads a pair. The page itself is in `engine/page/web/`."""
 
 import argparse
+import faulthandler
 import os
 import socket
 import sys
@@ -10,10 +11,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from engine.measure.options import add_models, add_remote, given_pair, given_remote, refusals
+from engine.measure.options import Parser, add_models, add_remote, given_pair, given_remote, refusals
 from engine.models.pairs import PAIRS, Pair, checked_quantisation
-from engine.views import opening
-from engine.web.front import Front
+from engine.page.views import opening
+from engine.page.web.front import Front
+from engine.record.failures import chain, lacks_memory
 
 if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
@@ -21,30 +23,32 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve the TreeRace page.")
+    faulthandler.enable()  # a crash in compiled code says in which thread it was
+    parser = Parser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_models(parser)
     add_remote(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
-    with refusals(parser):
+    with refusals():
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
-        kept = checked_quantisation(options.quantisation or os.environ.get("TREERACE_QUANTISATION", "none"))
+        kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
             raise ValueError(
                 "--spread matrices needs several processes, and the page is served by one. Use --spread layers."
             )
-        how = {"quantisation": kept, "spread": options.spread}
+        how = {"quantisation": kept and checked_quantisation(kept), "spread": options.spread}
         remote = given_remote(options)
         served_with = {"remote": remote, "raw": options.raw}
-    if "SPACES_ZERO_GPU" in os.environ:  # only Gradio's own server is lent GPUs, and none is lent yet: races measure
+    # Only Gradio's own server is lent GPUs. At the start none is lent, so costs are measured in the races that are
+    if "SPACES_ZERO_GPU" in os.environ:
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.models.loading import load
-        from engine.screens.cards import lanes_of
-        from engine.web.lending import Served
-        from engine.web.page import build, launch
+        from engine.page.screens.cards import lanes_of
+        from engine.page.web.lending import Served
+        from engine.page.web.page import build, launch
 
         with refused_by_sentence():
             own = replace(load(pair, **how), **served_with)
@@ -60,6 +64,12 @@ def main() -> None:
         end()
     except SystemExit as refused:
         end(str(refused))
+    except Exception as error:
+        if not any(map(lacks_memory, chain(error))):
+            raise
+        end(
+            f"There is too little memory here for {pair.title}. Free some, choose another --pair, or take a larger machine."
+        )
 
 
 def end(refused: str = "") -> NoReturn:
@@ -99,9 +109,9 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     """
     # What takes seconds to import is imported behind the opening page
     from engine.models.loading import checked_files, load
-    from engine.screens.cards import lanes_of
-    from engine.screens.device import DEVICE
-    from engine.screens.readiness import Readiness, compiling
+    from engine.page.screens.cards import lanes_of
+    from engine.page.screens.device import DEVICE
+    from engine.page.screens.readiness import Readiness, compiling
 
     def hear(progress: "Progress") -> None:
         front.words = lambda: progress.words
@@ -123,12 +133,13 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
             checked_files(pair, **how)
         ready = opened(load(first))
     front.words = lambda: "Building the live page"
-    from engine.web.lending import Served
-    from engine.web.page import build, introduced, mounted
+    from engine.page.web.lending import Served
+    from engine.page.web.page import build, introduced, mounted
 
     served = Served(ready.pair, lanes)
     front.served = lambda: introduced(served.pair)
     front.hand_over(mounted(build(served), served_with["remote"]))
+    print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.words = lambda: f"Loading {pair.title}"
         with refused_by_sentence():
@@ -136,6 +147,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
         served.pair = ready.pair
     front.words = lambda: ready.words
     ready.make_rest()
+    print("Everything is ready.", flush=True)
 
 
 @contextmanager

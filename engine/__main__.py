@@ -1,67 +1,228 @@
-"""`python -m engine`: lists the commands and runs one. Knows their names and modules; imports only the module that it runs."""
+"""`python -m engine`: lists the commands and runs one. Knows their names, options and modules; imports only the module that it runs."""
 
+import io
+import json
+import shlex
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from ast import get_docstring, parse
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
+
+from engine.measure.options import Parser, refusals
+from engine.shell import bench, measure, media, models, race
 
 
 class Command(NamedTuple):
-    """A module with `main(arguments)`, and one line on what it does."""
+    """A module with `main(options)`, one line on what it does, its options, and the arguments of an example.
+
+    `main` returns the figures that --json prints, or None.
+    """
 
     module: str
     about: str
+    options: Callable[[ArgumentParser], None]
+    example: str
 
 
-COMMANDS = {
-    "bench": Command("engine.measure.bench", "race systems over held-out prompts; with --peers beside generate()"),
-    "pays": Command("engine.measure.pays.command", "tell whether speculative decoding pays for your own prompts"),
-    "doctor": Command("engine.measure.pays.doctor", "tell where two runs part, and whether rounding explains it"),
-    "overhead": Command("engine.measure.overhead", "tell where a round's time goes: forwards, policy, rule, commit"),
-    "growth": Command("engine.measure.growth", "tell how cost grows with length, tree, context, model and races"),
-    "floor": Command(
-        "engine.measure.floor", "tell how near forwards come to the machine's bandwidth, by model and tree"
-    ),
-    "load": Command("engine.measure.load", "let fifty visitors race at once, and tell what each of them got"),
-    "study": Command("engine.measure.study.command", "tell which of the papers' claims hold here, by counts alone"),
-    "drift": Command("engine.measure.drift", "run one drafter over a changing subject, frozen against adapting"),
-    "attention": Command(
-        "engine.measure.attention", "time attention that skips a tree mask's empty tiles, by node order"
-    ),
-    "gpu": Command("engine.measure.gpu.command", "measure everything that a GPU changes and write it to one JSON file"),
-    "calibrate": Command("engine.measure.calibrate", "measure a pair and write the calibration for its static trees"),
-    "train": Command("engine.train.recipes", "train the embedded pair, or a learned drafter for any target"),
-    "convert": Command("engine.models.convert", "write a published drafter's pickled weights as safetensors"),
-    "export": Command("engine.models.export", "write a trained drafter in the layout of speculators"),
-    "memory": Command("engine.train.memory", "tell the peak memory of a training step by number of segments"),
-    "record": Command("engine.measure.record_races", "record a race to a file, or the page's recorded races anew"),
-    "gif": Command("engine.views.gif", "turn a race file into an animated GIF"),
-    "replay": Command("engine.views.standalone", "turn a race file into a page that plays without a network"),
+GROUPS = {
+    "race": {
+        "bench": Command(
+            "engine.lab.bench.command",
+            "race systems over held-out prompts, or measure cost by length, tree, size …",
+            bench.bench,
+            "--systems auto,eagle,tree --prompts 5",
+        ),
+        "pays": Command(
+            "engine.lab.pays.command",
+            "tell whether speculative decoding pays for your own prompts",
+            race.pays,
+            "--prompts my.jsonl --systems auto,lookup",
+        ),
+        "doctor": Command(
+            "engine.lab.pays.doctor",
+            "tell where two runs part, and whether rounding explains it",
+            race.doctor,
+            "mine.json yours.json",
+        ),
+        "load": Command(
+            "engine.lab.load",
+            "let fifty visitors race at once, and tell what each of them got",
+            race.load,
+            "--visitors 10 --waves 1",
+        ),
+    },
+    "measure": {
+        "study": Command(
+            "engine.lab.study.command",
+            "tell which of the papers' claims hold here, by counts alone",
+            measure.study,
+            "--claims gbv --prompts 2",
+        ),
+        "gpu": Command(
+            "engine.lab.gpu.command",
+            "measure everything that a GPU changes and write it to one JSON file",
+            measure.gpu,
+            "--quick --out gpu.json",
+        ),
+    },
+    "models": {
+        "calibrate": Command(
+            "engine.lab.calibrate",
+            "measure a pair and write the calibration for its static trees",
+            models.calibrate,
+            "--target FOLDER --draft FOLDER --out calibration.json",
+        ),
+        "train": Command(
+            "engine.lab.train.recipes",
+            "train the embedded pair, or a learned drafter for any target",
+            models.train,
+            "medusa --data FOLDER --minutes 15",
+        ),
+        "convert": Command(
+            "engine.models.convert",
+            "write a published drafter's pickled weights as safetensors",
+            models.convert,
+            "pytorch_model.bin FOLDER",
+        ),
+        "export": Command(
+            "engine.models.export",
+            "write a trained drafter in the layout of speculators",
+            models.export,
+            "eagle FOLDER",
+        ),
+    },
+    "media": {
+        "record": Command(
+            "engine.lab.record_races",
+            "record a race to a file, or the page's recorded races anew",
+            media.record,
+            '--prompt "Story: A fox" --system auto -o race.json',
+        ),
+        "replay": Command(
+            "engine.page.views.standalone",
+            "turn a race file into a page that plays without a network, or into a GIF",
+            media.replay,
+            "race.json -o race.html",
+        ),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+BY = {
+    "length": Command(
+        "engine.lab.bench.growth",
+        "ms a token up to 128 ... 900 written tokens",
+        bench.growth,
+        "--systems tree,auto --prompts 2",
+    ),
+    "context": Command(
+        "engine.lab.bench.growth",
+        "ms a round and a token behind 64 ... 900 tokens of prompt",
+        bench.growth,
+        "--systems tree,auto --prompts 2",
+    ),
+    "tree": Command("engine.lab.bench.tree", "ms of a verification by its number of nodes", bench.tree, "--repeats 15"),
+    "size": Command(
+        "engine.lab.bench.sizes",
+        "how near forwards come to the machine's bandwidth, by model, storage and tree",
+        bench.size,
+        "--sizes 11M --stored fp16",
+    ),
+    "part": Command(
+        "engine.lab.bench.parts",
+        "where a round's time goes: forwards, policy, rule, commit",
+        bench.part,
+        "--systems tree,auto",
+    ),
+    "change": Command(
+        "engine.lab.bench.change",
+        "one drafter over a changing subject, frozen against adapting",
+        bench.change,
+        "--stories 5 --code 10",
+    ),
+    "races": Command("engine.lab.bench.races", "memory of this process after many races", bench.races, "--races 100"),
+    "order": Command(
+        "engine.lab.bench.order",
+        "attention that skips a tree mask's empty tiles, by node order",
+        bench.order,
+        "--sizes 256 512 --prefixes 0",
+    ),
+    "segments": Command(
+        "engine.lab.train.memory",
+        "peak memory of a training step by its number of segments",
+        bench.segments,
+        "--segments 1 2 --length 256",
+    ),
+}  # what `bench --by` measures in place of a race
+ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 
 
 def overview() -> str:
-    """The commands, one a line."""
-    lines = [f"  {name:<11}{command.about}" for name, command in COMMANDS.items()]
-    return "\n".join(["usage: python -m engine <command> [options]", "", *lines, "", "Each has a --help of its own."])
+    """The commands, one a line, by group."""
+    lines = ["usage: python -m engine <command> [options]"]
+    for group, commands in GROUPS.items():
+        lines += ["", group, *(f"  {name:<11}{command.about}" for name, command in commands.items())]
+    return "\n".join([*lines, "", "Each has a --help of its own, with an example."])
+
+
+def parser_of(called: str) -> Parser:
+    """The parser of a command of `ALL`.
+
+    Its description is the module's docstring, read from the source: importing it may take ten seconds.
+    """
+    command, example = ALL[called], f"Example: python -m engine {called} {ALL[called].example}"
+    kinds = ["In place of a race, --by measures:", *(f"  {kind:<10}{each.about}" for kind, each in BY.items()), ""]
+    source = Path(str(find_spec(command.module).origin)).read_text(encoding="utf-8")  # type: ignore[union-attr]
+    parser = Parser(
+        prog=f"python -m engine {called}",
+        description=get_docstring(parse(source)),
+        epilog="\n".join([*(kinds if called == "bench" else []), example]),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(by=called.partition(" --by ")[2])
+    command.options(parser)
+    return parser
+
+
+def asked(arguments: list[str]) -> tuple[str, list[str]]:
+    """The name in `ALL` of what the arguments ask for, and the other arguments."""
+    name, *others = arguments
+    if name != "bench":
+        return name, others
+    parser = Parser(prog="python -m engine bench", add_help=False, allow_abbrev=False)
+    parser.add_argument("--by", choices=BY)
+    found, others = parser.parse_known_args(others)
+    return f"bench --by {found.by}" if found.by else name, others
 
 
 def main(arguments: list[str]) -> None:
     """Runs the command that the first argument names, with the other arguments. Without any, prints the overview.
 
-    Ctrl-C ends it with a sentence and exit status 130.
+    With --json the command's figures are all that is printed. What it refuses is a sentence, and exit status 2. Ctrl-C ends it with a
+    sentence and exit status 130.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return
-    name, *others = arguments
-    if name not in COMMANDS:
-        print(f"Unknown command {name!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
+    called, others = asked(arguments)
+    if called not in ALL:
+        print(f"Unknown command {called!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)
+    options = parser_of(called).parse_args(others)
+    options.command = shlex.join(["python", "-m", "engine", *arguments])
+    alone = getattr(options, "json", False)
     try:
-        import_module(COMMANDS[name].module).main(others)
+        with refusals(), redirect_stdout(io.StringIO()) if alone else nullcontext():
+            figures = import_module(ALL[called].module).main(options)
     except KeyboardInterrupt:  # also while torch is imported
-        print(f"\nThe command {name} was stopped before it was done.", file=sys.stderr)
+        print(f"\nThe command {called} was stopped before it was done.", file=sys.stderr)
         sys.exit(130)
+    if alone and figures is not None:
+        print(json.dumps(figures))
 
 
 if __name__ == "__main__":

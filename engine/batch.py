@@ -1,12 +1,9 @@
-"""Batched decoding: the loop of `engine.decode` for many prompts at once, one target forward a round. Knows no page and no clock.
-
-A sequence that ends leaves the batch, so rounds get smaller. Plain decoding is the same with drafters that propose nothing.
-"""
+"""Batches: the parts of many texts. `engine.decode` writes these together with one target forward a round. Knows no page, no clock."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from engine.decode import Round, cut
+from engine.decode import Round, decode_all
 from engine.forward.batch import Batch
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
@@ -17,17 +14,6 @@ from engine.sampling import Sampling
 from engine.systems import System
 from engine.target import Target
 from engine.tree import LARGEST_TREE
-
-
-@dataclass
-class Sequence:
-    """A text at work. `before` holds the seconds that are told with its next round."""
-
-    number: int
-    rounds: HostRounds
-    position: int
-    left: int
-    before: dict[str, float]
 
 
 def decode_together(
@@ -47,35 +33,15 @@ def decode_together(
     parts = [system.build(pair, capacity, **shape, costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
-    every = [
-        HostRounds(Target(batch, capacity, features), *each, sampling)
-        for each, sampling in zip(parts, samplings, strict=True)
-    ]
-    del parts
-    rounds = BatchedRounds(batch, every)
-    ends = [len(prompt) - 1 for prompt in prompts]
-    read = rounds.begin(prompts, [min(end + max_new_tokens, pair.context - 1) for end in ends])
-    running = [
-        Sequence(number, each, end, max_new_tokens, {"prefill": seconds})
-        for number, (each, end, seconds) in enumerate(zip(every, ends, read, strict=True))
-    ]
-    del every
-    while running:
-        for sequence, done in zip(list(running), rounds.next(), strict=True):
-            path, bonus = done.verdict.path, done.verdict.bonus
-            window = pair.context - 1 - sequence.position
-            tokens = [done.tree.tokens[node] for node in path] + [bonus]
-            burst, end = cut(tokens, pair.stop_ids, sequence.left, window)
-            seconds = sequence.before | done.seconds
-            if end:
-                rounds.leave(sequence.rounds)
-                running.remove(sequence)
-            yield sequence.number, Round(sequence.position, done.tree, done.logits, done.verdict, burst, end, seconds)
-            sequence.position, sequence.left, sequence.before = (
-                sequence.position + len(tokens),
-                sequence.left - len(burst),
-                {},
-            )
+    rounds = BatchedRounds(
+        batch,
+        [
+            HostRounds(Target(batch, capacity, features), *each, sampling)
+            for each, sampling in zip(parts, samplings, strict=True)
+        ],
+    )
+    del parts  # a sequence that leaves frees its own
+    yield from decode_all(rounds, prompts, max_new_tokens, pair.stop_ids, pair.context)
 
 
 def shared(costs: Costs, size: int) -> Costs:

@@ -1,8 +1,8 @@
-"""Breaks: four typical mistakes of tree decoders, to be made on purpose. Knows what each changes and what would be right; knows no loop
+"""Breaks: five typical mistakes of tree decoders, to be made on purpose. Knows what each changes and what would be right; knows no loop
 and no page.
 
 A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find`).
-`engine.screens.break_distance.measure` says how far it is from the target's own distribution.
+`engine.page.screens.break_distance.measure` says how far it is from the target's own distribution.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from engine.rounds.guiding import Mask, masked, masked_at_leaves
 from engine.target import Target
 from engine.tree import DraftTree
 
@@ -49,13 +50,15 @@ class Suggestion:
     temperature: float = 0.0
     seed: int = 0
     max_new_tokens: int = 64
+    constraint: str = ""
 
 
 @dataclass(frozen=True)
 class Break:
     """A mistake. `right` says what a correct decoder does, `wrong` what is done instead and `effect` what comes of it, a sentence each.
 
-    `target` verifies and commits. `parts` replace the system's own fields, by the names of `engine.systems.System`.
+    `target` verifies and commits. `mask` keeps to a constraint what it answers; a break of it shows only where there is one. `parts`
+    replace the system's own fields, by the names of `engine.systems.System`.
     """
 
     name: str
@@ -65,10 +68,11 @@ class Break:
     effect: str
     suggestion: Suggestion
     target: type[Target] = Target
+    mask: Mask = masked
     parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
-        """All fields that a page shows: not `target` and `parts`, and the suggestion as a dict."""
+        """All fields that a page shows: not `target`, `mask` and `parts`, and the suggestion as a dict."""
         words = ("name", "title", "right", "wrong", "effect")
         return {**{word: getattr(self, word) for word in words}, "suggestion": asdict(self.suggestion)}
 
@@ -76,6 +80,12 @@ class Break:
 BOX = "Story: Once there was a cat and a duck. They were best friends. One day, they found a strange box in the garden."
 KITE = "Story: One windy day, Ben took his new blue kite to the park. The wind was strong and the kite"
 MITTEN = "Story: One snowy morning, Mia could not find her red mitten. She looked under the bed and"
+CARD = (
+    'json:{"type": "object", "properties": {"name": {"type": "string", "maxLength": 30}, '
+    '"mood": {"enum": ["happy", "sad", "brave"]}, "age": {"type": "integer", "minimum": 1, "maximum": 99}, '
+    '"friends": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 1, "maxItems": 3}}, '
+    '"required": ["name", "mood", "age", "friends"], "additionalProperties": false}'
+)
 
 BREAKS: dict[str, Break] = {
     each.name: each
@@ -115,6 +125,15 @@ BREAKS: dict[str, Break] = {
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
             suggestion=Suggestion(MITTEN, ("tree", "tree!acceptance"), temperature=0.8),
             parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
+        ),
+        Break(
+            name="constraint",
+            title="constraint on the last tokens alone",
+            right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
+            wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
+            effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
+            suggestion=Suggestion(KITE, ("tree", "tree!constraint"), constraint=CARD),
+            mask=masked_at_leaves,
         ),
     )
 }

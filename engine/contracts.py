@@ -6,7 +6,7 @@ Knows trees, tensors and words; imports no part.
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
@@ -33,9 +33,9 @@ PROPOSALS = {
 }
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
-# What serving engines offer, by the kind of part. `engine.screens.serving` says how each engine spells it.
+# What serving engines offer, by the kind of part. `engine.page.screens.serving` says how each engine spells it.
 SERVED = {
-    "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block"),
+    "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block", "MTP"),
     "policy": ("chain of guesses", "tree of guesses", "full tree", "fixed tree", "tree that adapts"),
     "acceptance": ("match", "min(1, p/q)", "whole block", "several draws", "threshold"),
 }
@@ -56,7 +56,10 @@ class Counterpart:
     def __post_init__(self):
         known = [kind for kinds in SERVED.values() for kind in kinds]
         if self.kind and self.kind not in known:
-            raise ValueError(f"Serving engines know no {self.kind!r}. Choose one of {', '.join(known)}, or none.")
+            raise ValueError(
+                f"Serving engines know no {self.kind!r}. Choose one of {', '.join(known)}. A part that is like none of them "
+                'leaves `counterpart` out, or declares Counterpart(lost="why there is none").'
+            )
 
 
 class Part:
@@ -80,18 +83,28 @@ class Drafter(Part):
     Calls come in rounds: `log_q` for the root, then for deeper nodes whose ancestors were asked about before, then one `commit`.
     """
 
-    # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them; without any it gets None for them.
-    # Where it names layers, there are as many features and the final one in place of 4.
+    # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them. False: none, and it gets None.
+    # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
+    chooses: ClassVar[bool] = (
+        False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
+    )
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites; it then says the target's `vocab`
     vocab: int
+    last_read: tuple | None = None  # what `engine.policies.shared.asking` last read of `at_once`
+    ahead: Any = None  # what `engine.policies.shared.ahead` drafted by `deeper` and nobody has asked for yet
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
+
+    @classmethod
+    def choices(cls, pair: "LoadedPair") -> list[str]:
+        """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first."""
+        return []
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it."""
@@ -104,6 +117,25 @@ class Drafter(Part):
         with forwards answers None by depth alone.
         """
         raise NotImplementedError
+
+    @property
+    def at_once(self) -> torch.Tensor | None:
+        """Log-probabilities `[levels, V]` behind this round's root and the levels below it, where one forward answered them all.
+
+        Every node of a level has the same. None unless it is so, and before `log_q` was asked for the root.
+        """
+        return None
+
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
+        """Log-probabilities `[n, V]` behind n nodes below the rows that were answered last, without waiting for the device.
+
+        `tokens [n]` are the nodes' and `above [n]` their parents' rows, both on the device. Called on other devices than a CPU. None
+        where it cannot, and then `log_q` is asked. The nodes that come to be asked about are told by `drafted`.
+        """
+        return None
+
+    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
+        """These nodes are asked about, and `deeper` has answered them in these of a level's rows. It is called level by level."""
 
     def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`, where `reads_logits`."""
@@ -229,6 +261,19 @@ class Rounds(Protocol):
 
     def next(self) -> Outcome:
         """Grow, verify, decide, commit: the next round."""
+
+
+class RoundsTogether(Protocol):
+    """Several texts at work, each with rounds of its own that share what they can."""
+
+    def begin(self, prompts: list[list[int]], last: list[int]) -> list[float]:
+        """Read every prompt. No token will be drafted behind its position `last`. Returns the seconds that each took."""
+
+    def next(self) -> list[Outcome]:
+        """The next round of every text that has not left, in order."""
+
+    def leave(self, place: int) -> None:
+        """The text at this place of those that have not left takes part no more."""
 
 
 P = TypeVar("P", bound=Part)

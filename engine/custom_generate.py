@@ -6,6 +6,7 @@ refused by name.
 
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from transformers.generation.streamers import BaseStreamer
 from engine.decode import decode
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
+from engine.models.constraint import compiled
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_of, obstacle
@@ -42,7 +44,21 @@ READ = {
     "use_cache",
     "logits_to_keep",
 }  # what generate() adds itself
-FLAGS = ("return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
+# Options of generate() that may have any value. It has made lengths and stops into criteria, and the warpers' values into processors.
+HONOURED = {"max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "do_sample", *WARPERS.values()}
+NO_TOKEN = {  # how keys and values are kept, ids that one text of tokens never needs, and what versions wrote the options
+    *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "compile_config", "disable_compile"),
+    *("prefill_chunk_size", "pad_token_id", "bos_token_id", "decoder_start_token_id", "transformers_version"),
+}
+OF_OTHERS = {  # what only beams or an assistant read, and both are refused by other names
+    *("early_stopping", "length_penalty", "num_assistant_tokens", "num_assistant_tokens_schedule"),
+    *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "max_matching_ngram_size"),
+}
+OF_SAMPLING = {"min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}  # which greedy text never reads
+ONE_IS_OFF = {  # of all other options 0, False and None are
+    *("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "encoder_repetition_penalty"),
+    *("typical_p", "guidance_scale"),
+}
 RIGHT = {"sdpa": ("sdpa", "sdpa_in_two_rows"), "eager": ("eager",)}  # the second is what a runner gives some models
 KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
 
@@ -61,6 +77,8 @@ def treerace(
     nodes: int | None = None,
     seed: int = 0,
     stream_to: BaseStreamer | None = None,
+    constraint: str = "",
+    constraint_tokenizer: PreTrainedTokenizerBase | None = None,
     **model_kwargs: Any,
 ) -> torch.Tensor:
     """`[1, L]` int64: `input_ids [1, L_0]` and what `model` writes behind them, as generate() answers.
@@ -70,6 +88,9 @@ def treerace(
     Sampling draws by `seed` and position: the same seed gives the same text with every system that keeps the tokens. The weights are
     read by the first call, and again after they have changed; gradients are switched off.
 
+    `constraint` is "json:" with a JSON schema or "regex:" with a regular expression that the new text must match. It needs the model's
+    tokenizer as `constraint_tokenizer`, and a stop token.
+
     generate() hands no `streamer` and no `tokenizer` to a callable, so the streamer for the tokens is named `stream_to`.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
     """
@@ -77,6 +98,11 @@ def treerace(
     sampling = sampling_of(model, logits_processor, generation_config, seed)
     stops, others = stops_of(stopping_criteria)
     pair = pair_of(model, draft, draft_tokenizer)
+    if constraint:
+        if constraint_tokenizer is None:
+            raise ValueError("A constraint is about text: give the model's tokenizer as constraint_tokenizer.")
+        bound = compiled(constraint_tokenizer, pair.target.vocab, stops, constraint)
+        sampling = replace(sampling, constraint=bound)
     chosen = find(system or ("tree" if draft is not None else "lookup"))
     shape = {
         name: int(checked(name, getattr(chosen, name) if value is None else value))
@@ -123,8 +149,12 @@ def tokens(
 
 def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
     """Raises `ValueError` for what this engine does not do."""
-    asked = [name for name in FLAGS if getattr(config, name, None)]
-    asked += [name for name in ("num_beams", "num_return_sequences") if (getattr(config, name, None) or 1) > 1]
+    harmless = HONOURED | NO_TOKEN | OF_OTHERS | (set() if config.do_sample else OF_SAMPLING)
+    asked = [
+        name
+        for name, value in config.to_dict().items()
+        if name not in harmless and not name.startswith("_") and value and not (name in ONE_IS_OFF and value == 1)
+    ]
     mask, past = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
     if mask is not None and not bool(mask.all()):
         asked.append("attention_mask with padding")

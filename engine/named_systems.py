@@ -58,7 +58,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "parallel-tree": {
         "title": "parallel tree",
         "idea": "A small net reads the target's hidden states and guesses every depth at once; a beam makes a tree of the guesses.",
-        "source": "the feature-conditioned parallel-tree drafter of the seeds",
+        "source": "the feature-conditioned parallel-tree drafter",
         "cost": "One draft forward a round, for all depths together.",
         "drafter": "parallel", "policy": "beam", "acceptance": "token_match", "depth": 6, "width": 4, "nodes": 12,
     },
@@ -98,6 +98,14 @@ NAMED: dict[str, dict[str, Any]] = {
         "cost": "One draft forward per tree level.",
         "drafter": "eagle", "policy": "expand_rerank", "acceptance": "token_match", "depth": 5, "width": 3, "nodes": 12,
     },
+    "mtp": {
+        "title": "MTP tree",
+        "idea": "Layers that the target brings along guess the tokens after the next one, from its own final state. Only targets that "
+        "ship such layers can race it.",
+        "source": "multi-token prediction of DeepSeek-V3 (2024), with token match",
+        "cost": "One forward of such a layer per tree level.",
+        "drafter": "mtp", "policy": "best_first", "acceptance": "token_match", "depth": 3, "width": 3, "nodes": 8,
+    },
     "talon": {
         "title": "EAGLE, a tree by Talon",
         "idea": "A fixed number of guesses is spent level by level: deep and narrow where the drafter is sure, wide where it is not.",
@@ -125,6 +133,14 @@ NAMED: dict[str, dict[str, Any]] = {
         "source": "SuffixDecoding (Oliaro et al. 2024), with token match",
         "cost": "A search of the text so far; no draft forward.",
         "drafter": "suffix", "policy": "own_tree", "acceptance": "token_match", "depth": 8, "width": 4, "nodes": 12,
+    },
+    "forced": {
+        "title": "forced tokens",
+        "idea": "Under a constraint, such as a JSON schema, it guesses what leaves no choice: names of fields, quotes, brackets. "
+        "Without a constraint it is plain decoding.",
+        "source": "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified",
+        "cost": "A mask of the constraint per node; no draft forward.",
+        "drafter": "forced", "policy": "chain", "acceptance": "token_match", "depth": 8, "width": 1, "nodes": 9,
     },
     "recycling": {
         "title": "token recycling",

@@ -12,21 +12,25 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from engine.contracts import Rounds
 from engine.decode import Round, decode
 from engine.models.chat import prompt_tokens
+from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label
+from engine.record.constraint import checked as constrained
+from engine.record.disturbance import BUSY
 from engine.record.parsing import holds_half, shown
 from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
 from engine.remote.server import Server
 from engine.rounds.timing import costs_of
-from engine.sampling import Sampling
+from engine.sampling import Sampling, refuse_too_cold
 from engine.systems import System, find
 from engine.tree import LARGEST_TREE
 
@@ -39,6 +43,7 @@ LIMITS = {
     "seed": (0, 2**53 - 1),
 }
 SHAPE = ("depth", "width", "nodes")
+ASKED = ("prompt", "temperature", "seed", "max_new_tokens", "constraint")  # of the settings, what a trace repeats
 BASELINE = "vanilla"  # the lane of a grand prix that all others are compared with
 FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
 LONGEST_PROMPT = 20_000  # characters; checked before a tokenizer sees them
@@ -59,8 +64,11 @@ class Settings:
     temperature: float = 0.0
     max_new_tokens: int = 200
     seed: int = 0
+    constraint: str = ""  # what the text may be, as `engine.record.constraint` reads it
+    guesses: str = "masked"  # how it guides drafts, one of `GUESSES` of constraints; measurements alone change it
 
     def __post_init__(self):
+        constrained(self.constraint)
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise ValueError("The prompt is empty. Write a few words for the model to go on from.")
         if len(self.prompt) > LONGEST_PROMPT:
@@ -72,6 +80,7 @@ class Settings:
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 checked(name, getattr(system, name))
+            system.refuse_to_be_free(self.constraint)
         for name in LIMITS:
             if getattr(self, name) is not None or name not in SHAPE:
                 object.__setattr__(self, name, checked(name, getattr(self, name)))
@@ -86,6 +95,7 @@ def checked(name: str, value: object) -> int | float:
     if not least <= value <= most:
         raise ValueError(f"{what} must be between {least:,} and {most:,}, got {shown(value)}.")
     if name == "temperature":
+        refuse_too_cold(value)
         return value
     if value != int(value):
         raise ValueError(f"{what} must be a whole number, got {shown(value)}.")
@@ -121,36 +131,62 @@ def encoded(pair: LoadedPair, prompt: str) -> list[int]:
     return tokens
 
 
+def trace_of(
+    pair: LoadedPair,
+    settings: Settings,
+    prompt: list[int],
+    system: str,
+    hardware: str,
+    dtype: str,
+    shape: dict[str, int],
+) -> Trace:
+    """A lane's trace without steps. `prompt` are the prompt's tokens."""
+    about = {"pair": pair.title, "hardware": hardware, "dtype": dtype, "chat": pair.chat}
+    values: dict[str, Any] = {name: getattr(settings, name) for name in ASKED} | about | shape
+    return Trace(system=system, prompt_tokens=prompt, **values)
+
+
+def without_processor() -> float:
+    """Seconds of this thread in which others had the processor, or the whole process was stopped. Only differences mean anything."""
+    return time.perf_counter() - time.thread_time()
+
+
 class Lane:
     """One system at work on the prompt: its decode loop, its trace and its clock."""
 
-    def __init__(self, pair: LoadedPair, system: System, settings: Settings, sampling: Sampling, prompt: list[int]):
+    def __init__(
+        self,
+        pair: LoadedPair,
+        system: System,
+        settings: Settings,
+        sampling: Sampling,
+        prompt: list[int],
+        capacity: int | None = None,
+    ):
+        """`capacity` is that of its caches in rows; None is as many as the text needs."""
         self.pair, self.system, self.finished = pair, system, False
         shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
-        capacity = min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
-        costs = costs_of(pair, system.drafter) if system.reads_costs else None
-        self.rounds: Rounds | None = system.rounds(pair, capacity, shape, sampling, costs)
-        self.decoding = decode(self.rounds, prompt, settings.max_new_tokens, pair.stop_ids, pair.context)
+        self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
-        self.trace = Trace(
-            system=system.name,
-            pair=pair.title,
-            hardware=pair.hardware,
-            dtype=pair.dtype,
-            prompt=settings.prompt,
-            prompt_tokens=prompt,
-            temperature=settings.temperature,
-            seed=settings.seed,
-            max_new_tokens=settings.max_new_tokens,
-            chat=pair.chat,
-            **shape,
-        )
-        self.clock = 0.0
+        self.trace = trace_of(pair, settings, prompt, system.name, pair.hardware, pair.dtype, shape)
+        self.clock = self.waited = 0.0
+        self.open()
+
+    def open(self) -> None:
+        """Borrow or make the caches, and stand at the text's beginning."""
+        pair, system, trace = self.pair, self.system, self.trace
+        costs = costs_of(pair, system.drafter) if system.reads_costs else None
+        shape = {name: getattr(trace, name) for name in SHAPE}
+        self.rounds: Rounds | None = system.rounds(pair, self.capacity, shape, self.sampling, costs)
+        self.decoding = decode(self.rounds, trace.prompt_tokens, trace.max_new_tokens, pair.stop_ids, pair.context)
 
     def step(self) -> Step:
-        """One target forward, on this lane's clock. Its record is made off the clock."""
+        """One target forward, on this lane's clock. Its record is made off the clock. `waited` adds up `without_processor`."""
         with self.pair.target.undisturbed():
-            step = self.record(next(self.decoding))
+            before = without_processor()
+            done = next(self.decoding)
+            self.waited += without_processor() - before
+            step = self.record(done)
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
@@ -199,58 +235,57 @@ class Lane:
     def close(self) -> None:
         """Frees the caches. The trace stays."""
         self.decoding.close()  # type: ignore[attr-defined]  # a generator, which `Iterator` does not say
-        self.rounds = None
+        self.rounds, self.decoding = None, iter(())  # from Python 3.12 on a closed generator keeps what it held
 
 
 def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> RemoteLane:
-    """The lane that the pair's remote server writes. Raises `ValueError` when there is none."""
+    """The lane that the pair's remote server writes. Raises `ValueError` when there is none, and for a constraint."""
+    if settings.constraint:
+        raise ValueError(f"The system {REMOTE} is another server, which is told of no constraint. Race it without one.")
     if pair.remote is None:
         raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
-    trace = Trace(
-        system=REMOTE,
-        pair=pair.title,
-        hardware=pair.remote.clock,
-        dtype="as the server runs it",
-        prompt=settings.prompt,
-        prompt_tokens=prompt,
-        temperature=settings.temperature,
-        seed=settings.seed,
-        max_new_tokens=settings.max_new_tokens,
-        chat=pair.chat,
-        depth=1,
-        width=1,
-        nodes=1,
-    )
+    shape, dtype = dict.fromkeys(SHAPE, 1), "as the server runs it"
+    trace = trace_of(pair, settings, prompt, REMOTE, pair.remote.clock, dtype, shape)
     return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class Race:
     """Several lanes on one prompt. Raises `ValueError` when the prompt exceeds the context or the pair lacks a system's parts."""
 
-    def __init__(self, pair: LoadedPair, settings: Settings):
-        prompt = encoded(pair, settings.prompt)
+    def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None):
+        """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
+        prompt = encoded(pair, settings.prompt) if tokens is None else tokens
         self.pair, self.settings = pair, settings
         device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane makes its noise
+        constraint = constraint_of(pair, settings.constraint, settings.guesses)
+        sampling = Sampling(settings.temperature, seed=settings.seed, device=device, constraint=constraint)
         self.lanes: list[Lane | RemoteLane] = [
             remote_lane(pair, settings, prompt)
             if name == REMOTE
             # each makes the same noise for itself; the lane that is ahead would pay for shared noise
-            else Lane(
-                pair, find(name), settings, Sampling(settings.temperature, seed=settings.seed, device=device), prompt
-            )
+            else Lane(pair, find(name), settings, replace(sampling), prompt)
             for name in settings.systems
         ]
         self.local = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, Lane)}
         self.remote = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, RemoteLane)}
 
     def warm_up(self) -> None:
-        """Run every lane's system for a few tokens on another text, so that no clock pays for first calls."""
+        """Run every lane's system for a few tokens on another text, so that no clock pays for first calls.
+
+        Where forwards are CUDA graphs, a lane lends its caches for that. Its own graphs are launched then, and no others are captured.
+        """
         text = replace(self.settings, prompt="Story: Once upon a time", max_new_tokens=WARM_UP_TOKENS)
         prompt = self.pair.tokenizer(text.prompt)["input_ids"]
+        graphed = not self.pair.target.eager
         for lane in self.local.values():
-            warm = Lane(self.pair, lane.system, text, lane.sampling, prompt)
+            if graphed:
+                lane.close()
+            warm = Lane(self.pair, lane.system, text, lane.sampling, prompt, lane.capacity if graphed else None)
             while not warm.finished:
                 warm.step()
+            warm.close()
+            if graphed:
+                lane.open()
 
     def run(self) -> Iterator[tuple[int, Step]]:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
@@ -290,21 +325,16 @@ class Race:
                 told = time.monotonic() if due else told
                 yield due
 
+    @property
+    def busy(self) -> bool:
+        """Whether this thread waited for the processor in too large a part of the lanes' clocks."""
+        lanes = self.local.values()
+        return sum(lane.waited for lane in lanes) > BUSY * sum(lane.clock for lane in lanes)
+
     def record(self) -> Record:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
-        return Record([lane.filed() for lane in self.lanes])
+        return Record([lane.filed() for lane in self.lanes], "")
 
     def result(self) -> dict:
         """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare`)."""
-        return compare([(lane.trace, lane.system.guarantee) for lane in self.lanes])
-
-
-def to_their_ends(lanes: list[Lane]) -> list[Lane]:
-    """The lanes, after all their steps. The lane whose clock is behind goes next, as in a race. Every lane is freed."""
-    try:
-        while running := [lane for lane in lanes if not lane.finished]:
-            min(running, key=lambda lane: lane.clock).step()
-    finally:
-        for lane in lanes:
-            lane.close()
-    return lanes
+        return compare([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.busy)

@@ -16,6 +16,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ import torch
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import larger
 
-MAX_TEMPERATURE = 100.0
+LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 100.0  # logits that are divided by less are infinite in float32
 DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # when less of q is left to draw from, it is rounding
 BLOCK_ELEMENTS = 1 << 18  # numbers in a block of noise, at most
@@ -90,9 +91,12 @@ class DeviceNoise(GumbelNoise):
         super().__init__(seed)
         self.device = device
 
+    def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
+        return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
+
     def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
         positions = torch.arange(index * rows, (index + 1) * rows, device=self.device)
-        return gumbel_at(torch.tensor(self.seed, device=self.device), positions, vocab)
+        return gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
 
 
 def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
@@ -115,11 +119,44 @@ def mixed(x: torch.Tensor) -> torch.Tensor:
     return x ^ (x >> 31 & (1 << 33) - 1)
 
 
+def refuse_too_cold(temperature: float) -> None:
+    """Raises `ValueError` for a temperature by which logits cannot be divided in float32."""
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(
+            f"Temperature must be 0 or at least {LEAST_TEMPERATURE:g}, got {temperature}. Take 0 for the likeliest tokens."
+        )
+
+
+class Guide(Protocol):
+    """A constraint along one text. A path is the tuple of tokens behind the text's end."""
+
+    @property
+    def guesses(self) -> str:
+        """How drafts are guided: "masked" by all that is forbidden, "forced" by forced tokens alone, or "free"."""
+
+    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
+        """bool `[V]`: the tokens that may follow the path. None where all may."""
+
+    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
+        """Up to `most` tokens that must follow the path, because nothing else may."""
+
+    def advance(self, tokens: list[int]) -> None:
+        """Go on to the end of these tokens."""
+
+
+class Constraint(Protocol):
+    """What a text may be, for any number of texts at once."""
+
+    def guide(self) -> Guide:
+        """At the beginning of a text."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How every lane samples. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
 
-    Gumbel rows are made on `device`, by counting. With None they come from a CPU generator.
+    Gumbel rows are made on `device`, by counting. With None they come from a CPU generator. A `constraint` forbids tokens by the text
+    that they would follow; `engine.rounds.guiding` masks logits by it before they come here.
 
     Raises `ValueError` with the offending value when a setting makes no sense.
     """
@@ -129,11 +166,13 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     device: torch.device | None = None
+    constraint: Constraint | None = None
     noise: GumbelNoise = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE):
             raise ValueError(f"Temperature must be between 0 and {MAX_TEMPERATURE:g}, got {self.temperature}.")
+        refuse_too_cold(self.temperature)
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (keep every token) or more, got {self.top_k}.")
         if not 0 < self.top_p <= 1:
@@ -149,8 +188,8 @@ class Sampling:
 
     @property
     def open_ended(self) -> bool:
-        """Whether every token may be drawn: neither top-k nor top-p leaves any out."""
-        return not self.top_k and self.top_p == 1
+        """Whether every token may be drawn: neither top-k, nor top-p, nor a constraint leaves any out."""
+        return not self.top_k and self.top_p == 1 and self.constraint is None
 
     def scaled(self, logits: torch.Tensor) -> torch.Tensor:
         """`[..., V]` logits / temperature, in float32 or better; at temperature 0 they are not divided. Excluded tokens are at -inf."""
@@ -216,10 +255,15 @@ class Sampling:
         """True with the given probability, by the key's own randomness."""
         return float(torch.rand((), generator=seeded(self.seed, *key), dtype=torch.float64)) < probability
 
+    def uniform(self, rows: int, columns: int, *key: int | str) -> torch.Tensor:
+        """Numbers in [0, 1), float64 `[rows, columns]` on a CPU: the key's own randomness."""
+        return torch.rand(rows, columns, generator=seeded(self.seed, *key), dtype=torch.float64)
+
     def repeated(self, q: torch.Tensor, counts: list[int], *key: int | str) -> list[list[tuple[int, float]]]:
         """For each row i of `q [n, V]`, `counts[i]` independent draws as (token, its q), by the key's own randomness."""
+        q = q.cpu()
         edges = q.double().cumsum(-1)
-        uniform = torch.rand(len(q), max(counts), generator=seeded(self.seed, *key), dtype=torch.float64).to(q.device)
+        uniform = self.uniform(len(q), max(counts), *key)
         tokens = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_(max=q.shape[-1] - 1)
         drawn = zip(tokens.tolist(), q.gather(-1, tokens).tolist(), strict=True)
         return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, counts, strict=True)]
@@ -229,8 +273,8 @@ class Sampling:
 
         Randomness is the key's own. A draw is made when it is taken from the iterator.
         """
-        edges = q.double().cumsum(-1).cpu().numpy()
-        uniform = torch.rand(len(q), most, generator=seeded(self.seed, *key), dtype=torch.float64).tolist()
+        edges = q.cpu().double().cumsum(-1).numpy()
+        uniform = self.uniform(len(q), most, *key).tolist()
         return [successive(*row) for row in zip(edges, uniform, strict=True)]
 
 

@@ -12,6 +12,7 @@ from engine.named_systems import NAMED
 from engine.policies import POLICIES
 from engine.record.costs import Costs
 from engine.record.parsing import shown
+from engine.rounds.guiding import Mask, masked
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
 from engine.sampling import Sampling
@@ -71,9 +72,14 @@ class System:
         return self.guesses and POLICIES[self.policy].branches
 
     @property
-    def reads_costs(self) -> bool:
-        """Whether its policy sizes trees by the costs of forwards on this machine."""
+    def limits(self) -> bool:
+        """Whether its policy sizes trees by the costs of forwards on this machine, so that its shape is only a limit."""
         return POLICIES[self.policy].reads_costs
+
+    @property
+    def reads_costs(self) -> bool:
+        """Whether its lanes are made with the costs of forwards on this machine."""
+        return self.limits or DRAFTERS[self.drafter].chooses
 
     def rounds(
         self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling, costs: Costs | None = None
@@ -82,12 +88,13 @@ class System:
         if not self.broken and on_device(pair, *self.parts, sampling):
             return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
-        return HostRounds(self.target(pair, capacity, drafter.reads_features), drafter, policy, rule, sampling)
+        target = self.target(pair, capacity, drafter.reads_features)
+        return HostRounds(target, drafter, policy, rule, sampling, self.mask)
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None
     ) -> tuple[Drafter, Policy, Acceptance]:
-        """Fresh parts for one lane. `costs` are this machine's, for policies that read them; None counts forwards as free.
+        """Fresh parts for one lane. `costs` are this machine's, for parts that read them; None counts forwards as free.
 
         Raises `ValueError` when the pair or the shape does not allow it.
         """
@@ -96,7 +103,24 @@ class System:
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
         measured = {"costs": costs} if policy.reads_costs and costs else {}
-        return drafter(pair, capacity), policy(depth, width, nodes, proposal, pair.calibration, **measured), rule()
+        chosen = {"chosen": costs.chosen} if drafter.chooses and costs else {}
+        return (
+            drafter(pair, capacity, **chosen),
+            policy(depth, width, nodes, proposal, pair.calibration, **measured),
+            rule(),
+        )
+
+    @property
+    def mask(self) -> Mask:
+        """How its rounds keep to a constraint."""
+        return BREAKS[self.broken].mask if self.broken else masked
+
+    def refuse_to_be_free(self, constraint: str) -> None:
+        """Raises `ValueError` where the break is one of a constraint, and there is none."""
+        if self.mask is not masked and not constraint:
+            raise ValueError(
+                f"{self.name} breaks a constraint, and there is none. Give one, such as a JSON schema, or another break."
+            )
 
     def target(self, pair: LoadedPair, capacity: int, features: bool | tuple[int, ...]) -> Target:
         """The lane's own view of the pair's target."""

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 
@@ -20,9 +21,10 @@ from transformers.utils.import_utils import is_serve_available
 from engine.forward import runner_gpu
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
-from helpers.page import CHROMIUM, FLAGS, PATIENCE
+from helpers.page import CHROMIUM, FLAGS, NO_STORY, PATIENCE, REAL_TIME
 from helpers.paths import ROOT
 
+AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
 
 
@@ -30,6 +32,7 @@ def pytest_report_header() -> list[str]:
     return [
         f"Chromium: {CHROMIUM or 'none, tests marked browser are skipped'}",
         f"CUDA: {'tested' if torch.cuda.is_available() else 'no GPU, tests marked gpu are deselected'}",
+        f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
         f"transformers serve: {'tested' if is_serve_available() else 'no package openai, tests marked serve are deselected'}",
     ]
 
@@ -37,20 +40,21 @@ def pytest_report_header() -> list[str]:
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
-    is marked so and skipped where there is none. What needs a GPU or `transformers serve` is left out
-    where there is none."""
+    is marked so and skipped where there is none. What needs a GPU, `transformers serve` or axe-core
+    is left out where there is none."""
     for item in items:
         if "server" in item.fixturenames:
             item.add_marker("slow")
         if item.get_closest_marker("slow"):
             item.add_marker("no_cover")
+        if "axe" in item.fixturenames:
+            item.add_marker("axe")
         if "browser" in item.fixturenames:
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-    missing = [
-        name for name, there in (("gpu", torch.cuda.is_available()), ("serve", is_serve_available())) if not there
-    ]
+    there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
+    missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]
         config.hook.pytest_deselected(items=needing)
@@ -74,7 +78,7 @@ def server() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-X", "faulthandler", "app.py", "--port", str(port)], cwd=ROOT)
     url = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(1500):  # five minutes: a first start compiles
@@ -86,6 +90,7 @@ def server() -> Iterator[str]:
         else:
             pytest.fail("app.py was not ready within five minutes.")
         yield url
+        assert process.poll() is None, f"app.py ended by itself, with status {process.poll()}"
     finally:
         process.terminate()
         process.wait(20)
@@ -97,6 +102,12 @@ def client(server):
     from gradio_client import Client  # two seconds that no other test needs
 
     return Client(server, verbose=False)
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which .ci/page fetches."""
+    return AXE.read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -113,12 +124,13 @@ def tab(browser) -> Iterator[Page]:
     with browser.new_context() as context:
         opened = context.new_page()
         opened.set_default_timeout(PATIENCE)
+        opened.add_init_script(NO_STORY + REAL_TIME)
         yield opened
 
 
 @pytest.fixture
 def page(server, tab) -> Iterator[Page]:
-    """The page, loaded anew at 1280x720, at full speed. Afterwards: nothing in the console, and no request to anywhere else."""
+    """The page, loaded anew at 1280x720; races are played in real time. Afterwards: no complaint, and no request to anywhere else."""
     tab.goto("about:blank")  # whatever the last test left behind may still complain here
     tab.set_viewport_size({"width": 1280, "height": 720})
     tab.emulate_media(reduced_motion="no-preference", color_scheme="light")
@@ -134,8 +146,7 @@ def page(server, tab) -> Iterator[Page]:
     tab.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
     expect(tab.locator("[data-lane]")).to_have_count(2)
     expect(tab.locator("#prompt textarea")).to_be_visible()
-    tab.wait_for_function("window.TreeRace?.view?.canDraw")  # Plotly's script may arrive late
-    tab.get_by_role("radio", name="1×", exact=True).dispatch_event("click")
+    tab.wait_for_function("window.Plotly && window.TreeRace?.view")  # Plotly's script may arrive late
     yield tab
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)

@@ -5,8 +5,8 @@ type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
 type Guarantee = "tokens" | "law" | "lossy" | "text" | "refused";
 type Identical = boolean | "law" | "lossy" | "text" | "other text" | "failed";
 
-/** A step as engine/views/wire.py sends it: engine/trace.py's Step, its clock, its sentences and its drawing. Another server's step has no
- * node, and in `bonus_text` a sentence about the server. */
+/** A step as engine/page/views/wire.py sends it: engine/record/trace.py's Step, its clock, its sentences and its drawing.
+ * Another server's step has no node, and in `bonus_text` a sentence about the server. */
 interface Step {
   index: number;
   position: number;
@@ -19,6 +19,7 @@ interface Step {
   path: number[];
   bonus_text: string;
   bonus_p: number;
+  draft_forwards: number;
   burst: number[];
   pieces: string[];
   end: string;
@@ -31,11 +32,12 @@ interface Step {
   estimate: string;
 }
 
-/** Milliseconds by the nodes of one forward, and of drafting: engine/costs.py. */
+/** Milliseconds by the nodes of one forward, and of drafting: engine/record/costs.py. */
 interface MeasuredCosts {
   verify_ms: Record<number, number>;
   first_ms: number;
   level_ms: number;
+  promised?: Record<string, number>;
 }
 
 interface Trace {
@@ -50,6 +52,7 @@ interface Trace {
   temperature: number;
   max_new_tokens: number;
   seed: number;
+  constraint?: string; // what the text had to be; "" or missing for anything
 }
 
 /** What the page says about a system before it races. */
@@ -88,6 +91,8 @@ interface LaneFigures {
   seconds: number;
   tokens_per_s: number;
   speedup: number;
+  least: number;
+  most: number;
   identical: Identical;
   forwards: number;
   draft_forwards: number;
@@ -97,13 +102,17 @@ interface LaneFigures {
   other_share: number;
 }
 
+/** Where two texts part. `words` is "" unless rounding explains it; `margin` is in log-probability. */
 interface Divergence {
   index: number;
   left: string;
   right: string;
+  margin?: number | null;
+  words?: string;
 }
 
-/** An event of a race; the first carries `start`, the last `end` with the result. */
+/** An event of a race; the first carries `start`, the last `end` with the result. One with `again` has the first run's result while the
+ * race runs again, unseen. `runs` holds the seconds of every lane by run, `times` those of every step where another run is shown. */
 interface RaceMessage {
   run: string;
   lost?: number;
@@ -113,8 +122,15 @@ interface RaceMessage {
   slowdown: number;
   recorded: string | null;
   steps?: [number, Step][];
+  again?: boolean;
+  times?: [number, Record<string, number>][][];
   lanes: LaneFigures[];
+  runs: number[][];
+  busy: boolean;
+  disturbed: string;
   speedup: number;
+  least: number;
+  most: number;
   identical: Identical;
   finished?: boolean;
   divergence: Divergence | null;
@@ -134,6 +150,7 @@ interface Cell {
   ms_per_token: number;
   draft_share: number;
   verify_share: number;
+  disturbed: string;
   refused?: string;
   [figure: string]: any;
 }
@@ -186,6 +203,7 @@ interface PromptRow {
   draft_share: number;
   verify_share: number;
   identical: Identical;
+  disturbed: string;
   refused?: string;
   [figure: string]: any;
 }
@@ -200,9 +218,10 @@ interface PromptsSummary {
   draft_share: number;
   verify_share: number;
   identical: number;
+  disturbed: string;
 }
 
-/** A system in its best setting over a visitor's prompts: a row of engine/measure/pays/report.py. */
+/** A system in its best setting over a visitor's prompts: a row of engine/measure/report.py. */
 interface PaysSystem {
   name: string;
   setting: string;
@@ -218,7 +237,7 @@ interface PaysSystem {
   identical: Identical;
 }
 
-/** A draft tree as engine/screens/pays_what_if.py takes it. */
+/** A draft tree as engine/page/screens/pays_what_if.py takes it. */
 interface WhatIf {
   acceptance: number;
   depth: number;

@@ -15,8 +15,9 @@ interface Phase {
   colour: "faint" | "base" | "tree" | "ink";
 }
 
-/** A node of the draft tree as the drawing needs it, in pixels once it is placed. */
-interface PlacedNode {
+/** A node of the draft tree: where it stands in the tree, and in pixels once plots/tree-layout.js has placed it. */
+interface TreeNode {
+  index: number;
   parent: number;
   text: string;
   q: number | null;
@@ -26,12 +27,21 @@ interface PlacedNode {
   column: number;
   row: number;
   labelled: boolean;
-  width: number;
+  mark: number;
+  label: string;
   x: number;
   y: number;
-  limit: number;
+  labelX: number;
   labelEnd: number;
   columnEnd: number;
+}
+
+/** A scene of the story of a step: when it plays, in seconds, and what it says. */
+interface Scene {
+  name: "guess" | "check" | "choose" | "drop" | "join" | "same";
+  from: number;
+  to: number;
+  words: string;
 }
 
 /** The race's controls by name. */

@@ -48,12 +48,13 @@ class Block(Acceptance):
         chain: list[int] = []
         while drawn := tree.draws.get(chain[-1] if chain else 0):
             chain.append(drawn[0])
-        return chain, [tree.q_rows[tree.parents[node]].cpu().double() for node in chain]
+        return chain, [tree.q_rows[tree.parents[node]].double() for node in chain]
 
 
 def rows(logits: torch.Tensor, sampling: Sampling) -> Row:
     """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
-    return cache(lambda node: sampling.probabilities(logits[node].cpu()).double())
+    logits = logits.cpu()  # all at once, because the host waits for every copy
+    return cache(lambda node: sampling.probabilities(logits[node]).double())
 
 
 def remainder(reach: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

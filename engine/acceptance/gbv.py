@@ -23,7 +23,7 @@ class GreedyBlock(Block):
         laws: list[torch.Tensor] = []
         node, worse, chains = 0, 0.0, len(tree.draws.get(0, []))
         while drawn := tree.draws.get(node):
-            q = tree.q_rows[node].cpu().double()
+            q = tree.q_rows[node].double()
             rank = ranked(p(node), q)
             law, low, high = law_of_best(q, rank, worse, chains)
             node = max(drawn, key=lambda child: int(rank[tree.tokens[child]]))
@@ -44,9 +44,10 @@ def law_of_best(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The law `[V]` of the best chain's next token, given its tokens so far; and the bounds of every token's interval.
 
-    A chain's chance to rank no higher than this beginning is taken as 1, of which `worse` is that of ranking below it. Behind the
-    beginning every token has an interval [low, high) of [worse, 1), in the order of ranks. The best of K chains falls into it with
-    (high^K - low^K) / (1 - worse^K). Both differences are written as products here, because small intervals would round to 0.
+    It is known that no chain ranks above these tokens. `worse` is the chance, given this, that a single chain ranks below them; with
+    1 - `worse` it begins with them. Of [worse, 1) every next token has an interval [low, high), in the order of ranks. The best of K
+    chains falls into it with probability (high^K - low^K) / (1 - worse^K). Differences of powers are written as products, because
+    small intervals would round to 0.
     """
     ends = torch.empty_like(q).scatter_(0, rank, q).cumsum(0)[rank]
     low, high = worse + (1 - worse) * (ends - q), worse + (1 - worse) * ends

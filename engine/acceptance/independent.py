@@ -1,4 +1,4 @@
-"""Independent rule (seed 000): every node passes on its own with min(1, p/q), and the longest path wins. Lossy: kept to show the bias.
+"""Independent rule: every node passes on its own with min(1, p/q), and the longest path wins. Lossy: kept to show the bias.
 
 p/q is right for one token drawn from q. Here the tokens are the most probable ones, and several siblings try in turn. Likely tokens
 therefore come out too often. At temperature 0 only the target's own token passes, and the output is the target's.
@@ -34,5 +34,5 @@ class Independent(Acceptance):
                 if sampling.accept(ratio, "accept", position, node):
                     reached.append(node)
         last = max(reached, key=lambda node: tree.depth[node])
-        rest = residual(p[0], tree.q_rows[0].cpu(), p[0]) if last == 0 and 0 in tree.q_rows else p[last]
+        rest = residual(p[0], tree.q_rows[0], p[0]) if last == 0 and 0 in tree.q_rows else p[last]
         return Verdict(tree.path(last), sampling.choose(rest, "bonus", position, last))

@@ -24,7 +24,7 @@ class KSeq(Walk):
     def select(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
-        q, draws = tree.q_rows[node].cpu(), tree.draws[node]
+        q, draws = tree.q_rows[node], tree.draws[node]
         rho = division_factor(p.numpy(), q.numpy(), len(draws))
         for number, child in enumerate(draws):
             token = tree.tokens[child]

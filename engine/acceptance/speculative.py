@@ -2,11 +2,11 @@
 
 import torch
 
-from engine.acceptance.walk import Rounds
+from engine.acceptance.walk import MultiRound
 from engine.contracts import Counterpart
 
 
-class Speculative(Rounds):
+class Speculative(MultiRound):
     title = "speculative sampling"
     about = "Keeps a guess with probability min(1, p/q), else draws from the rest of p."
     source = "Leviathan et al. 2023, Chen et al. 2023"

@@ -30,7 +30,7 @@ class Traversal(Acceptance):
             makes it a distribution again; `reach` becomes S / (S + 1 - reach); D loses the child's token.
             """
             r, drawn = p(node), tree.draws.get(node, [])
-            d = tree.q_rows[node].cpu().double().clone() if drawn else r
+            d = tree.q_rows[node].double().clone() if drawn else r
             for child in drawn:
                 token = tree.tokens[child]
                 chance = min(1.0, reach * float(r[token] / d[token]))

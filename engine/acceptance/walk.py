@@ -16,8 +16,9 @@ class Walk(Acceptance):
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
         path, node = [], 0
+        logits = logits.cpu()  # all at once, because the host waits for every copy
         while True:
-            p = sampling.probabilities(logits[node].cpu())
+            p = sampling.probabilities(logits[node])
             child, rest = self.select(tree, node, p, sampling, position) if node in tree.draws else (None, p)
             if child is None:
                 return Verdict(path, sampling.choose(rest, "bonus", position, node))
@@ -31,7 +32,7 @@ class Walk(Acceptance):
         raise NotImplementedError
 
 
-class Rounds(Walk):
+class MultiRound(Walk):
     """Multi-round speculative sampling: one draw after another is accepted with min(1, R / D).
 
     D is what the draw comes from. R starts as p and becomes the residual norm(max(R - D, 0)) after each rejection.
@@ -40,7 +41,7 @@ class Rounds(Walk):
     def select(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
-        r, d = p, tree.q_rows[node].cpu()
+        r, d = p, tree.q_rows[node]
         for number, child in enumerate(tree.draws[node]):
             token = tree.tokens[child]
             if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):

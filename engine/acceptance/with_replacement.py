@@ -2,11 +2,11 @@
 
 import torch
 
-from engine.acceptance.walk import Rounds
+from engine.acceptance.walk import MultiRound
 from engine.contracts import Counterpart
 
 
-class WithReplacement(Rounds):
+class WithReplacement(MultiRound):
     title = "draws with replacement"
     about = "Tries several draws from one q in turn, each against what is left of p."
     source = "SpecInfer (Miao et al. 2024)"

@@ -5,11 +5,11 @@ Algorithm 3 prints N(0, 1) for its random number; the rule is exact with U(0, 1)
 
 import torch
 
-from engine.acceptance.walk import Rounds
+from engine.acceptance.walk import MultiRound
 from engine.contracts import Counterpart
 
 
-class WithoutReplacement(Rounds):
+class WithoutReplacement(MultiRound):
     title = "draws without replacement"
     about = "Tries draws in turn; a token that failed is not drawn again."
     source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"

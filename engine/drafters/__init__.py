@@ -15,11 +15,13 @@ DRAFTERS: Registry[Drafter] = Registry(
         "model": "model.ModelDrafter",
         "medusa": "medusa.MedusaDrafter",
         "eagle": "eagle.EagleDrafter",
+        "mtp": "mtp.MtpDrafter",
         "parallel": "parallel.ParallelDrafter",
         "dflash": "dflash.DFlashDrafter",
         "dspark": "dflash.DSparkDrafter",
         "specblock": "specblock.SpecBlockDrafter",
         "specblock-adapt": "specblock_adapt.AdaptiveSpecBlockDrafter",
+        "forced": "forced.ForcedDrafter",
         "best": "best_with_copies.BestDrafter",
     },
 )

@@ -1,7 +1,8 @@
-"""Best drafter: the strongest that the pair has, and copies from the text so far as free guesses. Ours.
+"""Best drafter: the one that promises the most on this machine, and copies from the text so far as free guesses. Ours.
 
-The strongest is EAGLE where one was trained, else the draft model, else lookup. When the last tokens stood in the text before, the
-tokens that followed them are a free chain of guesses. The policy decides whether that chain replaces drafting or extends it.
+EAGLE, the draft model and DSpark are tried, as far as the pair has them; lookup stands in where it has none. `engine.rounds.timing`
+finds out what each promises. When the last tokens stood in the text before, the tokens that followed them are a free chain of guesses.
+The policy decides whether that chain replaces drafting or extends it.
 """
 
 from collections import defaultdict
@@ -9,9 +10,7 @@ from collections import defaultdict
 import torch
 
 from engine.contracts import Counterpart, Drafter
-from engine.drafters.eagle import EagleDrafter
-from engine.drafters.lookup import LookupDrafter
-from engine.drafters.model import ModelDrafter
+from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -71,21 +70,27 @@ class Copier:
 
 class BestDrafter(Drafter):
     title = "best, with copies"
-    about = "EAGLE or what else the pair has; offers the policy auto copies from the text besides."
-    source = "ours: the pair's strongest drafter, and prompt lookup (Saxena 2023)"
+    about = "The drafter that promises the most on this machine, and free copies from the text."
+    source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
     counterpart = Counterpart(
         "EAGLE", lost="It drafts in one way all the time: it does not copy from the text when that promises more."
     )
 
-    def __init__(self, pair: LoadedPair, capacity: int):
-        if "eagle" in pair.learned:
-            self.inner: EagleDrafter | LookupDrafter | ModelDrafter = EagleDrafter(pair, capacity)
-        else:
-            self.inner = LookupDrafter(pair, capacity) if pair.draft is None else ModelDrafter(pair, capacity)
+    chooses = True
+
+    def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
+        """`chosen` is one of the `choices`, the first when left out."""
+        self.inner: Drafter = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
         self.reads_features = self.inner.reads_features
         self.grows = self.inner.grows
         if self.grows:
             self.vocab, self.grow = self.inner.vocab, self.inner.grow  # type: ignore[method-assign]
+
+    @classmethod
+    def choices(cls, pair: LoadedPair) -> list[str]:
+        nets = {name: name in pair.learned for name in ("eagle", "dspark", "mtp")}
+        there = {"eagle": nets["eagle"], "model": pair.draft is not None, **nets}
+        return [name for name, has in there.items() if has] or ["lookup"]
 
     @property
     def forwards(self) -> int:  # type: ignore[override]
@@ -99,6 +104,12 @@ class BestDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         return self.inner.log_q(tree, nodes)
+
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
+        return self.inner.deeper(tokens, above)
+
+    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
+        self.inner.drafted(tree, nodes, rows)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         length, chain = self.behind_root

@@ -1,4 +1,4 @@
-"""Bigram drafter: guesses from the last token alone, out of a table of counts (seed 000). Costs no forward."""
+"""Bigram drafter: guesses from the last token alone, out of a table of counts. Costs no forward."""
 
 import torch
 

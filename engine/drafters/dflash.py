@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart, Drafter
-from engine.drafters.at_once.growing import GrowsAtOnce
+from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
+from engine.forward.uploads import rows_of
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
@@ -63,11 +64,15 @@ class DFlashDrafter(Drafter):
         if self.levels is None:
             self.levels = self.forward()
             self.features, self.forwards = self.features[:0], self.forwards + 1
-        return self.levels[depths]
+        return rows_of(self.levels, depths)
+
+    @property
+    def at_once(self) -> torch.Tensor | None:
+        return self.levels
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
-        self.features, self.levels, self.root = torch.cat([self.features, features[[0, *path]]]), None, bonus
+        self.features, self.levels, self.root = torch.cat([self.features, rows_of(features, [0, *path])]), None, bonus
 
 
 class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
@@ -87,8 +92,19 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        slots = super().log_q(tree, nodes)
+        slots, self.asked = super().log_q(tree, nodes), tree.depth[nodes[0]]
         return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
+
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
+        self.asked += 1  # the depth that was asked about last
+        if self.levels is None or self.asked >= len(self.levels):
+            return None
+        return self.net.following(self.levels[self.asked].expand(len(tokens), -1), tokens)
+
+    @property
+    def at_once(self) -> None:
+        """The bias differs by node."""
+        return None
 
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.root, self.features)

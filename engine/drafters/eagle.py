@@ -8,14 +8,13 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart
-from engine.drafters.at_once.eagle_compiled import grow_with_eagle
-from engine.drafters.at_once.growing import GrowsAtOnce
-from engine.drafters.drafted_rows import DraftedRows, stream_start
+from engine.drafters.shared.drafted_rows import DraftedRows, stream_start
+from engine.drafters.shared.grows_at_once import GrowsAtOnce
+from engine.forward.uploads import rows_of
 from engine.models.pairs import LoadedPair
 from engine.nets.eagle import Eagle
-from engine.nets.eagle3 import Eagle3
-from engine.nets.eagle_compiled import CompiledSession, behind_level
-from engine.tree import DraftTree
+from engine.nets.eagle_compiled import CompiledSession, behind_level, grow_with_eagle
+from engine.tree import LARGEST_TREE, DraftTree
 
 
 class EagleDrafter(GrowsAtOnce):
@@ -24,28 +23,46 @@ class EagleDrafter(GrowsAtOnce):
     source = "EAGLE-3 (Li et al. 2025)"
     counterpart = Counterpart("EAGLE")
     reads_features: bool | tuple[int, ...] = True
+    trained = "eagle"  # the net's name
 
     def __init__(self, pair: LoadedPair, capacity: int):
         """Raises `ValueError` when the pair has no EAGLE drafter, neither a trained nor a published one."""
-        net: Eagle | Eagle3 = pair.net("eagle")
+        net: Eagle = pair.net(self.trained)
         self.reads_features, self.window = net.reads, net.window
-        self.session, self.vocab = net.open(capacity), pair.target.vocab
+        spare = 0 if net.compiled else LARGEST_TREE  # for rows that are drafted ahead
+        self.session, self.vocab = net.open(capacity + spare), pair.target.vocab
         self.forwards = 0
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
-            self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.state, example)
+            self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
         self.session.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
-        self.rows, self.outputs = DraftedRows(), {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was drafted, as at the start of a round."""
+        self.rows, self.asked = DraftedRows(), False
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         self.forwards += 1
         return self.catch_up() if nodes == [0] else self.level(tree, nodes)
+
+    @torch.inference_mode()
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
+        cache, count = self.session.cache, len(tokens)
+        if isinstance(self.session, CompiledSession) or cache.rows + count + LARGEST_TREE > cache.capacity:
+            return None
+        self.rows.ahead(count)
+        return self.session.deeper(tokens, above)
+
+    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
+        self.forwards += 1
+        self.rows.asked(tree, nodes, rows)
 
     def entering(self) -> tuple:
         tokens, features, chosen, position, start = self.entries()
@@ -58,30 +75,27 @@ class EagleDrafter(GrowsAtOnce):
     def entries(self) -> tuple:
         """The arguments of the session's `root`."""
         rows = self.session.cache.rows
-        self.base, self.outputs = rows + len(self.pending), {0: 0}
+        self.base, self.asked = rows + len(self.pending), True
         return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Log-probabilities `[n, V]` behind nodes whose parents were asked before. Each goes on from its parent's output."""
-        log_q = self.session.level(
+        return self.session.level(
             [tree.tokens[node] for node in nodes],
-            [self.outputs[tree.keys[tree.parents[node]]] for node in nodes],
+            [1 + self.rows.own(tree, tree.parents[node]) for node in nodes],
             [self.first + self.base - 1 + tree.depth[node] for node in nodes],
             self.rows.write(tree, nodes),
             max(0, self.base - self.window),
         )
-        for node in nodes:
-            self.outputs[tree.keys[node]] = len(self.outputs)
-        return log_q
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
         tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
-        if self.outputs:  # the root's row is committed; rows of drafted features are dropped
+        if self.asked:  # the root's row is committed; rows of drafted features are dropped
             self.session.cache.rows = self.base
             self.pending, self.features, self.chosen = tokens, features, chosen
         else:
             self.pending = self.pending + tokens
-            self.features = torch.cat([self.features[self.chosen], features[chosen]])
+            self.features = torch.cat([rows_of(self.features, self.chosen), rows_of(features, chosen)])
             self.chosen = list(range(len(self.pending)))
-        self.rows, self.outputs = DraftedRows(), {}
+        self.forget()

@@ -7,14 +7,17 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart
-from engine.drafters.at_once.growing import GrowsAtOnce
-from engine.drafters.at_once.model_compiled import Context, behind_level, grow_with_model
-from engine.drafters.drafted_rows import DraftedRows
+from engine.drafters.model_compiled import Context, behind_level, grow_with_model
+from engine.drafters.shared.drafted_rows import DraftedRows
+from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.llama_eight_bit import EightBitLlama
+from engine.forward.uploads import uploaded
 from engine.kernels.expansion import Expansion
 from engine.kernels.named_arrays import NamedArrays
 from engine.models.pairs import LoadedPair
-from engine.tree import DraftTree
+from engine.tree import LARGEST_TREE, DraftTree
+
+NOTHING = torch.zeros(1, 0, dtype=torch.bool)  # the drafted rows that the root sees
 
 
 class ModelDrafter(GrowsAtOnce):
@@ -29,7 +32,7 @@ class ModelDrafter(GrowsAtOnce):
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
-        self.forwards, net, cache = 0, pair.draft.lean, self.session.cache
+        self.forwards, net, cache = 0, pair.draft.own, self.session.cache
         if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
             parts = NamedArrays(*net.weights.nests, Context(cache.numbers))
             self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
@@ -37,11 +40,35 @@ class ModelDrafter(GrowsAtOnce):
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
-        self.drafted = DraftedRows()
+        self.rows = DraftedRows()
+        # Of the nodes that were answered last: which drafted rows each sees, bool [n, rows], and their position
+        self.visible, self.position = NOTHING, 0
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        logits = self.first_level() if nodes == [0] else self.level(tree, nodes)
         self.forwards += 1
+        return self.fitted(self.first_level() if nodes == [0] else self.level(tree, nodes))
+
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
+        session, count = self.session, len(tokens)
+        unwritten = LARGEST_TREE - len(self.rows.seen)  # nodes that may be asked about yet
+        if session.rows + count + unwritten > session.cache.capacity:
+            return None
+        own = torch.eye(count, dtype=torch.bool, device=tokens.device)
+        visible = torch.cat([uploaded(self.visible, tokens.device).index_select(0, above), own], 1)
+        logits = session.forward_on_device(tokens, self.position + 1, visible)
+        if logits is None:
+            return None
+        session.keep(list(range(count)))
+        self.rows.ahead(count)
+        self.visible, self.position = visible, self.position + 1
+        return self.fitted(logits)
+
+    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
+        self.forwards += 1
+        self.rows.asked(tree, nodes, rows)
+
+    def fitted(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities `[n, V]` over the target's vocabulary."""
         width = logits.shape[-1]
         if width != self.vocab:  # drafts may pad their logits to another size than the target's
             logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
@@ -55,18 +82,21 @@ class ModelDrafter(GrowsAtOnce):
         self.pending, self.base = [], self.session.rows
         count, columns = expansion.counts["nodes"], expansion.columns
         keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()
-        self.drafted.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
+        self.rows.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
+        self.rows.count = len(self.rows.seen)
 
     def first_level(self) -> torch.Tensor:
         """Logits `[1, V]` behind the root. The same forward reads the tokens committed since the last one."""
         logits, _ = self.session.prefill(self.pending)
         self.pending = []
         self.base = self.session.rows
+        self.visible, self.position = NOTHING, self.base - 1
         return logits  # type: ignore[return-value]  # at least the root is pending
 
     def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Logits `[n, V]` behind nodes whose ancestors' rows are written."""
-        visible = self.drafted.write(tree, nodes)
+        visible = self.rows.write(tree, nodes)
+        self.visible, self.position = visible, self.base - 1 + tree.depth[nodes[0]]
         positions = [self.base - 1 + tree.depth[node] for node in nodes]
         logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
         self.session.keep(list(range(len(nodes))))
@@ -74,9 +104,9 @@ class ModelDrafter(GrowsAtOnce):
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path; they cover its first nodes
-            kept = self.drafted.of(tree, path)
+            kept = self.rows.of(tree, path)
             self.session.rewind(self.base)
             self.session.keep(kept)
             path = path[len(kept) :]
         self.pending += [tree.tokens[node] for node in path] + [bonus]
-        self.drafted = DraftedRows()
+        self.rows = DraftedRows()

@@ -1,4 +1,4 @@
-"""Parallel-tree drafter (seed 002): one forward a round answers every depth. All nodes of a depth get the same guess.
+"""Parallel-tree drafter: one forward a round answers every depth. All nodes of a depth get the same guess.
 
 Invariant: between rounds the cache holds only rows of stream entries, made from the target's true features. They end just before the
 first token of `pending`. Rows of slots are never kept.
@@ -7,8 +7,9 @@ first token of `pending`. Rows of slots are never kept.
 import torch
 
 from engine.contracts import Counterpart, Drafter
-from engine.drafters.drafted_rows import stream_start
+from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache
+from engine.forward.uploads import rows_of, uploaded
 from engine.models.pairs import LoadedPair
 from engine.nets.parallel import Parallel
 from engine.tree import DraftTree
@@ -17,7 +18,7 @@ from engine.tree import DraftTree
 class ParallelDrafter(Drafter):
     title = "parallel"
     about = "A small net that guesses every depth in one forward."
-    source = "the feature-conditioned parallel-tree drafter of the seeds"
+    source = "the feature-conditioned parallel-tree drafter"
     counterpart = Counterpart("block", lacks="parallel-tree")
     reads_features = True
 
@@ -49,7 +50,7 @@ class ParallelDrafter(Drafter):
             return net.compiled(self.cache, tokens, features, self.first + rows, slots)
         self.cache.room_for(count)
         device = features.device
-        x = net.stream(torch.tensor(tokens, device=device), features)
+        x = net.stream(uploaded(tokens, device), features)
         if slots:
             x = torch.cat([x, net.slot().expand(slots, -1)])
         mask = torch.zeros(count, rows + count, device=device)
@@ -67,10 +68,14 @@ class ParallelDrafter(Drafter):
         if self.levels is None:
             self.levels = self.forward(self.pending, self.features, self.net.config.depth - 1)
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
-        return self.levels[depths]  # type: ignore[index]  # it asked for slots
+        return rows_of(self.levels, depths)  # type: ignore[arg-type]  # it asked for slots
+
+    @property
+    def at_once(self) -> torch.Tensor | None:
+        return self.levels
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
-        self.features = torch.cat([self.features, features[[0, *path]]])
+        self.features = torch.cat([self.features, rows_of(features, [0, *path])])
         self.levels = None

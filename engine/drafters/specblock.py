@@ -1,4 +1,4 @@
-"""SpecBlock drafter (seed 003): one forward drafts a block of K dependent positions. Further blocks go on from any of its nodes.
+"""SpecBlock drafter: one forward drafts a block of K dependent positions. Further blocks go on from any of its nodes.
 
 A round's first block starts at the root. A node has offset c in a block when position c - 1 predicted it; position c then answers for
 it. At offset K, or where a policy asks for it, a new block starts from the drafter's own state there. All new blocks of a level take
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import torch
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter
-from engine.drafters.drafted_rows import stream_start
+from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
+from engine.forward.uploads import rows_of, uploaded
 from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock
 from engine.tree import LARGEST_TREE, DraftTree
 
 
 @dataclass(eq=False)
-class Block:
+class DraftedBlock:
     """A drafted block: `states [K, H]` and `log_q [K, V]`.
 
     `columns` are the cache columns of its path in earlier blocks. `own` has its own column for each position; None where that is the
@@ -65,7 +66,7 @@ class SpecBlockDrafter(Drafter):
 
     def forget(self) -> None:
         """Drop all blocks, as at the start of a round."""
-        self.places: dict[int, tuple[Block, int]] = {}  # by node key: the block and the position that answer it
+        self.places: dict[int, tuple[DraftedBlock, int]] = {}  # by node key: the block and the position that answer it
 
     @torch.inference_mode()
     def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,7 +77,7 @@ class SpecBlockDrafter(Drafter):
         net, rows, device = self.net, self.cache.rows, features.device
         if net.compiled:
             return net.compiled.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
-        condition, ids = net.condition(features), torch.tensor(tokens, device=device)
+        condition, ids = net.condition(features), uploaded(tokens, device)
         x = net.entering(condition, ids, slice(0, 1))[:, 0]
         if block:
             x = torch.cat([x, net.entering(condition[-1], ids[-1], slice(1, None))])
@@ -98,7 +99,7 @@ class SpecBlockDrafter(Drafter):
         states, log_q = self.read(self.pending, self.features, block=True)
         self.stream = self.cache.rows - (self.depth - 1)
         own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
-        self.places[0] = Block(states, log_q, [], own), 0
+        self.places[0] = DraftedBlock(states, log_q, [], own), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
 
     @torch.inference_mode()
@@ -122,7 +123,7 @@ class SpecBlockDrafter(Drafter):
         self.forwards += 1
         parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
         for node, (seen, own), own_states, own_log_q in parts:
-            self.places[tree.keys[node]] = Block(own_states, own_log_q, seen, own), 0
+            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, own), 0
 
     def go_on(
         self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
@@ -135,16 +136,16 @@ class SpecBlockDrafter(Drafter):
         if net.compiled:
             return net.compiled.go_on(self.cache, conditions, tokens, positions, visible)
         self.cache.room_for(len(positions))
-        mask = additive(visible, rows + len(positions)).to(device)
-        x = net.entering(conditions, torch.tensor(tokens, device=device)).flatten(0, 1)
+        mask = uploaded(additive(visible, rows + len(positions)), device)
+        x = net.entering(conditions, uploaded(tokens, device)).flatten(0, 1)
         index = torch.arange(len(x), device=device)
         before = torch.where(index % self.depth == 0, index, index - 1)
-        places = torch.tensor(positions, device=device)
+        places = uploaded(positions, device)
         states = net(x[None], before, places, mask, kv=self.cache.kv, rows=rows)[0]
         self.cache.rows += len(x)
         return states, net.logits(states).log_softmax(-1)
 
-    def place(self, tree: DraftTree, node: int) -> tuple[Block, int]:
+    def place(self, tree: DraftTree, node: int) -> tuple[DraftedBlock, int]:
         """The node's block and its offset there: 0 for the token that the block starts at, K at most."""
         key = tree.keys[node]
         if key not in self.places:
@@ -152,7 +153,7 @@ class SpecBlockDrafter(Drafter):
             self.places[key] = block, offset + 1
         return self.places[key]
 
-    def answering(self, tree: DraftTree, nodes: list[int]) -> list[tuple[Block, int]]:
+    def answering(self, tree: DraftTree, nodes: list[int]) -> list[tuple[DraftedBlock, int]]:
         """The block and position that predict the token after each node. Starts new blocks where old ones end."""
         if 0 not in self.places:
             self.open_first()
@@ -160,6 +161,12 @@ class SpecBlockDrafter(Drafter):
         if ended:
             self.restart(tree, ended)
         return [self.place(tree, node) for node in nodes]
+
+    @property
+    def at_once(self) -> torch.Tensor | None:
+        """The root's block, as long as no other has been started."""
+        blocks = {id(block): block.log_q for block, _ in self.places.values()}
+        return next(iter(blocks.values())) if len(blocks) == 1 else None
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return torch.stack([block.log_q[offset] for block, offset in self.answering(tree, nodes)])
@@ -179,5 +186,5 @@ class SpecBlockDrafter(Drafter):
         assert features is not None  # it reads them
         self.cache.rows = self.stream
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
-        self.features = torch.cat([self.features, features[[0, *path]]])
+        self.features = torch.cat([self.features, rows_of(features, [0, *path])])
         self.forget()

@@ -1,4 +1,4 @@
-"""SpecBlock drafter that learns while it serves (seed 003): a cost-aware bandit decides when, and how much of the net, to update.
+"""SpecBlock drafter that learns while it serves: a cost-aware bandit decides when, and how much of the net, to update.
 
 The verifier's feedback is free. Behind the accepted path stands the target's own token; where guesses for it were rejected, its
 -log q is the surprise. Every `WINDOW` rounds the bandit picks an arm: skip, update the heads (LM head and rank head), or update the

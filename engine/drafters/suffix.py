@@ -8,7 +8,7 @@ Earlier texts are those of the pair's memory, which is None but in measurements.
 import torch
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter
-from engine.drafters.suffix_counts import LONGEST_ENDING, SEPARATOR, SuffixCounts
+from engine.drafters.shared.suffix_counts import LONGEST_ENDING, SEPARATOR, SuffixCounts
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 

@@ -1,7 +1,7 @@
-"""Batch: sessions of several sequences over one model, and the forwards they share. Knows rows and masks; knows no tree.
+"""Batch: sessions of several sequences over one model, and the forwards they share.
 
 - Compiled forward: matrices meet all rows at once, and attention goes sequence by sequence. A row has the bits that it has alone.
-- Lean forward of tensors: the same, but library products may round differently with more rows.
+- Our own forward of tensors: the same, but library products may round differently with more rows.
 - transformers: one padded forward `[B, N]` under one additive mask `[B, 1, N, M]` over one tensor of caches.
 
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import features_of
-from engine.forward.llama import LeanLlama
+from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
@@ -53,7 +53,7 @@ class Batch:
         self.runner, self.size, self.capacity, self.features = runner, size, capacity, features
         self.taps = taps_of(features, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []
-        self.slots = None if isinstance(runner.lean, CompiledLlama | LeanLlama) else Slots(runner, size, capacity)
+        self.slots = None if isinstance(runner.own, CompiledLlama | TensorLlama) else Slots(runner, size, capacity)
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
         """A session of the batch, with an empty cache of its `capacity`.
@@ -93,7 +93,7 @@ class Batch:
         ids = torch.tensor([token for each in asked for token in each.ids])
         positions = torch.tensor([place for each in asked for place in each.positions])
         seen, caches = [each.seen for each in asked], [each.session.cache for each in asked]
-        logits, features = self.runner.lean.together(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
+        logits, features = self.runner.own.together(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
         counts = [len(each.ids) for each in asked]
         by_session = [None] * len(asked) if features is None else features.split(counts)
         return list(zip(logits.split(counts), by_session, strict=True))

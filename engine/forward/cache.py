@@ -1,4 +1,4 @@
-"""KVCache: keys and values of all layers in one tensor, so that a commit is one gather. Knows rows; knows no tokens.
+"""KVCache: keys and values of all layers in one tensor, so that a commit is one gather.
 
 Invariant: rows `0 .. rows-1` are committed. A forward writes its rows behind them; `keep` says which of those survive.
 """
@@ -84,10 +84,15 @@ class TransformersLayer(CacheLayerMixin):
     def update(self, key_states, value_states, *args, **kwargs):
         start = self.cache.rows
         end = start + key_states.shape[2]
-        keys, values = self.cache.layers[self.layer]
+        keys, values = self.rows_for(key_states, value_states)
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
         return keys[:, :, :end], values[:, :, :end]
+
+    def rows_for(self, key_states: torch.Tensor, value_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The layer's keys and values `[1, heads, capacity, width]`, each as wide as its new rows: latent rows differ in width."""
+        keys, values = self.cache.layers[self.layer]
+        return keys[..., : key_states.shape[-1]], values[..., : value_states.shape[-1]]
 
     def get_mask_sizes(self, query_length):
         return self.cache.rows + query_length, 0
@@ -107,6 +112,6 @@ def transformers_cache(cache: KVCache) -> Cache:
 
 def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """An additive mask `[N, columns]` from `visible` bool `[N, M]` over the last M columns. All rows see the earlier columns."""
-    mask = torch.zeros(len(visible), columns, dtype=dtype)
+    mask = torch.zeros(len(visible), columns, dtype=dtype, device=visible.device)
     mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
     return mask

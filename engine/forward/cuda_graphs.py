@@ -1,4 +1,4 @@
-"""CUDA graphs: one launch in place of a forward's hundreds, or a sentence that says why not. Knows devices; knows no model's forward.
+"""CUDA graphs: one launch in place of a forward's hundreds, or a sentence that says why not.
 
 A graph replays fixed addresses, so each belongs to one KV cache. A captured graph outlives its session and serves the next one.
 `StaticForward` decides what is computed, and it runs eagerly too.
@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 
+from engine.record.failures import lacks_memory
+
 WARM_UPS = 3  # runs before a capture, in which kernels are chosen and workspaces allocated
+KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the idle caches of each of its models
 CAPTURING = threading.Lock()
 
 
@@ -31,10 +34,23 @@ def why_eager(device: torch.device, windowed: bool = False, spread: bool = False
     return ""
 
 
+def kept_bytes(device: torch.device) -> int:
+    """How much memory a model's idle caches with their graphs may take. Without graphs none is kept."""
+    return int(KEPT_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The error that all others came of. A capture that breaks off complains a second time when it ends."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
 class Captured:
     """A function over tensors that stay in place: a CUDA graph where the runner's device allows it, else the function itself.
 
     `runner.eager` is a sentence that says why no graph is captured, or "". A capture that fails writes it, so none is tried again.
+    Too little memory is no such failure: idle caches are dropped, and where that is not enough this one function runs eagerly.
     """
 
     def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
@@ -44,18 +60,29 @@ class Captured:
         self.outputs: Any = None
         if runner.eager:
             return
-        current = torch.cuda.current_stream(runner.device)
-        try:
-            self.capture(runner.device, pool)
-            self.function = None  # a bound method would hold its owner, and the owner holds this object
-        except Exception as error:  # whatever a model or a driver does not allow in a capture
-            self.graph = self.outputs = None
-            torch.cuda.set_stream(current)  # a capture that fails may leave its own stream in place
-            torch.cuda.synchronize(runner.device)
-            said = " ".join(str(error).split())[:200]
+        failure = self.attempt(runner.device, pool)
+        if failure is not None and lacks_memory(failure):
+            runner.lender.clear()
+            torch.cuda.empty_cache()
+            failure = self.attempt(runner.device, pool)
+        if failure is not None and not lacks_memory(failure):
+            said = " ".join(str(failure).split())[:200]
             runner.eager = (
                 f"Forwards run eagerly: {type(runner.model).__name__} could not be captured as a CUDA graph ({said})."
             )
+
+    def attempt(self, device: torch.device, pool: Any) -> BaseException | None:
+        """Captures the function. Returns what went wrong, or None."""
+        current = torch.cuda.current_stream(device)
+        try:
+            self.capture(device, pool)
+        except Exception as error:  # whatever a model or a driver does not allow in a capture
+            self.graph = self.outputs = None
+            torch.cuda.set_stream(current)  # a capture that fails may leave its own stream in place
+            torch.cuda.synchronize(device)
+            return first_of(error).with_traceback(None)  # frames would hold the memory that is missing
+        self.function = None  # a bound method would hold its owner, and the owner holds this object
+        return None
 
     @torch.inference_mode()
     def capture(self, device: torch.device, pool: Any) -> None:
@@ -70,6 +97,11 @@ class Captured:
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):  # other lanes may go on
                 self.outputs = self.function()
             self.graph = graph
+
+    @property
+    def size(self) -> int:
+        """Bytes of the outputs, which a graph holds."""
+        return sum(each.nbytes for each in self.outputs or () if each is not None)
 
     def __call__(self) -> Any:
         """What the function returns. The next run of the graph, or of another one of its pool, overwrites the outputs."""

@@ -1,4 +1,4 @@
-"""LayerOps: norms, rotation, attention and gates of a lean forward, as tensors. Knows rows and one model's sizes; knows no matrix."""
+"""LayerOps: norms, rotation, attention and gates of our own forward, as tensors."""
 
 from dataclasses import dataclass
 

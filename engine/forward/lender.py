@@ -1,31 +1,56 @@
-"""Lender: keeps what is expensive to make, a cache with its graphs, for the next borrower. Knows no tensor."""
+"""Lender: keeps what is expensive to make, a cache with its graphs, for the next borrower."""
 
+import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-Made = TypeVar("Made")
-KEPT = 6  # idle caches with their graphs that stay in memory
+
+class Lent(Protocol):
+    """What can be lent. `size` is in bytes. What is not `whole` was made when memory was short, and is not kept."""
+
+    size: int
+    whole: bool
+
+
+Made = TypeVar("Made", bound=Lent)
 
 
 class Lender:
-    """Lends out what is expensive to make, and keeps up to `KEPT` idle ones."""
+    """Lends out what is expensive to make, and keeps idle ones of up to `most` bytes together, those that came back last."""
 
-    def __init__(self):
-        self.idle: deque[tuple[Hashable, object]] = deque(maxlen=KEPT)
+    def __init__(self, most: int):
+        self.most, self.lock = most, threading.RLock()  # a borrower may be collected while this thread holds the lock
+        self.idle: list[tuple[Hashable, Lent]] = []
 
     def lend(self, key: Hashable, make: Callable[[], Made], borrower: object) -> Made:
-        """What was made for `key`: an idle one, else a new one. It comes back when the borrower is collected. Safe from any thread."""
-        found: Any = None
-        for entry in list(self.idle):
-            if entry[0] == key:
-                try:
-                    self.idle.remove(entry)
-                except ValueError:  # another thread was faster
-                    continue
-                found = entry[1]
-                break
+        """What was made for `key`: the idle one that came back last, else a new one. Safe from any thread.
+
+        It comes back when the borrower is collected.
+        """
+        found = self.taken(key)
         found = make() if found is None else found
-        weakref.finalize(borrower, self.idle.append, (key, found)).atexit = False
+        weakref.finalize(borrower, self.back, key, found).atexit = False
         return found
+
+    def taken(self, key: Hashable) -> Any:
+        """The idle one of that key that came back last, which is idle no more; None without one."""
+        with self.lock:
+            found = next((entry for entry in reversed(self.idle) if entry[0] == key), None)
+            if found is None:
+                return None
+            self.idle.remove(found)
+            return found[1]
+
+    def back(self, key: Hashable, made: Lent) -> None:
+        if not made.whole:
+            return
+        with self.lock:
+            self.idle.append((key, made))
+            while self.idle and sum(each.size for _, each in self.idle) > self.most:
+                self.idle.pop(0)
+
+    def clear(self) -> None:
+        """Keep nothing that is idle."""
+        with self.lock:
+            self.idle.clear()

@@ -1,4 +1,4 @@
-"""The lean forward: Llama and its kin on a CPU, without transformers' modules. Knows weights and rows; knows no tree and no drafter.
+"""Our own forward: Llama and its kin on a CPU, without transformers' modules.
 
 On two cores a small model spends much of a forward in module overhead and in badly laid out matrix products. This forward has neither.
 `engine.forward.llama_compiled` takes its place in float32 wherever compiled code runs. Tests hold it equal to the transformers path.
@@ -21,7 +21,7 @@ from transformers import (
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LayerOps, Sizes, features_of
-from engine.forward.lighten import on_cpu
+from engine.forward.packed_linear import on_cpu
 from engine.forward.products import pack, packed_product
 from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import turns_of
@@ -31,12 +31,16 @@ STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for
 
 
 def serves(model: PreTrainedModel) -> bool:
-    """Whether the lean forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
+    """Whether our own forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
+    return on_cpu(model) and is_known(model)
+
+
+def is_known(model: PreTrainedModel) -> bool:
+    """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
     window = getattr(config, "sliding_window", None)
     return (
         type(model) in FAMILIES
-        and on_cpu(model)
         and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
         and (window is None or window >= config.max_position_embeddings)
         and config.hidden_act == "silu"
@@ -79,7 +83,7 @@ class Weight:
         return packed_product(x, self.packed, self.bias)
 
 
-class LeanLlama:
+class TensorLlama:
     """The weights of a model of `FAMILIES`, with query/key/value and gate/up stacked, and one forward over them."""
 
     eight_bit = False

@@ -1,10 +1,11 @@
 """`engine.forward.llama` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-Weights stay in the type that the checkpoint stores. Sums are float32, and no row's bits depend on the other rows or on the number of
-threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
+Weights stay in the type that the checkpoint stores, or in the eight bits that bitsandbytes keeps. No row's bits depend on the other
+rows or on the number of threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
 from engine.kernels.phases import PHASES, WORK_ON, Ends, Layer, Room, forward, forward_together, helping, work_on
-from engine.kernels.sequences import EACH
+from engine.kernels.sequences import EACH, Sequence, table_of
 from engine.kernels.sharing import LINE, Team, cores
 from engine.kernels.stored import Stored
 
@@ -28,10 +29,15 @@ NO_FEATURES, NO_TABLE = np.zeros((0, 0, 0), np.float32), np.zeros((0, FIELDS), n
 
 
 def compiles(model: PreTrainedModel) -> bool:
-    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: in float32, with sizes in eights, where compiled
-    code runs."""
+    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: in float32 or with matrices in eight bits, with
+    sizes in eights, where compiled code runs."""
     sizes = model.config.hidden_size, head_dim_of(model.config)
     return model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
+
+
+def scale_of(linear: Any) -> torch.Tensor:
+    """The scales `[out]` of a matrix that bitsandbytes keeps in eight bits; its first forward moves them."""
+    return linear.state.SCB if linear.weight.SCB is None else linear.weight.SCB
 
 
 TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its threads
@@ -53,6 +59,9 @@ class CompiledLlama:
 
         def stored(*linears: torch.nn.Linear) -> Stored:
             bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
+            if linears[0].weight.dtype == torch.int8:
+                scales = torch.cat([scale_of(each) for each in linears])
+                return Stored.in_eight_bits(torch.cat([each.weight for each in linears]), scales, bias)
             return Stored.of(torch.cat([each.weight for each in linears]), bias, self.threads)
 
         layers = []
@@ -135,7 +144,7 @@ class CompiledLlama:
         last_only: bool,
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As `engine.forward.llama.LeanLlama.__call__`."""
+        """As `engine.forward.llama.TensorLlama.__call__`."""
         count = len(ids)
         logits = np.empty((1 if last_only else count, self.vocab), np.float32)
         features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
@@ -153,15 +162,13 @@ class CompiledLlama:
         visible: list[torch.Tensor],
         taps: tuple[int, ...] = (),
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As `engine.forward.llama.LeanLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
-        count, first, numbers = len(ids), 0, []
-        visible = [mask.contiguous() for mask in visible]
-        for cache, mask in zip(caches, visible, strict=True):
-            numbers += [first, len(mask), cache.rows, 0, 0, 0]
-            numbers += [mask.data_ptr(), *mask.shape, 0, 0, 0]
-            numbers += [cache.kv.data_ptr(), *cache.kv.shape]
-            first += len(mask)
-        sequences = np.array(numbers, np.int64).reshape(EACH * len(caches), FIELDS)
+        """As `engine.forward.llama.TensorLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
+        count = len(ids)
+        arrays = [
+            Sequence(np.ascontiguousarray(mask.numpy()), cache.numbers)
+            for cache, mask in zip(caches, visible, strict=True)
+        ]
+        sequences = table_of([(cache.rows, each) for cache, each in zip(caches, arrays, strict=True)])
         logits = np.empty((count, self.vocab), np.float32)
         features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), sequences

@@ -1,4 +1,4 @@
-"""Products: one matrix times a few rows, laid out for the machine. Knows matrices; knows no model.
+"""Products: one matrix times a few rows, laid out for the machine.
 
 A CPU spends most of a small model's forward on them. `pack` is exact and serves targets and drafters alike.
 """

@@ -1,4 +1,4 @@
-"""Runner: one causal language model, ready for forwards under explicit masks and positions. Knows no tree and no drafter.
+"""Runner: one causal language model, ready for forwards under explicit masks and positions.
 
 All lanes share a `Runner`; `open` gives each a session of its own.
 """
@@ -10,13 +10,13 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
-from engine.forward.cuda_graphs import why_eager
+from engine.forward.cuda_graphs import kept_bytes, why_eager
 from engine.forward.layer_ops import features_of
 from engine.forward.lender import Lender
-from engine.forward.lighten import lighten
-from engine.forward.llama import LeanLlama, serves
+from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
+from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layers
 from engine.forward.session import Session
 from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
@@ -30,11 +30,11 @@ class Runner:
     def __init__(
         self,
         model: PreTrainedModel,
-        lean: bool | None = None,
+        own: bool | None = None,
         eight_bit: bool = False,
         threads: int | None = None,
     ):
-        """`lean` forces the choice of forward; None takes the lean one where it serves the model.
+        """`own` forces the choice of forward; None takes our own where it serves the model.
 
         `eight_bit` rounds a small model's matrices, for drafts only: a target must stay exact.
         `threads` are those of a compiled forward; None takes all cores that the process may use.
@@ -45,28 +45,29 @@ class Runner:
         self.context: int = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
-        self.lean: LeanLlama | CompiledLlama | EightBitLlama | None = None
-        if serves(model) if lean is None else lean:
+        self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
+        rounded = is_known(model) and in_eight_bits_on_cpu(model) and compiles(model)
+        if serves(model) or rounded if own is None else own:
             if eight_bit and is_small(model):
-                self.lean = EightBitLlama(model)
+                self.own = EightBitLlama(model)
             else:
-                self.lean = CompiledLlama(model, threads) if compiles(model) else LeanLlama(model)
+                self.own = CompiledLlama(model, threads) if compiles(model) else TensorLlama(model)
         else:
-            lighten(model)
+            pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
         self.eager = why_eager(self.device, self.window is not None, self.spread)
-        self.lender = Lender()
+        self.lender = Lender(kept_bytes(self.device))
 
     @property
     def way(self) -> str:
         """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules) or "transformers"."""
-        if isinstance(self.lean, CompiledLlama | EightBitLlama):
+        if isinstance(self.own, CompiledLlama | EightBitLlama):
             return "compiled"
-        return "tensors" if self.lean else "transformers"
+        return "tensors" if self.own else "transformers"
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
-        return one_torch_thread() if isinstance(self.lean, CompiledLlama) else nullcontext()
+        return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
         return Session(self, capacity, features, graphed=self.device.type == "cuda" and not self.spread)

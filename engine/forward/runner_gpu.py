@@ -2,7 +2,6 @@
 
 Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names. Attention
 reads the whole capacity of the cache under an additive mask. Nothing waits for the host. The same function runs eagerly on any device.
-Knows slots and masks; knows no tree.
 """
 
 import torch
@@ -13,7 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer
-from engine.forward.sizes import kv_heads_of
+from engine.forward.sizes import LATENT, kv_heads_of
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
@@ -47,7 +46,8 @@ AttentionMaskInterface.register("folded_sdpa", sdpa_mask)
 def fold_heads(model: PreTrainedModel) -> int:
     """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
-    groups = config.num_attention_heads // (kv_heads_of(config) or config.num_attention_heads)
+    shared = None if config.model_type in LATENT else kv_heads_of(config)
+    groups = config.num_attention_heads // (shared or config.num_attention_heads)
     if groups > 1 and config._attn_implementation not in ("folded_sdpa", "eager"):  # eager has soft caps or sinks
         model.set_attn_implementation("folded_sdpa")
     return groups if config._attn_implementation == "folded_sdpa" else 1
@@ -59,10 +59,10 @@ class SlotLayer(TransformersLayer):
     slots: torch.Tensor  # int64 [N], one for each new row
 
     def update(self, key_states, value_states, *args, **kwargs):
-        keys, values = self.cache.kv[self.layer]
-        keys.index_copy_(1, self.slots, key_states[0])
-        values.index_copy_(1, self.slots, value_states[0])
-        return keys[None], values[None]
+        keys, values = self.rows_for(key_states, value_states)
+        keys.index_copy_(2, self.slots, key_states)
+        values.index_copy_(2, self.slots, value_states)
+        return keys, values
 
 
 class StaticForward:

@@ -1,6 +1,6 @@
-"""Session: forwards over one KV cache, a lane's own. Knows rows and masks; knows no tree and no drafter.
+"""Session: forwards over one KV cache, a lane's own.
 
-Llama and its kin take the lean forward on a CPU; every other model takes the transformers one. Both give the same logits.
+Llama and its kin take our own forward on a CPU; every other model takes the transformers one. Both give the same logits.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Session:
         made = self.buckets.cache if self.buckets is not None else cache
         self.cache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
-        self.past = None if runner.lean else transformers_cache(self.cache)
+        self.past = None if runner.own else transformers_cache(self.cache)
         self.places = np.zeros(self.cache.capacity, dtype=np.int64)  # positions of the rows, for a model with a window
 
     @property
@@ -84,14 +84,23 @@ class Session:
         if self.buckets and (bucket := self.buckets.fitting(count)):
             return bucket(ids, positions, visible, last_only)
         tokens, places = torch.from_numpy(np.array([ids, positions])).unbind()
-        if self.runner.lean:
-            return self.runner.lean(self.cache, tokens, places, visible, last_only, self.taps)
+        if self.runner.own:
+            return self.runner.own(self.cache, tokens, places, visible, last_only, self.taps)
         if visible is None:
             visible = torch.ones(1, 1, dtype=torch.bool)
         mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
         masks = mask[None, None] if self.runner.window is None else self.windowed(mask, positions)
         return self.runner.run(tokens, places, masks, self.past, last_only, self.taps)
+
+    @torch.inference_mode()
+    def forward_on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor | None:
+        """Logits `[N, V]` of `ids [N]` at one position, which see as in `forward`; None where no graph is for so many tokens.
+
+        Both tensors are on the device, and nobody waits for it.
+        """
+        bucket = self.buckets.fitting(len(ids)) if self.buckets else None
+        return None if bucket is None else bucket.on_device(ids, position, visible)
 
     def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""

@@ -1,6 +1,6 @@
 """`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu].
 
-Forwards are captured by number of tokens. Knows rows and masks; knows no tree.
+Forwards are captured by number of tokens.
 """
 
 import torch
@@ -16,8 +16,7 @@ class Bucket:
 
     def __init__(self, forward: StaticForward, size: int, pool: tuple[int, int] | None):
         self.forward, self.cache, self.size = forward, forward.cache, size
-        self.staged = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8)
-        self.inputs = self.staged.to(forward.runner.device, copy=True)
+        self.inputs = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8, device=forward.runner.device)
         self.captured = Captured(self.run, forward.runner, pool)
 
     def parts(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,18 +38,33 @@ class Bucket:
         """
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         count, end = len(ids), self.cache.rows + len(ids)
-        (tokens, places, slots), shown = self.parts(self.staged)
+        staged = torch.zeros(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
+        (tokens, places, slots), shown = self.parts(staged)
         tokens[:count], places[:count] = torch.tensor(ids), torch.tensor(positions)
         tokens[count:], places[count:] = ids[0], positions[0]
         slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size)
         start = end - visible.shape[1]
-        shown.zero_()
         shown[:count, :start], shown[:count, start:end] = True, visible
         shown[count:, 0] = True
-        self.inputs.copy_(self.staged)
+        self.inputs.copy_(staged, non_blocking=True)  # pinned memory is not used anew before the copy has ended
         logits, features = self.captured()
         first = count - 1 if last_only else 0
         return logits[first:count].clone(), None if features is None else features[:count].clone()
+
+    @torch.inference_mode()
+    def on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor:
+        """`Session.forward_on_device` of at most `size` tokens."""
+        count, end = len(ids), self.cache.rows + len(ids)
+        (tokens, places, slots), shown = self.parts(self.inputs)
+        tokens[:count].copy_(ids)
+        tokens[count:].copy_(ids[:1].expand(self.size - count))
+        places.fill_(position)
+        slots.copy_(torch.arange(self.cache.rows, self.cache.rows + self.size, device=slots.device))
+        shown.zero_()
+        shown[:count, : end - visible.shape[1]].fill_(True)
+        shown[:count, end - visible.shape[1] : end].copy_(visible)
+        shown[count:, 0].fill_(True)
+        return self.captured()[0][:count].clone()
 
 
 class Buckets:
@@ -60,6 +74,8 @@ class Buckets:
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
         self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]
+        self.whole = bool(runner.eager) or all(each.captured.graph for each in self.by_size)
+        self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.size for each in self.by_size)
 
     def fitting(self, count: int) -> Bucket | None:
         """The smallest bucket for `count` tokens; None when all are smaller or its rows would not fit behind the committed ones."""

@@ -1,19 +1,24 @@
-"""Sizes: what a model's configuration says under the names of its family. Knows configurations; knows no weights."""
+"""Sizes: what a model's configuration says under the names of its family."""
 
 from transformers import PreTrainedConfig
 
 # These have a key and a value for every query head, and no name for their number.
 ALL_HEADS = frozenset({"gpt2", "gpt_neox", "opt"})
+# The cache of these holds a latent row as key and a rotated key as value, one each for all heads. Attention widens them to heads.
+LATENT = frozenset({"deepseek_v3"})
 
 
 def head_dim_of(config: PreTrainedConfig) -> int:
+    """How many numbers a row of the cache has for a head; of a latent row, whose value is narrower, those of its key."""
+    if config.model_type in LATENT:
+        return max(config.kv_lora_rank, config.qk_rope_head_dim)
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def kv_heads_of(config: PreTrainedConfig) -> int | None:
     """How many keys and values a layer's cache holds for a token; None where that is not known to be plain heads."""
     if hasattr(config, "kv_lora_rank"):
-        return None
+        return 1 if config.model_type in LATENT else None
     if config.model_type == "falcon":  # its newer architecture repeats keys and values before they are cached
         if config.new_decoder_architecture:
             return config.num_attention_heads

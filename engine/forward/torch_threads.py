@@ -1,4 +1,4 @@
-"""torch's own threads, kept out of the way. Knows threads; knows no model.
+"""torch's own threads, kept out of the way.
 
 After an operation on several threads, torch's threads look for the next one for a while. A forward whose own threads begin then would
 share its cores with them, and take up to twice as long.

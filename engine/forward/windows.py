@@ -1,4 +1,4 @@
-"""Sliding windows: which rows the layers with one attend to. Knows configurations and positions; knows no tree.
+"""Sliding windows: which rows the layers with one attend to.
 
 A node of a tree stands behind rows of other branches, so the distance to a row is a difference of positions and never of rows.
 """
@@ -18,6 +18,7 @@ MASK_BY_LAYER = frozenset(
         "gemma2",
         "gemma3_text",
         "gpt_oss",
+        "mellum",
         "ministral",
         "olmo3",
         "qwen2",

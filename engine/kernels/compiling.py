@@ -1,6 +1,7 @@
 """Compiling: how loops become machine code, and where it is kept. Knows functions and folders; knows no array."""
 
 import hashlib
+import pickle
 import platform
 import shutil
 from collections.abc import Callable, Mapping
@@ -86,6 +87,9 @@ class Kept(IndexDataCacheFile):
     """Where a function's code is kept, in a file for each choice of types, which is named by them.
 
     numba would number the files. Two processes that compile at once may then give one number to different types, and load wrong code.
+
+    Every file begins with a digest of the rest. numba would fail at a damaged file for good, or run what is in it; here the function is
+    compiled again, and its file written anew.
     """
 
     def save(self, key: object, data: object) -> None:
@@ -93,6 +97,38 @@ class Kept(IndexDataCacheFile):
         name = self._index_name.removesuffix("nbi") + f"{digest}.nbc"
         self._save_data(name, data)
         self._save_index(self._load_index() | {key: name})
+
+    def _load_index(self) -> dict:
+        try:
+            version, stamp, names = pickle.loads(unsealed(Path(self._index_path).read_bytes()))
+        except OSError:
+            return {}
+        return pickle.loads(names) if (version, stamp) == (self._version, self._source_stamp) else {}
+
+    def _save_index(self, names: dict) -> None:
+        with self._open_for_write(self._index_path) as file:
+            file.write(sealed(self._dump((self._version, self._source_stamp, self._dump(names)))))
+
+    def _load_data(self, name: str) -> object:
+        return pickle.loads(unsealed(Path(self._data_path(name)).read_bytes()))
+
+    def _save_data(self, name: str, data: object) -> None:
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(sealed(self._dump(data)))
+
+
+SEAL = 16  # bytes of a digest
+
+
+def sealed(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=SEAL).digest() + data
+
+
+def unsealed(data: bytes) -> bytes:
+    """What was sealed. Raises `OSError`, as for a file that is not there, when it has changed since."""
+    if sealed(data[SEAL:]) != data:
+        raise OSError("The file of compiled code is damaged.")
+    return data[SEAL:]
 
 
 def kept_if_possible(dispatcher: Any) -> Any:

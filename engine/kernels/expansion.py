@@ -84,6 +84,7 @@ class Expansion:
         room = max(most, beams, keep or 0)
         self.nodes, self.terms, self.counts = np.zeros(room, NODE), Record(TERMS), Record(COUNTS)
         self.columns = {name: self.nodes[name] for name in NODE.names or ()}
+        self.chances = chances
         self.best, self.frontier, order, index = np.zeros((4, room), np.int64)
         asked = {"width": width, "beams": beams, "keep": most if keep is None else keep, "only_best": only_best}
         for name, value in {**asked, "least": least, "promise": -1, "free_promise": -1, "reach": MOST_LEVELS}.items():

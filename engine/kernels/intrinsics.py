@@ -12,6 +12,8 @@ from numba.extending import intrinsic
 
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
 BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
+LINE = 64  # bytes that come to a cache together
 
 
 def vector(kind: ir.Type, lanes: int) -> ir.Type:
@@ -34,6 +36,16 @@ def place(code: ir.IRBuilder, address: ir.Value, *terms: ir.Value | tuple[ir.Val
 
 def loaded(code: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
     return code.load(code.inttoptr(address, kind.as_pointer()), align=1)
+
+
+def ask_ahead(code: ir.IRBuilder, weights: ir.Value, size: int) -> None:
+    """Code that asks for `size` bytes that will be needed soon, `AHEAD` bytes behind the weights that are needed now."""
+    byte = BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
+    prefetch = code.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+    hints = [ir.Constant(WORD, hint) for hint in (0, 3, 1)]  # read, keep in all caches, data
+    for line in range(0, size, LINE):
+        code.call(prefetch, [code.inttoptr(place(code, weights, constant(AHEAD + line)), byte), *hints])
 
 
 def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:

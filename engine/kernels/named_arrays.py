@@ -42,6 +42,16 @@ def arrays_of(kind: type[NamedTuple]) -> int:
     return sum(1 if get_args(each) else arrays_of(each) for each in fields_of(kind).values())
 
 
+def row_of(kind: type[NamedTuple], name: str) -> int:
+    """The row of a nest's array in a table of such a nest."""
+    row = 0
+    for each, hint in fields_of(kind).items():
+        if each == name:
+            return row
+        row += 1 if get_args(hint) else arrays_of(hint)
+    raise KeyError(f"A {kind.__name__} has no {name}.")
+
+
 class NamedArrays:
     """Nests of arrays, kept alive. `table` int64 `[arrays, 6]` holds the address and the shape of each array, in their order."""
 

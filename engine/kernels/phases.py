@@ -23,11 +23,23 @@ from engine.kernels.named_arrays import (
     Vector,
     arrays_of,
     compiled_type,
+    row_of,
     unpacked,
 )
-from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, attend, enter, sequence_of, unit_row
-from engine.kernels.sharing import ROWS, TABLE, WORK, close_call, leave, next_call, next_task, open_call, seen, turn_of
-from engine.kernels.stored import BLOCK, Stored, block_product
+from engine.kernels.sequences import (
+    COMMITTED,
+    COUNT,
+    EACH,
+    FIRST,
+    KV,
+    VISIBLE,
+    attend,
+    enter,
+    sequence_of,
+    unit_row,
+)
+from engine.kernels.sharing import CALL, ROWS, WORK, close_call, leave, next_table, next_task, open_call, seen, turn_of
+from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product
 
 
 class Ends(NamedTuple):
@@ -88,11 +100,12 @@ class Room(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A thread's own working space: products of a block, and what `attend_exactly` needs for `TOGETHER` queries."""
+    """A thread's own working space: products of a block, rows that enter a product, and what `TOGETHER` queries need in attention."""
 
     gates: np.ndarray
     ups: np.ndarray
     spare: np.ndarray
+    entering: Entering
     asking: np.ndarray
     mixed: np.ndarray
     visible: np.ndarray
@@ -102,10 +115,11 @@ class Work(NamedTuple):
 
 
 ENDS, LAYER, ROOM = arrays_of(Ends), arrays_of(Layer), arrays_of(Room)
+ALIGNED = 64  # bytes
 PHASES = 8  # of a layer; one more begins and one ends a forward
-SPACES = range(Room._fields.index("x"), Room._fields.index("gated") + 1)
-IDS, POSITIONS, TAPS, SEQUENCES, LOGITS, FEATURES = range(SPACES.stop, ROOM)
-FIRST_SPACE, LAST_SPACE = SPACES.start, SPACES.stop
+SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
+IDS, POSITIONS, TAPS = (row_of(Room, name) for name in ("ids", "positions", "taps"))
+SEQUENCES, LOGITS, FEATURES = (row_of(Room, name) for name in ("sequences", "logits", "features"))
 
 
 @exactly_within
@@ -114,11 +128,13 @@ def blocks_of(matrix):
 
 
 @exactly_within
-def multiply(turn, x, matrix, out, spare):
+def multiply(turn, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
+    enter_product(x, matrix, work.entering)
     task = next_task(turn, blocks_of(matrix))
     while task >= 0:
-        block_product(x, matrix, task, np.int64(out.ctypes.data) + 4 * task * matrix.shape[2], out.shape[1], spare)
+        place = np.int64(out.ctypes.data) + 4 * task * matrix.shape[2]
+        block_product(x, matrix, task, place, out.shape[1], work.spare, work.entering)
         task = next_task(turn, blocks_of(matrix))
 
 
@@ -137,10 +153,11 @@ def begin(turn, room, ends, weight):
 def gate(turn, room, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
     x, width, apart = room.normed[first:], layer.gate.shape[2], np.int64(BLOCK)
+    enter_product(x, layer.gate, work.entering)
     block = next_task(turn, blocks_of(layer.gate))
     while block >= 0:
-        block_product(x, layer.gate, block, np.int64(work.gates.ctypes.data), apart, work.spare)
-        block_product(x, layer.up, block, np.int64(work.ups.ctypes.data), apart, work.spare)
+        block_product(x, layer.gate, block, np.int64(work.gates.ctypes.data), apart, work.spare, work.entering)
+        block_product(x, layer.up, block, np.int64(work.ups.ctypes.data), apart, work.spare, work.entering)
         here = min(width, room.gated.shape[1] - block * width)
         for row in range(len(x)):
             gates, ups = work.gates[row], work.ups[row]
@@ -185,11 +202,17 @@ def work_on(table, part):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
         columns = max(columns, sequence_of(room.sequences, number).visible.shape[1])
-    pieces = np.empty((3, count, BLOCK), np.float32)
+    pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
+    if unpacked(Layer, table, ENDS).qkv.shape[3] == ROUNDED:
+        longest = max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]) + ALIGNED
+    entering = Entering(
+        np.empty((count, longest - longest % ALIGNED), np.int8), np.empty(count, np.float32), np.empty(count, np.int32)
+    )
     work = Work(
         pieces[0],
         pieces[1],
         pieces[2],
+        entering,
         np.empty((TOGETHER, size), np.float32),
         np.empty((TOGETHER, size), np.float32),
         np.empty(TOGETHER * columns, np.bool_),
@@ -206,15 +229,15 @@ def work_on(table, part):
             first = wanted
         else:
             norm = unpacked(Layer, table, ENDS + LAYER * (number + 1)).norm
-        multiply(turn, room.normed[every:], layer.qkv, room.qkv[every:], work.spare)
+        multiply(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
         enter(turn, room, number, layer, ends)
         attend(turn, room, number, first, work)
-        multiply(turn, room.attended[first:], layer.out, room.more[first:], work.spare)
+        multiply(turn, room.attended[first:], layer.out, room.more[first:], work)
         add(turn, room, first, np.int64(0), layer.norm_mlp, ends.least)
         gate(turn, room, layer, first, work)
-        multiply(turn, room.gated[first:], layer.down, room.more[first:], work.spare)
+        multiply(turn, room.gated[first:], layer.down, room.more[first:], work)
         add(turn, room, first, np.int64(number + 1), norm, ends.least)
-    multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work.spare)
+    multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
 WORK_ON = types.void(compiled_type(Table), types.int64)
@@ -224,13 +247,13 @@ do_work = calling(WORK_ON)
 @exactly_compiled
 def helping(state, part, last, looks):
     """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
+    base = state.ctypes.data
     while True:
-        call = next_call(state, last, looks)
-        if call == last:
+        address = next_table(state, last, looks)
+        if address == 0:
             return last
-        base, last = state.ctypes.data, call
-        table = carray(pointer(seen(base + 8 * TABLE)), (seen(base + 8 * ROWS), FIELDS), np.int64)
-        do_work(state[WORK], table, part)
+        last = seen(base + 8 * CALL)
+        do_work(state[WORK], carray(pointer(address), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
         leave(state)
 
 
@@ -242,8 +265,8 @@ def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv
     """
     alone = unpacked(Room, table, len(table) - ROOM).alone
     alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
-    aim(alone, 1, visible.ctypes.data, visible.shape)
-    aim(alone, 2, kv.ctypes.data, kv.shape)
+    aim(alone, VISIBLE, visible.ctypes.data, visible.shape)
+    aim(alone, KV, kv.ctypes.data, kv.shape)
     forward_together(state, table, whole, parts, first, len(kv), ids, positions, taps, alone, logits, features)
 
 
@@ -262,8 +285,8 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
     aim(table, at + SEQUENCES, sequences.ctypes.data, sequences.shape)
     aim(table, at + LOGITS, logits.ctypes.data, logits.shape)
     aim(table, at + FEATURES, features.ctypes.data, features.shape)
-    for row in range(at + FIRST_SPACE, at + LAST_SPACE):
-        table[row, 1] = len(ids)
+    for row in SPACES:
+        table[at + row, 1] = len(ids)
     room = unpacked(Room, table, at)
     room.limits[0], room.limits[1], room.limits[2] = first, parts, layers
     for index in range(len(room.claims)):

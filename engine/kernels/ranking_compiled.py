@@ -8,7 +8,8 @@ from engine.kernels.intrinsics import larger
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
 TOGETHER = 128  # tokens in a block, whose highest key is found first
-SHARPENED = 2.0  # power of q in greedy scores: a greedy target takes four in five of the tokens with q = .45
+# Power of q in greedy scores. A greedy target takes a favourite more often than q says: at q = 0.45, in four of five cases.
+SHARPENED = 2.0
 
 
 @compiled

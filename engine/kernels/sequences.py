@@ -12,7 +12,7 @@ from engine.kernels.compiling import exactly_within
 from engine.kernels.elementwise import put
 from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import Cache, Mask, arrays_of, unpacked
+from engine.kernels.named_arrays import FIELDS, Cache, Mask, NamedArrays, arrays_of, row_of, unpacked
 from engine.kernels.sharing import next_task
 
 QUERIES = 4  # of a task of attention, at least `TOGETHER`
@@ -28,6 +28,17 @@ class Sequence(NamedTuple):
 
 
 EACH = 1 + arrays_of(Sequence)  # rows of a table of sequences: the numbers of one, then its arrays
+VISIBLE, KV = (1 + row_of(Sequence, name) for name in ("visible", "kv"))
+
+
+def table_of(sequences: list[tuple[int, Sequence]]) -> np.ndarray:
+    """A table of sequences, int64 `[EACH * B, FIELDS]`: of each its committed rows and its arrays. Their rows follow each other."""
+    table, first = np.zeros((len(sequences), EACH, FIELDS), np.int64), 0
+    for rows, (committed, arrays) in zip(table, sequences, strict=True):
+        rows[0, [FIRST, COUNT, COMMITTED]] = first, len(arrays.visible), committed
+        rows[1:] = NamedArrays(arrays).table
+        first += len(arrays.visible)
+    return table.reshape(-1, FIELDS)
 
 
 @exactly_within

@@ -132,21 +132,22 @@ def next_task(turn, tasks):
 
 
 @exactly_within
-def next_call(state, last, looks):
-    """The number of the call that is open and is not the `last`, after at most so many looks; the last one's when none came.
+def next_table(state, last, looks):
+    """The address of the table of a call that is open and is not the `last`, after at most so many looks; 0 when none came.
 
-    The thread is counted as inside the call; it must leave with `leave`.
+    The thread is then counted as inside the call, which ends only behind its `leave`. Whoever looks at the address again may find 0:
+    the others can finish all tasks at any moment.
     """
     base = state.ctypes.data
     for look in range(looks):
-        call = seen(base + 8 * CALL)
-        if call != last and seen(base + 8 * TABLE) != 0:
+        if seen(base + 8 * CALL) != last and seen(base + 8 * TABLE) != 0:
             added(base + 8 * INSIDE, 1)
-            if seen(base + 8 * TABLE) != 0:
-                return seen(base + 8 * CALL)
+            table = seen(base + 8 * TABLE)
+            if table != 0:
+                return table
             leave(state)
         wait(look)
-    return last
+    return np.int64(0)
 
 
 @exactly_within

@@ -1,7 +1,8 @@
-"""Exact products of any number of rows with matrices in the type that a checkpoint stores. Knows matrices; knows no model.
+"""Products of any number of rows with matrices in the type that a checkpoint stores, or in eight bits. Knows matrices; knows no model.
 
-Weights widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend on no other row,
-on no thread and on no vector length: a token alone and the same token in a tree get the same numbers.
+Weights of 16 and 32 bits widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend
+on no other row, on no thread and on no vector length: a token alone and the same token in a tree get the same numbers. The same holds
+in eight bits, see `engine.kernels.rounded`.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from engine.kernels.intrinsics import (
     WIDE,
     WORD,
     added_up,
+    ask_ahead,
     constant,
     loaded,
     multiplied_and_added,
@@ -31,43 +33,61 @@ from engine.kernels.intrinsics import (
     vector,
 )
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
+from engine.kernels.rounded import WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
 
 LANES = 16 if WIDE else 8
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
-AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
-KINDS = (torch.float32, torch.float16, torch.bfloat16)  # by their number in `Stored.shape`
-MULTIPLY = types.void(*[types.intp] * 7)  # what `multiplying` makes
+KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
+ROUNDED = KINDS.index(torch.int8)
+MULTIPLY = types.void(*[types.intp] * 10)  # what `multiplying` and `multiplying_rounded` make
 
 
 class Stored(NamedTuple):
     """A matrix `[out, in]` and its bias `[out]`, or `[0]` without one.
 
     `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
+    In eight bits they are laid out by `engine.kernels.rounded`, and `scale` has a number for every output of the blocks.
     `loop` multiplies by a block of it. It is compiled when the first matrix of its type and width is stored.
     """
 
     codes: Bytes
     shape: Ids
     bias: Vector
+    scale: Vector
     loop: Code
 
     @classmethod
     def of(cls, matrix: torch.Tensor, bias: torch.Tensor | None = None, sharers: int = 1) -> "Stored":
         """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
         matrix = matrix.detach().float()
-        kind = next((each for each in KINDS[1:] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
+        kind = next((each for each in KINDS[1:ROUNDED] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
         outputs, inputs = matrix.shape
         blocks = -(-outputs // BLOCK)
         width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
-        none = np.zeros(0, np.float32)
         return cls(
             tiled.view(torch.uint8).flatten().numpy(),
             np.array([outputs, inputs, width, KINDS.index(kind)]),
-            none if bias is None else bias.detach().float().numpy(),
+            NONE if bias is None else bias.detach().float().numpy(),
+            NONE,
             address_of(multiplying(KINDS.index(kind), width), MULTIPLY),
         )
+
+    @classmethod
+    def in_eight_bits(cls, codes: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None = None) -> "Stored":
+        """The matrix whose whole numbers are `codes` int8 `[out, in]`, with a `scale [out]`: see `rounded.rounded_rows`."""
+        outputs, inputs = codes.shape
+        return cls(
+            laid_out(codes),
+            np.array([outputs, inputs, WIDTH, ROUNDED]),
+            NONE if bias is None else bias.detach().float().numpy(),
+            np.pad(scale.detach().float().numpy(), (0, -outputs % WIDTH)),
+            address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY),
+        )
+
+
+NONE = np.zeros(0, np.float32)
 
 
 def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
@@ -85,16 +105,10 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
 
     def build(context, code, signature, arguments):
         weights, along, x, across, inputs, out, apart = arguments[3:]
-        byte = ir.IntType(8).as_pointer()
-        prefetch = code.module.declare_intrinsic(
-            "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
-        )
-        hints = [ir.Constant(WORD, hint) for hint in (0, 3, 1)]  # read, keep in all caches, data
 
         def body(k, totals):
             base = place(code, weights, (k, along))
-            for line in range(0, vectors * LANES * size, 64):
-                code.call(prefetch, [code.inttoptr(place(code, base, constant(AHEAD + line)), byte), *hints])
+            ask_ahead(code, base, vectors * LANES * size)
             those = [
                 widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
                 for number in range(vectors)
@@ -135,7 +149,7 @@ def multiplying(kind: int, width: int) -> Callable:
     size, step = KINDS[kind].itemsize, vectors * LANES
 
     @exactly_within
-    def multiply(weights, x, across, count, inputs, out, apart):
+    def multiply(weights, x, across, count, inputs, out, apart, scales, mosts, sums):
         for column in range(0, width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
@@ -167,20 +181,40 @@ def multiplying(kind: int, width: int) -> Callable:
 multiply = calling(MULTIPLY)
 
 
+class Entering(NamedTuple):
+    """A thread's room for rows that enter a product in eight bits: their codes, their largest numbers and the sums of their codes."""
+
+    codes: np.ndarray
+    mosts: np.ndarray
+    sums: np.ndarray
+
+
 @exactly_within
-def block_product(x, matrix, block, out, out_width, spare):
+def enter_product(x, matrix, entering):
+    """Round the rows `x [N, in]` where the matrix is in eight bits. Every thread does it for itself: that takes less than waiting."""
+    if matrix.shape[3] == ROUNDED:
+        for row in range(len(x)):
+            entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])
+
+
+@exactly_within
+def block_product(x, matrix, block, out, out_width, spare, entering):
     """Write the products of `x [N, in]` with one block of a `Stored` matrix, plus its bias, into `out`, whose rows have `out_width`.
 
     `out` is the address of the block's first result. Fewer than a whole block are written at the matrix's end, by way of
-    `spare [N, BLOCK]`.
+    `spare [N, BLOCK]`. `enter_product` came before, for these rows and this matrix or one that is stored alike.
     """
     count, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
-    size = 4 if matrix.shape[3] == 0 else 2
-    weights = matrix.codes.ctypes.data + block * width * inputs * size
+    source, across, scales = x.ctypes.data, 4 * inputs, np.int64(0)
+    if matrix.shape[3] == ROUNDED:
+        source, across = entering.codes.ctypes.data, entering.codes.shape[1]
+        scales = matrix.scale.ctypes.data + 4 * block * width
+    weights = matrix.codes.ctypes.data + block * (len(matrix.codes) // -(-outputs // width))
     here = min(width, outputs - block * width)
     target, apart = (out, 4 * out_width) if here == width else (spare.ctypes.data, 4 * BLOCK)
-    multiply(matrix.loop, weights, x.ctypes.data, 4 * inputs, count, inputs, target, apart)
+    steps = entering.mosts.ctypes.data, entering.sums.ctypes.data
+    multiply(matrix.loop, weights, source, across, count, inputs, target, apart, scales, *steps)
     biased = len(matrix.bias) > 0
     if here == width and not biased:
         return

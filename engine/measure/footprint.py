@@ -1,11 +1,13 @@
-"""Footprint: how much memory a task takes. Knows torch's allocators and the process; knows no model."""
+"""Footprint: how much memory a task takes."""
 
+import os
 from collections.abc import Callable
 
 import psutil
 import torch
 
 MIB = 2**20
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above all levels: torch's profiler prints a line at each start and end
 
 
 def resident_mib() -> float:

@@ -1,22 +1,32 @@
 """What several commands ask for: a pair on a device, held-out prompts. Knows argparse and names; measures nothing."""
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
 from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, own_pair
-
-if TYPE_CHECKING:
-    from engine.models.progress import Progress
+from engine.record.constraint import checked as checked_constraint
+from engine.record.constraint import joined
+from engine.record.files import text_of
 
 if TYPE_CHECKING:  # a command without a server imports no HTTP
+    from engine.models.progress import Progress
     from engine.remote.server import Server
+
+
+class Parser(ArgumentParser):
+    """Says what is wrong with the arguments in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. --help lists what it takes.\n")
+
 
 HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
 
@@ -48,7 +58,7 @@ def add_models(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--quantisation",
         choices=QUANTISATIONS,
-        help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes; none when left out",
+        help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes, or not (none); as its files keep them when left out",
     )
     parser.add_argument(
         "--raw",
@@ -94,6 +104,17 @@ def own_place(out: Path | None, shipped: Path, pair: Pair) -> Path:
     return shipped if out is None else out
 
 
+def writable(file: Path) -> Path:
+    """The file, which need not exist, in a folder that does: it is made. Raises `ValueError` where nothing can be written there."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{str(file)!r} cannot be written: {error.strerror}. Name another file.") from None
+    if file.is_dir():
+        raise ValueError(f"{str(file)!r} is a folder. Name a file in it.")
+    return file
+
+
 def add_remote(parser: ArgumentParser) -> None:
     """`--remote` and `--remote-model`: another server that writes a lane. No page and no API can name one."""
     parser.add_argument(
@@ -131,8 +152,9 @@ def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
 
     chosen = given_pair(options) if pair is None else pair
     with bytes_bar() as tell:
-        kept = options.quantisation or "none"
-        pair_in_memory = load(chosen, options.device, quantisation=kept, spread=options.spread, tell=tell)
+        pair_in_memory = load(
+            chosen, options.device, quantisation=options.quantisation, spread=options.spread, tell=tell
+        )
     return replace(pair_in_memory, raw=options.raw)
 
 
@@ -163,10 +185,31 @@ def add_memory(parser: ArgumentParser) -> None:
     )
 
 
+def add_constraint(parser: ArgumentParser) -> None:
+    """`--json-schema` and `--regex`, for `given_constraint`."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--json-schema", metavar="FILE", type=Path, help="every text must be JSON of this schema")
+    either.add_argument("--regex", metavar="PATTERN", help="every text must match this regular expression")
+
+
+def given_constraint(options: Namespace) -> str:
+    """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
+    if options.json_schema is not None:
+        return checked_constraint(
+            joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
+        )
+    return checked_constraint("" if options.regex is None else joined("regex", options.regex))
+
+
+def add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
+
+
 @contextmanager
-def refusals(parser: ArgumentParser) -> Iterator[None]:
-    """Ends the command when something inside is refused: usage and the refusal's sentence on stderr, exit status 2."""
+def refusals() -> Iterator[None]:
+    """Ends the command when something inside is refused: the refusal's sentence alone on stderr, exit status 2."""
     try:
         yield
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -13,23 +13,31 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
+from transformers.modeling_layers import MtpModel
 
 from engine.measure.footprint import peak_mib
+from engine.measure.verdict import ratios
 from engine.models.pairs import LoadedPair
+from engine.nets.mtp import Mtp
 from engine.race import Lane, Settings
+from engine.record import trace_statistics
 from engine.record.trace import Trace
 from engine.sampling import Sampling
 from engine.systems import find
 
 Way = Callable[[LoadedPair, list[int], int, float], list[int]]
 
-PLAIN, ASSISTED, LOOKUP = "generate()", "generate() assisted", "generate() lookup"
+PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
 LOOKUP_TOKENS = 10
+LENT: WeakKeyDictionary[PreTrainedModel, MtpModel] = WeakKeyDictionary()  # by target
+READ = MtpModel.from_pretrained
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
@@ -71,6 +79,22 @@ def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float)
     return generated(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
 
 
+def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer.
+
+    It is lent those that are loaded. By itself it would read them in every call, by the name of a repository without its commit.
+    """
+    net: Mtp = pair.net("mtp")
+    LENT[pair.target.model] = net.model
+    MtpModel.from_pretrained = lent
+    return generated(pair, prompt, tokens, temperature, use_mtp=True, **how)
+
+
+def lent(main_model: PreTrainedModel, **how: Any) -> MtpModel:
+    """The MTP layers that were lent for this model, else those that transformers reads."""
+    return LENT[main_model] if main_model in LENT else READ(main_model, **how)
+
+
 @contextmanager
 def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[None]:
     """Gives the model a copy of its generation config with these settings, and afterwards its own back, untouched by `generate()`."""
@@ -86,13 +110,16 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 def ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways that the pair allows, by name; the settings of `assisted` are named by `setting_name`.
 
-    Without a draft model there is no assistant. Where the vocabularies differ in size, `transformers` takes the tokenizers to be
-    different: it translates between them and prunes the draft's head. That is another method, and is left out.
+    Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
+    `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
+    method, and is left out.
     """
     found: dict[str, Way] = {PLAIN: plain}
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
         found[ASSISTED] = assisted
         found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
+    if "mtp" in pair.learned:
+        found[MTP] = mtp
     return found | {LOOKUP: lookup}
 
 
@@ -155,10 +182,10 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
-    per_token = {name: [each.seconds / len(each.tokens) for each in mine] for name, mine in (traces | written).items()}
+    per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
 
     def versus(name: str, other: str) -> float:
-        return statistics.median(o / mine for o, mine in zip(per_token[other], per_token[name], strict=True))
+        return statistics.median(ratios(per_token[other], per_token[name]))
 
     settings = {count: versus(setting_name(count), "vanilla") for count in ASSISTANT_TOKENS if ASSISTED in calls}
     best = setting_name(max(settings, key=settings.__getitem__)) if settings else None
@@ -167,7 +194,7 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     for name in tqdm([*traces, *(name for name in calls if name not in others)], desc="tau and memory"):
         passed: float | None
         if name in traces:
-            passed = sum(len(trace.tokens) for trace in traces[name]) / sum(trace.forwards for trace in traces[name])
+            passed = trace_statistics.tau(traces[name])
             peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
         else:
@@ -194,7 +221,7 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     }
 
 
-def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, int]) -> None:
+def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
     """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
     settings = Settings(
         like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed

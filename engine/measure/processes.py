@@ -1,4 +1,4 @@
-"""Processes: splits work over the processes that `accelerate launch` or `torchrun` started, and brings results together. Knows no race.
+"""Processes: splits work over the processes that `accelerate launch` or `torchrun` started, and brings results together.
 
 A command that nobody launched so is one process, which does everything.
 """

@@ -1,4 +1,4 @@
-"""BigramTable: which token follows which, counted once over a text. Knows token ids; knows no model and no tokenizer.
+"""BigramTable: which token follows which, counted once over a text.
 
 Invariant: every row of `log_q` is a whole distribution: it sums to 1 and no token has probability 0.
 """

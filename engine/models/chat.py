@@ -1,4 +1,4 @@
-"""Chat: a prompt as a user's message in the target's chat template. Knows the tokenizer; knows no model.
+"""Chat: a prompt as a user's message in the target's chat template.
 
 The template is the tokenizer's own. transformers renders it in a sandbox, and encodes what the visitor wrote as text: a control token's
 name in it, such as `<|im_end|>`, stays letters.

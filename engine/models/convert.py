@@ -3,9 +3,9 @@
 Only tensors are taken out of a pickle; PyTorch refuses everything else that stands in it.
 """
 
-import argparse
 import pickle
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import torch
@@ -63,13 +63,6 @@ def convert(source: Path, folder: Path) -> int:
     return len(found)
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine convert", description=__doc__.partition("\n")[0])
-    parser.add_argument("source", type=Path, help="a file that ends in .bin, .pt or .pth, or the folder that holds it")
-    parser.add_argument("folder", type=Path, help="where model.safetensors and config.json are written")
-    options = parser.parse_args(arguments)
-    try:
-        count = convert(options.source, options.folder)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
+def main(options: Namespace) -> None:
+    count = convert(options.source, options.folder)
     print(f"Wrote {count} tensors to {options.folder / 'model.safetensors'}.")

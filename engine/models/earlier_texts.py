@@ -1,4 +1,4 @@
-"""Memory: texts that this process wrote, for drafters that copy from them. Knows token ids; knows no drafter and no race.
+"""Memory: texts that this process wrote, for drafters that copy from them.
 
 A pair has none unless a command gives it one, so nobody's text becomes another visitor's guess.
 """

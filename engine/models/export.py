@@ -3,15 +3,15 @@
 The weights are written as they are stored. A pair's calibration belongs to the drafter's guesses, which do not change.
 """
 
-import argparse
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig
 
-from engine.models.pairs import PAIRS, Pair, named, own_pair
+from engine.models.pairs import Pair, named, own_pair
 from engine.models.refusals import in_plain_words
 from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
@@ -71,20 +71,9 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     return len(exported.tensors)
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m engine export", description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=EXPORTS, help="the drafter")
-    parser.add_argument("folder", type=Path, help="where config.json, model.safetensors and README.md are written")
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument("--pair", choices=PAIRS, default="embedded", help="the pair whose drafter it is")
-    given.add_argument("--target", metavar="MODEL", help="your own target: a folder, or OWNER/NAME@COMMIT")
-    parser.add_argument("--drafter", metavar="FOLDER", help="the folder of learned drafters for --target")
-    options = parser.parse_args(arguments)
-    try:
-        if options.drafter is not None and options.target is None:
-            raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
-        pair = own_pair(options.target, None, options.drafter) if options.target else named(options.pair)
-        count = export(pair, options.kind, options.folder)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
+def main(options: Namespace) -> None:
+    if options.drafter is not None and options.target is None:
+        raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
+    pair = own_pair(options.target, None, options.drafter) if options.target else named(options.pair)
+    count = export(pair, options.kind, options.folder)
     print(f"Wrote {count} tensors to {options.folder / 'model.safetensors'}.")

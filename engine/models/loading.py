@@ -1,4 +1,4 @@
-"""Loading: how a pair comes into memory. Knows files; knows no tree.
+"""Loading: how a pair comes into memory.
 
 Invariant: what comes out of here can verify a tree exactly. It has full attention under the caller's mask, explicit positions, and
 one token -> id map for target and draft. Anything else is refused with a sentence, if possible before weights are read.
@@ -9,6 +9,7 @@ import re
 import shutil
 import threading
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ from engine.models.bigram import BigramTable
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
 from engine.models.pairs import Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import config_of, refuse_plain, refuse_sizes
+from engine.models.quantising import as_asked, config_of, kept_in, quantisation_of, refuse_plain, refuse_sizes
 from engine.models.refusals import (
     FAMILIES,
     attention_of,
@@ -37,7 +38,7 @@ from engine.models.refusals import (
     refuse_other_vocabulary,
 )
 from engine.models.spreading import checked_spread, how_to_load, spread_words
-from engine.nets import load_nets
+from engine.nets import Net, load_nets
 from engine.record.calibration import Calibration
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -51,7 +52,7 @@ def load(
     pair: str | Pair = "embedded",
     device: str | None = None,
     dtype: str | None = None,
-    quantisation: str = "none",
+    quantisation: str | None = None,
     spread: str = "none",
     tell: Tell | None = None,
 ) -> LoadedPair:
@@ -63,7 +64,7 @@ def load(
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (chosen, place, precision, checked_quantisation(quantisation), checked_spread(spread))
+    key = (chosen, place, precision, quantisation, checked_spread(spread))
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
@@ -75,13 +76,14 @@ def load_pair(
     pair: Pair,
     device: str | None = None,
     dtype: str | None = None,
-    quantisation: str = "none",
+    quantisation: str | None = None,
     spread: str = "none",
     tell: Tell | None = None,
 ) -> LoadedPair:
     """Load a pair anew.
 
-    `quantisation`, one of `QUANTISATIONS`, says how the target's weights are kept; it computes in `dtype`, and the draft stays plain.
+    `quantisation`, one of `QUANTISATIONS`, says how the target's weights are kept; None leaves them as its checkpoint keeps them. It
+    computes in `dtype`, and the draft stays plain.
     `spread`, one of `SPREADS`, puts the target on several devices. Learned drafters read weights of a whole target and are left out
     then.
     `tell` hears of the bytes of each model as they come. What it raises ends the loading, and nothing that was loaded is kept.
@@ -89,7 +91,7 @@ def load_pair(
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    tokenizer = checked_files(pair, str(place), precision, quantisation, spread)
+    tokenizer, quantisation = checked_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -112,17 +114,26 @@ def load_pair(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
-        learned={} if pair.drafters is None or verifying.spread else load_nets(Path(pair.drafters), model),
+        learned={} if verifying.spread else learned_for(pair, model),
         calibration=Calibration.load(pair.calibration)
         if pair.calibration and Path(pair.calibration).exists()
         else None,
     )
 
 
+def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
+    """The pair's learned drafters, and the MTP layers that the target's own files hold."""
+    return load_nets(Path(pair.drafters) if pair.drafters else None, target, pair.target_checkpoint.source)
+
+
 def checked_files(
-    pair: Pair, device: str | None = None, dtype: str | None = None, quantisation: str = "none", spread: str = "none"
-) -> PreTrainedTokenizerBase:
-    """The target's tokenizer. No weight is read.
+    pair: Pair,
+    device: str | None = None,
+    dtype: str | None = None,
+    quantisation: str | None = None,
+    spread: str = "none",
+) -> tuple[PreTrainedTokenizerBase, str]:
+    """The target's tokenizer, and how its weights will be kept, see `load_pair`. No weight is read.
 
     Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
     counted for a target that is spread: what does not fit goes to a disk.
@@ -131,13 +142,14 @@ def checked_files(
     precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
-    refuse_sizes(target, config, checked_quantisation(quantisation))
+    quantisation = quantisation_of(target, config, None if quantisation is None else checked_quantisation(quantisation))
+    refuse_sizes(target, config, quantisation)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
         refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
     if checked_spread(spread) == "none":
         refuse_too_large(pair, config, drafting, place, precision, quantisation)
-    return tokenizer
+    return tokenizer, quantisation
 
 
 def checked_device(device: str | None) -> torch.device:
@@ -225,7 +237,11 @@ def load_model(
     more: dict = {}
     config = config_in(checkpoint)
     empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)
-    if quantisation != "none":
+    own = kept_in(config)
+    if own != "none":
+        config.quantization_config["llm_int8_threshold"] = 0.0
+        more = {"config": config, "device_map": {"": device}}
+    elif quantisation != "none":
         more = {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}
     if empty is not None and spread != "none":
@@ -244,7 +260,9 @@ def load_model(
                 attn_implementation=attention_of(config),
                 output_loading_info=True,
             )
-            if quantisation == spread == "none":
+            if own != "none":
+                model = as_asked(model, quantisation, dtype)
+            elif quantisation == spread == "none":
                 model = model.to(device)
             elif folder := more.get("offload_folder"):
                 weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)

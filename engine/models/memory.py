@@ -1,43 +1,58 @@
 """Memory: what a pair needs, counted from its configurations before a weight is read, and what is free. Loads nothing."""
 
+import math
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import psutil
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from engine.forward.llama import FAMILIES
+from engine.forward.runner_gpu import static_capacity
+from engine.forward.session_gpu import SIZES
 from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.models.pairs import QUANTISATIONS, Pair
 from engine.models.quantising import bytes_of, config_of, odd_size
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
+NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Needed:
-    """Bytes by what takes them. `copies` are the layouts that forwards on a CPU make of matrices, `rows` the caches of a race."""
+    """Bytes by what takes them.
+
+    `copies` are the layouts that forwards on a CPU make of matrices, `rows` the caches of a race, and `graphs` the logits that its CUDA
+    graphs hold. Idle caches and graphs do not count: they get a share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
+    """
 
     weights: int
-    copies: int
-    rows: int
+    copies: int = 0
+    rows: int = 0
+    graphs: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.copies + self.rows
+        return self.weights + self.copies + self.rows + self.graphs
 
     def __add__(self, other: "Needed") -> "Needed":
-        return Needed(self.weights + other.weights, self.copies + other.copies, self.rows + other.rows)
+        return Needed(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def empty_model(config: PreTrainedConfig, dtype: torch.dtype, quantisation: str) -> PreTrainedModel:
     """The model without memory for its weights. Its layers are those that bitsandbytes would make."""
+    plain = deepcopy(config)
+    if hasattr(plain, "quantization_config"):
+        del plain.quantization_config
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, attn_implementation="eager")
+        model = AutoModelForCausalLM.from_config(plain, dtype=dtype, attn_implementation="eager")
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
@@ -65,9 +80,21 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
         compiled = type(model) in FAMILIES and dtype == torch.float32 and config.dtype in HALVES
         matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
         copies = matrices * (2 if compiled else dtype.itemsize)
-    tokens = min(ROWS, config.max_position_embeddings)
+    tokens, graphs = min(ROWS, config.max_position_embeddings), 0
+    if device.type == "cuda":
+        tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
     row = 2 * config.num_hidden_layers * (kv_heads_of(config) or 0) * head_dim_of(config) * dtype.itemsize
-    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row)
+    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row, graphs)
+
+
+def nets_in(folder: str | None) -> Needed:
+    """What the learned drafters in a folder need, by the shapes that their files' headers tell. The target's matrices are shared."""
+    found = 0
+    for file in Path(folder).glob("*/model.safetensors") if folder else ():
+        # What is no such file is refused when it is loaded.
+        with suppress(SafetensorError), safe_open(file, "pt") as tensors:
+            found += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return Needed(NET_BYTES * found)
 
 
 def free(device: torch.device) -> int:
@@ -86,10 +113,11 @@ def refuse_too_large(
     quantisation: str,
 ) -> None:
     """Raises `ValueError`, with what would fit, when the pair needs more memory than is free on the device."""
-    drafting = Needed(0, 0, 0) if draft is None else needed(draft, device, dtype)
+    drafting = Needed(0) if draft is None else needed(draft, device, dtype)
+    nets = nets_in(pair.drafters)
 
     def total(quantisation: str) -> int:
-        return (needed(target, device, dtype, quantisation) + drafting).total
+        return (needed(target, device, dtype, quantisation) + drafting + nets).total
 
     wanted, left = total(quantisation), free(device)
     if wanted <= left:

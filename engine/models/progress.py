@@ -68,14 +68,17 @@ def fetching(tell: Tell, name: str) -> type[tqdm]:
 
 @contextmanager
 def placing(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
-    """Tells of the weights that transformers puts into a model inside. `sizes` are their bytes by name. None leaves its own bar."""
-    if tell is None:
-        yield
-        return
-    told, here = telling(tell, "Loading", name), threading.get_ident()
+    """Tells of the weights that transformers puts into a model inside. `sizes` are their bytes by name. None tells nobody.
+
+    Either way transformers draws no bar of its own.
+    """
+    told, here = telling(tell, "Loading", name) if tell else None, threading.get_ident()
     total = sum(sizes.values())
 
     def counted(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        if told is None:
+            yield from weights
+            return
         done = 0
         for weight in weights:
             told(done, total)

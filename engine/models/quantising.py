@@ -3,12 +3,12 @@
 A quantised target is a model of its own, and lossless means its own text. How exact the logits behind a tree's node are:
 
 - "8-bit" is LLM.int8 without its columns of outliers. With them, a large number in one row changes how all rows are rounded, so a
-  node's logits would follow its siblings. Without them, a row is rounded on its own and products are sums of whole numbers: on a GPU
-  and with AVX-512 no row's product depends on another row, by construction.
+  node's logits would follow its siblings. Without them, a row is rounded on its own, and products are sums of whole numbers.
+  On a CPU the compiled forward computes it for the families that it knows: exact, bit for bit, as in 16 and 32 bits.
 - "nf4" widens weights as they are read. Which kernel multiplies them depends on the machine, and on a GPU on the number of rows.
-- Attention, the embedding and the head stay in the type that the target computes in. Their last bits may follow the number of rows,
-  and rounding to 8 bits, or to the bfloat16 of a CPU's 4-bit kernel, widens such a difference. So near-ties may fall differently in a
-  tree. No quantised target is exact by construction as a whole, and none takes the compiled forward.
+- Attention, the embedding and the head stay in the type that the target computes in. Outside of the compiled forward their last bits
+  may follow the number of rows, and rounding to 8 bits, or to the bfloat16 of a CPU's 4-bit kernel, widens such a difference. So
+  near-ties may fall differently in a tree.
 
 Source: Dettmers et al. 2022, LLM.int8(), section 3; Dettmers et al. 2023, QLoRA, section 3 (NF4).
 """
@@ -22,6 +22,9 @@ from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
 from engine.models.pairs import Checkpoint
 
+# It says with every forward that activations are rounded by way of float16, and at its start which kernels it lacks.
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
 NF4_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
 KEPT = {"8-bit": torch.int8, "nf4": torch.uint8}  # the type of the weights in memory
 
@@ -29,10 +32,53 @@ KEPT = {"8-bit": torch.int8, "nf4": torch.uint8}  # the type of the weights in m
 def config_of(quantisation: str, dtype: torch.dtype) -> BitsAndBytesConfig:
     """What transformers is told, for "8-bit" or "nf4". The target computes in `dtype`."""
     if quantisation == "8-bit":
-        # It says with every forward that activations are rounded by way of float16.
-        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def kept_in(config: PreTrainedConfig) -> str:
+    """How a checkpoint's own weights are kept: "8-bit", as bitsandbytes writes them, or "none"."""
+    told = getattr(config, "quantization_config", None) or {}
+    return "8-bit" if told.get("quant_method") == "bitsandbytes" and told.get("load_in_8bit") else "none"
+
+
+def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str | None) -> str:
+    """What is asked for, or what the checkpoint's own weights are kept in. Raises `ValueError` for one that they cannot become."""
+    own = kept_in(config)
+    if own != "none" and asked not in (None, own, "none"):
+        raise ValueError(
+            f"{checkpoint.path} holds weights in {own}: load it with the quantisation {own} or none, got {asked}."
+        )
+    return own if asked is None else asked
+
+
+def as_asked(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
+    """A model whose checkpoint keeps it in 8 bits, with the rest of its weights in `dtype`; all of them for the quantisation "none"."""
+    if quantisation == "none":
+        model.dequantize()
+    for weights in (*model.parameters(), *model.buffers()):
+        if weights.is_floating_point():
+            weights.data = weights.data.to(dtype)
+    model.config.dtype = dtype
+    return model
+
+
+def in_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
+    """The float model on a CPU, its linear layers but for the head replaced by bitsandbytes' own, as loading it in "8-bit" does."""
+    from bitsandbytes import nn  # seconds that a plain model need not wait
+
+    for module in list(model.modules()):
+        for name, linear in list(module.named_children()):
+            if type(linear) is torch.nn.Linear and linear is not model.get_output_embeddings():
+                made = nn.Linear8bitLt(
+                    linear.in_features, linear.out_features, linear.bias is not None, has_fp16_weights=False
+                )
+                made.weight = nn.Int8Params(linear.weight.detach(), requires_grad=False, has_fp16_weights=False).to(
+                    "cpu"
+                )
+                made.bias = linear.bias
+                setattr(module, name, made)
+    return model.requires_grad_(False).eval()
 
 
 def refuse_sizes(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str) -> None:

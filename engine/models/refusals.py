@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from huggingface_hub import errors as hub
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -13,23 +12,25 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.sizes import kv_heads_of
+from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.pairs import EMBEDDED, Checkpoint
+from engine.models.quantising import kept_in
+from engine.record.failures import chain, lacks_memory
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
 
 FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
     "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, gpt-oss, Ministral, StarCoder2, "
-    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT and Falcon"
+    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3 and Mellum"
 )
 
 
 def obstacle(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    quantised = getattr(config, "quantization_config", None)
+    quantised = getattr(config, "quantization_config", None) is not None and kept_in(config) == "none"
     if kind is None:
         return "it is no causal language model"
     if kind._is_stateful:
@@ -47,7 +48,7 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return "it takes no position ids, and a node's position is its depth"
     if getattr(config, "alibi", False):
         return "its ALiBi bias counts rows of the cache, and a node's position is its depth"
-    if hasattr(config, "kv_lora_rank"):
+    if hasattr(config, "kv_lora_rank") and config.model_type not in LATENT:
         return "its cache does not hold plain keys and values by head"
     if kv_heads_of(config) is None:
         return "nobody has tried here what its cache holds"
@@ -57,7 +58,7 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return f"its {unsteady[0]} rotary embedding changes with the length of the text"
     if not kind._supports_sdpa and config.model_type not in TRIED:
         return "it does not offer sdpa attention, which takes the tree's mask"
-    if quantised is not None:
+    if quantised:
         return "its weights are already quantised; give the plain ones and quantise them by --quantisation"
     return None
 
@@ -118,17 +119,13 @@ def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
 
 def explanation(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
-    path, kinds = checkpoint.path, []
-    cause: BaseException | None = error
-    while cause is not None:
-        kinds.append(cause)
-        cause = cause.__cause__ or cause.__context__
+    path, kinds = checkpoint.path, [*chain(error)]
     said = " ".join(str(error).split())
 
     def among(*types: type) -> bool:
         return any(isinstance(each, types) for each in kinds)
 
-    if among(torch.OutOfMemoryError, MemoryError) or "allocate memory" in said:
+    if any(map(lacks_memory, kinds)):
         return (
             f"Out of memory while loading {path}. Use --quantisation 8-bit or nf4, a smaller pair or a larger device."
         )

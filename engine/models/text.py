@@ -1,4 +1,4 @@
-"""Text: what tokens spell, in whole characters across bursts, and a label for a single token. Knows the tokenizer; knows no model."""
+"""Text: what tokens spell, in whole characters across bursts, and a label for a single token."""
 
 import re
 from itertools import takewhile

@@ -7,13 +7,13 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
-from engine.nets.formats import PUBLISHED
+from engine.nets.formats import PUBLISHED, mtp
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
@@ -42,7 +42,12 @@ class StoredNets(Mapping[str, Net]):
         kind, folder = self.folders[name]
         with self.lock, torch.inference_mode(False):  # or a net could not learn that a race was the first to use
             if name not in self.loaded:
-                self.loaded[name] = kind.load(folder, *self.weights)
+                try:
+                    self.loaded[name] = kind.load(folder, *self.weights)
+                except (
+                    ValueError
+                ) as error:  # a visitor reads it, and where the folder lies is the server's own business
+                    raise ValueError(str(error).replace(str(folder), folder.name)) from error
         return self.loaded[name]
 
     def __contains__(self, name: object) -> bool:
@@ -55,14 +60,18 @@ class StoredNets(Mapping[str, Net]):
         return len(self.folders)
 
 
-def load_nets(folder: Path, target: PreTrainedModel) -> Mapping[str, Net]:
-    """Every net in `folder/NAME/`, for this target; weights are read when a net is first used.
+def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None) -> Mapping[str, Net]:
+    """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
-    A published drafter's folder may have any name. Raises `ValueError` when a drafter does not fit the target, and for two of one name.
+    A published drafter's folder may have any name. `source` is what `from_pretrained` found the target by; None reads no MTP layers.
+    Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
     found: dict[str, tuple[Kind, Path]] = {}
-    for path in sorted(folder.glob("*/config.json")):
+    own = None if source is None else mtp.checkpoint_of(target, source)
+    if own and source:
+        found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
+    for path in sorted(folder.glob("*/config.json")) if folder else ():
         config = config_in(path)
         name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
         kind: Kind

@@ -7,6 +7,7 @@ predicts the token behind that place.
 """
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,14 +15,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.forward.llama_eight_bit import LARGEST
+from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.eagle3 import Norm
-from engine.nets.layer import Linear, Net, NetConfig, Rotary
+from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
 
 
 @dataclass(frozen=True)
 class DFlashSizes:
-    """What a published config says. `hidden` and `vocab` are its target's.
+    """What a published config says. `vocab` is its target's, and so is `hidden`, unless `target_hidden` says another size.
 
     `reads` are the target's layers, by how many layers are behind each. `block` counts the anchor, and `mask` is the id of the mask
     token. `inverse` holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its
@@ -44,6 +45,7 @@ class DFlashSizes:
     attention_scaling: float = 1.0
     biased: bool = False
     from_anchor: bool = False
+    target_hidden: int = 0
 
     @property
     def silent(self) -> int:
@@ -51,21 +53,21 @@ class DFlashSizes:
         return 0 if self.from_anchor else 1
 
 
-class DFlashLayer(nn.Module):
+class DFlashLayer(LlamaLayer):
     """One layer, its parts under their published names."""
 
     def __init__(self, sizes: DFlashSizes):
-        super().__init__()
+        super().__init__(sizes.heads, sizes.kv_heads, sizes.head_dim)
         hidden, width, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
-        self.input_layernorm, self.post_attention_layernorm = Norm(hidden, sizes.eps), Norm(hidden, sizes.eps)
+        self.input_layernorm, self.post_attention_layernorm = RMSNorm(hidden, sizes.eps), RMSNorm(hidden, sizes.eps)
         self.self_attn = nn.ModuleDict(
             {
                 "q_proj": nn.Linear(hidden, width, bias=sizes.biased),
                 "k_proj": nn.Linear(hidden, keys, bias=sizes.biased),
                 "v_proj": nn.Linear(hidden, keys, bias=sizes.biased),
                 "o_proj": nn.Linear(width, hidden, bias=sizes.biased),
-                "q_norm": Norm(sizes.head_dim, sizes.eps),
-                "k_norm": Norm(sizes.head_dim, sizes.eps),
+                "q_norm": RMSNorm(sizes.head_dim, sizes.eps),
+                "k_norm": RMSNorm(sizes.head_dim, sizes.eps),
             }
         )
         self.mlp = nn.ModuleDict(
@@ -76,20 +78,26 @@ class DFlashLayer(nn.Module):
             }
         )
 
-    def heads(self, name: str, entering: torch.Tensor, head_dim: int) -> torch.Tensor:
-        """Queries, keys or values `[N, heads, head_dim]` of `entering [N, H]`, by the first letter of their name."""
-        found = self.self_attn[f"{name}_proj"](entering).view(len(entering), -1, head_dim)
-        return found if name == "v" else self.self_attn[f"{name}_norm"](found)
+    def head(self, name: str, entering: torch.Tensor, rotary: Turned) -> torch.Tensor:
+        """Rotated queries, rotated keys or values `[B, heads, N, head_dim]` of `entering [B, N, H]`, by their first letter."""
+        found = self.self_attn[f"{name}_proj"](entering).unflatten(-1, (-1, self.head_dim))
+        return (found if name == "v" else rotated(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
 
-    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """The residual stream `[N, H]` after this layer, from `x [N, H]` and `attended [N, heads * head_dim]`."""
-        x = x + self.self_attn["o_proj"](attended)
+    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.head("q", entering, rotary), self.head("k", entering, rotary), self.head("v", entering, rotary)
+
+    def outward(self, heads: torch.Tensor) -> torch.Tensor:
+        return self.self_attn["o_proj"](heads)
+
+    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
         within = self.post_attention_layernorm(x)
-        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
+        return self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
 
 
 class DFlash(Net):
     kind = "dflash"
+    tables = "embedding", "head"
+    names = MappingProxyType({"embedding": "embed_tokens.weight", "head": "lm_head.weight"})
 
     def __init__(
         self,
@@ -99,27 +107,27 @@ class DFlash(Net):
         vocabulary: torch.Tensor,
         published: dict[str, Any],
     ):
-        """`embedding [V, H]` and `head [own_vocab, H]` are the drafter's own or the target's.
+        """`embedding [V, hidden]` and `head [own_vocab, hidden]` are the drafter's own or the target's.
 
         `vocabulary [own_vocab]` holds the target's ids of the tokens that the head guesses. `published` is the config that gave the
         sizes.
         """
         config = NetConfig(
             self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
-            own_vocab=sizes.own_vocab,
+            own_vocab=sizes.own_vocab, target_hidden=sizes.target_hidden,
         )  # fmt: skip
         super().__init__(config, embedding, head)
         self.sizes, self.reads, self.published = sizes, sizes.reads, published
-        self.fc = Linear(len(sizes.reads) * sizes.hidden, sizes.hidden)
-        self.hidden_norm, self.norm = Norm(sizes.hidden, sizes.eps), Norm(sizes.hidden, sizes.eps)
+        self.fc = Linear(len(sizes.reads) * config.reads, sizes.hidden)
+        self.hidden_norm, self.norm = RMSNorm(sizes.hidden, sizes.eps), RMSNorm(sizes.hidden, sizes.eps)
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.layers))
-        self.rotary = Rotary(sizes.head_dim, 1.0)
-        self.rotary.inverse.copy_(torch.cat([sizes.inverse, sizes.inverse]))
+        self.rotary = Rotary(sizes.inverse, sizes.attention_scaling)
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
     def packed(self) -> CompiledDFlash | None:
-        """None for a net that is too large for one thread, and for an MLP of odd width, which `kernels/layer.py` cannot split."""
-        read = self.head.numel() + sum(each.numel() for each in self.parameters())
+        """None for a net that is too large for one thread, and for an MLP of odd width, which `kernels/stack.py` cannot split."""
+        weights = {name: each for name, each in self.named_parameters() if name not in self.tables}
+        read = self.head.numel() + sum(each.numel() for each in weights.values())
         return None if read > LARGEST or self.sizes.mlp % 2 else CompiledDFlash(self)
 
     def described(self) -> dict[str, Any]:
@@ -129,25 +137,15 @@ class DFlash(Net):
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def turned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """`x [N, heads, head_dim]`, rotated by `positions [N]`."""
-        cosines, sines = (each * self.sizes.attention_scaling for each in self.rotary(positions))
-        return x * cosines + x.roll(self.sizes.head_dim // 2, -1) * sines
-
-    def write(self, layer: DFlashLayer, entering: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor, rows: int):
-        """Write the keys and values of `entering [N, H]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows`."""
-        end, width = rows + len(entering), self.sizes.head_dim
-        kv[0, :, rows:end] = self.turned(layer.heads("k", entering, width), positions).transpose(0, 1)
-        kv[1, :, rows:end] = layer.heads("v", entering, width).transpose(0, 1)
-
     def read(self, features: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor, rows: int) -> None:
         """Write the context's rows into the `kv` of all layers, behind the first `rows`.
 
         `features [N, taps + 1, H]` are those of the tokens at `positions [N]`; the last feature is not read.
         """
-        context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))
+        context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
+        rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
-            self.write(layer, context, positions, cached, rows)
+            write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
     def log_q(self, anchor: int, position: int, kv: torch.Tensor, rows: int) -> torch.Tensor:
         """Log-probabilities `[depth, V]` of the tokens behind the `anchor` at `position`; -inf for tokens that the net lacks.
@@ -155,16 +153,10 @@ class DFlash(Net):
         Its `kv` has `rows` rows of context. The block's rows are written behind them.
         """
         sizes, device = self.sizes, self.embedding.device
-        tokens = torch.tensor([anchor, *[sizes.mask] * (sizes.block - 1)], device=device)
+        tokens = uploaded([anchor, *[sizes.mask] * (sizes.block - 1)], device)
         positions = torch.arange(position, position + sizes.block, device=device)
-        x, end = F.embedding(tokens, self.embedding), rows + sizes.block
+        x, rotary = self.embedded(tokens)[None], self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
-            entering = layer.input_layernorm(x)
-            self.write(layer, entering, positions, cached, rows)
-            queries = self.turned(layer.heads("q", entering, sizes.head_dim), positions).transpose(0, 1)
-            attended = F.scaled_dot_product_attention(
-                queries[None], cached[None, 0, :, :end], cached[None, 1, :, :end], enable_gqa=True
-            )
-            x = layer.finish(x, attended[0].transpose(0, 1).flatten(1))
-        own = F.linear(self.norm(x[sizes.silent :]), self.head).log_softmax(-1)
+            x = layer(x, layer.input_layernorm(x), rotary, None, cached, rows)
+        own = self.unembedded(self.norm(x[0, sizes.silent :])).log_softmax(-1)
         return own.new_full((len(own), sizes.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)

@@ -1,6 +1,6 @@
 """`engine.nets.dflash` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.dflash_compiled].
 
-The context's new rows and the whole block are one compiled call. Every norm's weight is folded into the matrix that reads it.
+The context's new rows and the whole block are one compiled call.
 """
 
 from typing import NamedTuple
@@ -9,65 +9,37 @@ import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import root_of
-from engine.kernels.attention import scale_heads, store, turn
+from engine.kernels.attention import store
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_side, unit_rows
+from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_side
 from engine.kernels.growing_compiled import Root, call_grow
 from engine.kernels.intrinsics import ticks
-from engine.kernels.layer import LayerWeights, layer
-from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, Number, Vector, arrays_of, unpacked
+from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, log_q_behind, project, through
 from engine.nets.layer import Net
 
 
 class Ends(NamedTuple):
-    """What comes before and after the layers, and what all layers share.
-
-    `features` is the matrix for the target's features. `least` and `head_least` keep norms from zero.
-    """
+    """What comes before and after the layers. `features` is the matrix for the target's features."""
 
     embedding: Matrix
     features: EightBit
     head: EightBit
     vocabulary: Ids
-    least: Number
-    head_least: Number
+    stack: Stack
 
 
-class Block(NamedTuple):
-    """A layer. `qkv` reads the block's entries, and `kv` the context's; each has the weight of its own norm.
+class Context(NamedTuple):
+    """What makes a layer's keys and values of the context, as in `LayerWeights`."""
 
-    `bias [q + k + v]` and `last_bias [H]`, which is that of attention's output, are zeros where the net has none. `scales [heads +
-    kv_heads, head_dim]` are the weights of the norms of queries and keys.
-    """
-
-    qkv: EightBit
     kv: EightBit
-    bias: Vector
-    last_bias: Vector
+    bias: Matrix
     scales: Matrix
-    rest: LayerWeights
 
 
-ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
+ENDS, CONTEXT = np.int64(arrays_of(Ends)), arrays_of(Context)
 PLENTY = 2**31  # rows, for trees whose nodes take none
-
-
-@within
-def heads_of(x, ends, matrix, bias, scales, turns, position):
-    """The product `[N, n]` of `x [N, H]`, normed, and the `matrix`, with its first heads normed and rotated.
-
-    `bias [n]` is the product's and `scales [heads, head_dim]` are the heads' norms. The first row stands at `position`.
-    """
-    normed, found = np.empty_like(x), np.empty((len(x), len(bias)), np.float32)
-    unit_rows(x, ends.least, normed)
-    product(normed, matrix, found)
-    for row in range(len(x)):
-        add(bias, found[row])
-    scale_heads(found, scales, ends.head_least)
-    turn(found, len(scales), turns, np.arange(position, position + len(x)))
-    return found
 
 
 @compiled
@@ -75,71 +47,61 @@ def answers(features, tokens, silent, weights, turns, kv, rows):
     """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
-    rows behind them. A row's position is its place. `weights` holds the `Ends` and a `Block` for every layer.
+    rows behind them. A row's position is its place. `weights` holds the `Ends`, the layers' weights, and a `Context` for every layer.
     """
     ends = unpacked(Ends, weights, 0)
-    count, hidden, start = len(tokens), features.shape[2], rows + len(features)
+    count, hidden, start = len(tokens), ends.embedding.shape[1], rows + len(features)
     context, x = np.empty((len(features), hidden), np.float32), np.empty((count, hidden), np.float32)
     product(side_by_side(features, np.arange(len(features))), ends.features, context)
+    places, pairs = np.arange(rows, start), np.empty((len(features), 2 * kv.shape[2] * kv.shape[4]), np.float32)
+    for number in range(len(kv)):
+        into = unpacked(Context, weights, ENDS + LAYER * len(kv) + CONTEXT * number)
+        project(context, ends.stack, into.kv, into.bias, into.scales, places, places, turns, kv.shape[2], pairs)
+        store(pairs, kv[number], rows)
     for row in range(count):
         put(ends.embedding[tokens[row]], x[row])
-    visible = np.ones((count, 1), np.bool_)  # every entry sees the whole context and the whole block
-    for number in range(len(kv)):
-        block = unpacked(Block, weights, ENDS + BLOCK * number)
-        heads = len(block.scales) - kv.shape[2]
-        bias, scales = block.bias[heads * kv.shape[4] :], block.scales[heads:]
-        store(heads_of(context, ends, block.kv, bias, scales, turns, rows), kv[number], rows)
-        qkv = heads_of(x, ends, block.qkv, block.bias, block.scales, turns, start)
-        for row in range(count):
-            add(block.last_bias, x[row])
-        seeing = visible[silent:] if number == len(kv) - 1 else visible
-        x = layer(x, qkv, kv[number], seeing, np.int64(0), start, block.rest, ends.least)
-    normed, own = np.empty_like(x), np.empty((len(x), len(ends.vocabulary)), np.float32)
-    unit_rows(x, ends.least, normed)
-    product(normed, ends.head, own)
-    log_softmax(own)
+    positions, visible = np.arange(start, start + count), np.ones((count, 1), np.bool_)  # all see everything
+    first, asking = np.int64(0), count - silent
+    x = through(ends.stack, weights, ENDS, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
+    own = log_q_behind(x, ends.stack, ends.head, len(ends.vocabulary))
     return over_all(own, ends.vocabulary, len(ends.embedding))
 
 
 class CompiledDFlash:
     def __init__(self, net: Net):
-        sizes, root, blocks = net.sizes, net.sizes.hidden**0.5, []
+        sizes, layers, contexts = net.sizes, [], []
         for each in net.layers:
             attention, mlp = each.self_attn, each.mlp
             queries, keys, values = (attention[f"{name}_proj"] for name in "qkv")
-            inward, pairs = (
-                torch.cat([linear.weight for linear in linears])
-                for linears in ((queries, keys, values), (keys, values))
-            )
             norms = (attention.q_norm.weight, sizes.heads), (attention.k_norm.weight, sizes.kv_heads)
-            # Rotation commutes with the factor of its cosines and sines, so that the norms before it take the factor.
-            scale = sizes.head_dim**0.5 * sizes.attention_scaling
-            gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * each.post_attention_layernorm.weight
-            blocks.append(
-                Block(
-                    qkv=EightBit.of(inward * each.input_layernorm.weight * root),
-                    kv=EightBit.of(pairs * net.hidden_norm.weight * root),
-                    bias=bias_of(queries, keys, values),
-                    last_bias=bias_of(attention.o_proj),
-                    scales=torch.cat([weight.detach().expand(heads, -1) * scale for weight, heads in norms]).numpy(),
-                    rest=LayerWeights.of(attention.o_proj.weight, gate_up * root, mlp.down_proj.weight),
+            scales = torch.cat([weight.detach().expand(heads, -1) for weight, heads in norms]) * sizes.head_dim**0.5
+            layers.append(
+                LayerWeights(
+                    qkv=folded(joined(queries, keys, values), each.input_layernorm.weight),
+                    out=EightBit.of(attention.o_proj.weight),
+                    gate_up=folded(joined(mlp.gate_proj, mlp.up_proj), each.post_attention_layernorm.weight),
+                    down=EightBit.of(mlp.down_proj.weight),
+                    bias=bias_of(queries, keys, values)[None],
+                    scales=scales.numpy(),
+                    out_bias=bias_of(attention.o_proj),
                 )
             )
+            pairs = folded(joined(keys, values), net.hidden_norm.weight)
+            contexts.append(Context(pairs, bias_of(keys, values)[None], scales[sizes.heads :].numpy()))
         ends = Ends(
-            embedding=net.embedding.contiguous().numpy(),
+            embedding=net.embedding.detach().contiguous().numpy(),
             features=EightBit.of(net.fc.weight),
-            head=EightBit.of(net.head * net.norm.weight * root),
+            head=folded(net.head, net.norm.weight),
             vocabulary=net.vocabulary.numpy(),
-            least=root_of(sizes.hidden * sizes.eps),
-            head_least=root_of(sizes.head_dim * sizes.eps),
+            stack=Stack.of(sizes.hidden, sizes.eps, sizes.head_dim),
         )
-        self.weights, self.rotary = NamedArrays(ends, *blocks), net.rotary
+        self.weights, self.rotary = NamedArrays(ends, *layers, *contexts), net.rotary
         self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         shape = sizes.layers, sizes.kv_heads, sizes.head_dim, 1 + sizes.block
         cache = KVCache(*shape, torch.float32, torch.device("cpu"))
-        self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, sizes.hidden))
+        self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
     def __call__(self, cache: KVCache, anchor: int, features: torch.Tensor) -> torch.Tensor:
         """As `answers`, for a block whose first token is the `anchor`. The context's rows are committed in `cache`.
@@ -232,6 +194,11 @@ class CompiledDSpark(CompiledDFlash):
     def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         """As `engine.nets.dspark.DSpark.following`."""
         return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))
+
+
+def joined(*linears: torch.nn.Linear) -> torch.Tensor:
+    """The linears' matrices, one below the other."""
+    return torch.cat([one.weight for one in linears])
 
 
 def bias_of(*linears: torch.nn.Linear) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from engine.forward.uploads import uploaded
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dflash_compiled import CompiledDSpark
 from engine.nets.layer import Linear
@@ -47,8 +48,8 @@ class DSpark(DFlash):
         """What is added to the logits `[..., V]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
-    def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    def following(self, slots: torch.Tensor, tokens: list[int] | torch.Tensor) -> torch.Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from the log-probabilities `[n, V]` of slots that do not know them."""
         if self.compiled:
             return self.compiled.following(slots, tokens)
-        return (slots + self.bias(torch.tensor(tokens, device=slots.device))).log_softmax(-1)
+        return (slots + self.bias(uploaded(tokens, slots.device))).log_softmax(-1)

@@ -1,35 +1,82 @@
 """EAGLE's net (Li et al. 2024-2025; features and training as in EAGLE-3): one layer that goes on from the target's hidden states.
 
-An entry pairs a token with the feature behind the token before it. The feature is three fused layers of the target for text that the
-target has read, and the drafter's own output for drafted tokens. The net has its own head over the most frequent tokens: its id `i`
-is the target's `i + offsets[i]`.
+An entry pairs a token with the feature behind the token before it. The feature is fused from layers of the target for text that the
+target has read, and is the drafter's own output for drafted tokens. The net has its own head over the most frequent tokens: its id `i`
+is the target's `i + offsets[i]`. Nets that others published differ in what `EagleForm` says.
 """
 
-from typing import Any
+import sys
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from engine.forward.cache import KVCache, additive
+from engine.forward.uploads import rows_of, uploaded
 from engine.nets.eagle_compiled import CompiledEagle, CompiledSession
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+
+WINDOW = 256  # rows that a trained net attends to: those of a training row, so that drafting does not slow down as a text grows
+
+
+@dataclass(frozen=True)
+class EagleForm:
+    """What a published config says beside the sizes of `NetConfig`.
+
+    `layers` are the target's layers that are read, by how many layers are behind each, and `target_hidden` is their size. `inverse`
+    holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its cosines and sines.
+    `sliding` is the number of positions that a token attends to, 0 for all. `normed_residual` says whether the residual stream begins
+    with the normed feature.
+
+    `normed_input` says whether all layers' features together pass one norm before they are fused, `normed_taps` whether each passes
+    one of its own, and `normed_output` whether the final norm's output is what drafted tokens go on from.
+    """
+
+    target_hidden: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    layers: tuple[int, ...]
+    inverse: torch.Tensor = field(compare=False)
+    attention_scaling: float = 1.0
+    sliding: int = 0
+    normed_residual: bool = False
+    head_norms: bool = False
+    normed_input: bool = False
+    normed_taps: bool = False
+    normed_output: bool = False
 
 
 class Eagle(Net):
-    reads = True  # the target's features, as `engine.forward.session.Session` takes them
-    window = 256  # rows attended to, as many as a training row had, so that drafting does not slow down as a text grows
+    # The target's features, as `engine.forward.session.Session` takes them
+    reads: bool | tuple[int, ...] = True
+    window = WINDOW  # rows attended to
+    form: EagleForm | None = None
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
-        """`config.own_vocab` is the size of the drafter's own vocabulary."""
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor, form: EagleForm | None = None):
+        """`config.own_vocab` is the size of the drafter's own vocabulary. Without a `form` it is the net that is trained here."""
         super().__init__(config, embedding, head)
-        hidden, size = config.hidden, config.own_vocab
-        self.fuse = Linear(FEATURES * hidden, hidden)
-        self.norm_token, self.norm_feature, self.norm_out = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
-        self.layer = Layer(hidden, config.heads, config.mlp, inputs=2 * hidden)
-        self.rotary = Rotary(hidden // config.heads, config.rope_theta)
-        self.unembed = nn.Parameter(self.head[:size].clone())
-        self.register_buffer("offsets", torch.zeros(size, dtype=torch.long))
+        hidden, eps, heads = config.hidden, form.eps if form else EPS, config.heads
+        self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.reads)
+        self.fuse = Linear(self.taps * width, hidden)
+        self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
+        if form:
+            self.layer = Layer(
+                hidden, heads, config.mlp, 2 * hidden, form.kv_heads, form.head_dim, eps, form.head_norms
+            )
+            self.rotary = Rotary(form.inverse, form.attention_scaling)
+            self.form, self.reads, self.window = form, form.layers, sys.maxsize
+        else:
+            self.layer = Layer(hidden, heads, config.mlp, 2 * hidden)
+            self.rotary = Rotary.plain(hidden // heads, config.rope_theta)
+        normed = self.taps if form and form.normed_taps else 0
+        self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))
+        self.norm_input = RMSNorm(self.taps * width, eps) if form and form.normed_input else None
+        self.unembed = nn.Parameter(
+            torch.empty(config.own_vocab, hidden) if form else self.head[: config.own_vocab].float().clone()
+        )
+        self.register_buffer("offsets", torch.zeros(config.own_vocab, dtype=torch.long))
 
     def choose_vocabulary(self, ids: torch.Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
@@ -43,31 +90,37 @@ class Eagle(Net):
         return self.offsets + torch.arange(len(self.offsets), device=self.offsets.device)
 
     def fused(self, features: torch.Tensor) -> torch.Tensor:
-        """`[..., H]` from the target's features `[..., 4, H]`."""
-        return self.fuse(features[..., :FEATURES, :].flatten(-2))
+        """`[..., H]` from the target's features `[..., layers + 1, H_t]`, of which the last is not read."""
+        read = features[..., : self.taps, :]
+        if self.norm_taps:
+            parts = zip(self.norm_taps, read.unbind(-2), strict=True)
+            read = torch.stack([norm(each) for norm, each in parts], -2)
+        read = read.flatten(-2)
+        return self.fuse(self.norm_input(read) if self.norm_input else read)
 
-    def entering(self, tokens: torch.Tensor, feature: torch.Tensor) -> torch.Tensor:
-        """Attention's inputs `[..., 2H]` for `tokens [...]` and the features `[..., H]` behind the token before each."""
-        return torch.cat([self.norm_token(F.embedding(tokens, self.embedding)), self.norm_feature(feature)], -1)
+    def entering(self, tokens: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+        """Attention's inputs `[..., 2H]` for `tokens [...]` and the normed features `[..., H]` behind the token before each."""
+        return torch.cat([self.norm_token(self.embedded(tokens)), normed], -1)
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:
-        """`[..., own_vocab]` from the layer's output `[..., H]`."""
-        return F.linear(self.norm_out(out), self.unembed)
-
-    def log_q(self, out: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary from the layer's output `[n, H]`; -inf for tokens it lacks."""
-        own = self.logits(out).log_softmax(-1)
-        return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
+        """`[..., own_vocab]` from what `step` returns, `[..., H]`."""
+        normed = out if self.form and self.form.normed_output else self.norm_out(out)
+        return F.linear(normed, self.unembed)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
-        """The layer's output `[N, H]` for N entries, whose rows are written behind the first `rows` of `kv`. `mask` is additive."""
-        out = self.layer(
-            feature[None], self.entering(tokens, feature)[None], self.rotary(positions[None]), mask, kv, rows
-        )
-        return out[0]
+        """What N drafted entries go on from, `[N, H]`. Their rows are written behind the first `rows` of `kv`. `mask` is additive.
 
-    def packed(self) -> CompiledEagle:
-        return CompiledEagle(self)
+        `tokens [N]`, `feature [N, H]` and `positions [N]` are the entries'.
+        """
+        normed = self.norm_feature(feature)
+        entering = self.entering(tokens, normed)[None]
+        x = normed if self.form and self.form.normed_residual else feature
+        out = self.layer(x[None], entering, self.rotary(positions[None]), mask, kv, rows)[0]
+        return self.norm_out(out) if self.form and self.form.normed_output else out
+
+    def packed(self) -> CompiledEagle | None:
+        """None for a net with a `form`: it drafts with tensors on every device."""
+        return None if self.form else CompiledEagle(self)
 
     def open(self, capacity: int) -> "EagleSession | CompiledSession":
         """A session with room for so many rows."""
@@ -86,7 +139,7 @@ class Eagle(Net):
         scale = (self.config.hidden // self.config.heads) ** -0.5
         allowed = torch.ones(count, count, dtype=torch.bool, device=ids.device).tril()
         for step in range(steps):
-            queries, keys, values = self.layer.project(self.entering(tokens, feature), rotary)
+            queries, keys, values = self.layer.project(self.entering(tokens, self.norm_feature(feature)), rotary)
             chain.append((keys, values))
             scores = (queries @ chain[0][0].mT * scale).masked_fill(~allowed.tril(-step), -torch.inf)
             own = [  # at step s the entry of step i stands s - i places back
@@ -109,11 +162,11 @@ class EagleSession:
     An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above.
     """
 
-    net: Any  # whatever answers `fused`, `step` and `log_q`
-
     def __init__(self, net: Eagle, capacity: int):
-        config, self.net, self.device = net.config, net, net.embedding.device
-        self.cache = KVCache(1, config.heads, config.hidden // config.heads, capacity, torch.float32, self.device)
+        layer, self.net, self.device = net.layer, net, net.embedding.device
+        self.sliding, self.vocabulary = net.form.sliding if net.form else 0, net.vocabulary
+        self.cache = KVCache(1, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
+        self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
     def root(
         self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
@@ -125,9 +178,10 @@ class EagleSession:
         """
         count = len(tokens)
         causal = torch.ones(count, count, dtype=torch.bool).tril()
-        positions = list(range(position, position + count))
-        self.outs = self.step(tokens, self.net.fused(features[chosen]), positions, causal, start)[-1:]
-        return self.net.log_q(self.outs)
+        ids, places, visible = self.entries(tokens, list(range(position, position + count)), causal)
+        self.outs = self.step(ids, places, visible, self.net.fused(rows_of(features, chosen)), start)[-1:]
+        self.last, self.places, self.seen = self.outs, places[-1:], visible[-1:, :0]
+        return self.log_q(self.outs)
 
     def level(
         self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
@@ -137,20 +191,50 @@ class EagleSession:
         `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
         M rows each may see.
         """
-        out = self.step(tokens, self.outs[above], positions, visible, start)
-        self.outs = torch.cat([self.outs, out])
-        return self.net.log_q(out)
+        ids, places, shown = self.entries(tokens, positions, visible)
+        return self.below(ids, places, shown, rows_of(self.outs, above), start)
 
-    def step(self, tokens, feature, positions, visible, start) -> torch.Tensor:
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
+        """`level` of n nodes below the last entries, which `above [n]` numbers. They see what these see; all is on the device."""
+        own = torch.eye(len(tokens), dtype=torch.bool, device=self.device)
+        visible = torch.cat([self.seen.index_select(0, above), own], 1)
+        positions = self.places.index_select(0, above) + 1
+        return self.below(tokens, positions, visible, self.last.index_select(0, above), self.start)
+
+    def entries(
+        self, tokens: list[int], positions: list[int], visible: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same on the device."""
+        ids, places = uploaded([tokens, positions], self.device).unbind()
+        return ids, places, uploaded(visible, self.device)
+
+    def below(self, tokens, positions, visible, feature, start) -> torch.Tensor:
+        """Log-probabilities `[n, V]` of a drafted level, whose outputs are kept."""
+        self.last, self.places, self.seen = self.step(tokens, positions, visible, feature, start), positions, visible
+        self.outs = torch.cat([self.outs, self.last])
+        return self.log_q(self.last)
+
+    def log_q(self, out: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
+        own = self.net.logits(out).log_softmax(-1)
+        every = own.new_full((len(own), self.net.config.vocab), -torch.inf)
+        return every.index_copy_(1, self.vocabulary, own)
+
+    def step(self, tokens, positions, visible, feature, start) -> torch.Tensor:
         self.cache.room_for(len(tokens))
         rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        tokens, positions = torch.tensor([tokens, positions], device=self.device).unbind()
+        self.start = start
         mask = self.masked(visible, positions, start, self.cache.rows)
         return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
 
     def masked(self, visible: torch.Tensor, positions: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """The additive mask `[N, end - start]` of the entries at `positions [N]`, whose rows are the last ones before `end`."""
-        return additive(visible, end - start).to(self.device)
+        mask = additive(visible, end - start)
+        if self.sliding:
+            self.stands[end - len(positions) : end] = positions
+            away = positions[:, None] - self.stands[start:end]
+            mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
+        return mask
 
 
 def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:

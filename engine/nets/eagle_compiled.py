@@ -1,6 +1,6 @@
 """`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
 
-Every norm's weight is folded into the matrix that reads it.
+A tree is one compiled call, and so is a level of one.
 """
 
 from typing import NamedTuple
@@ -9,108 +9,118 @@ import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
-from engine.kernels.attention import turn
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_side, unit_rows
-from engine.kernels.layer import LayerWeights, layer
-from engine.kernels.named_arrays import Cube, Ids, Matrix, NamedArrays, Number, Rows, unpacked
+from engine.kernels.elementwise import over_all, put, side_by_side
+from engine.kernels.growing_compiled import Root, call_grow
+from engine.kernels.intrinsics import ticks
+from engine.kernels.named_arrays import Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
 
-class Weights(NamedTuple):
-    """The net's weights. `said [V, 3H]` is what a token adds to the query/key/value product; `heard` is the matrix for the feature."""
+class Ends(NamedTuple):
+    """What comes before and after the layer. `fuse` is the matrix for the target's features."""
 
-    said: Matrix
-    heard: EightBit
     fuse: EightBit
-    layer: LayerWeights
     head: EightBit
     vocabulary: Ids
-    least: Number
+    stack: Stack
 
 
 class State(NamedTuple):
-    """A session: the net's weights, the rotations `turns` by position, the layer's `kv`, and this round's `outs [capacity, H]`."""
+    """One lane's arrays: the rotations `turns` by position, the layer's `kv`, and this round's `outs [capacity, H]`."""
 
-    weights: Weights
     turns: Cube
-    kv: Rows
+    kv: Cache
     outs: Matrix
 
 
+class Arrays(NamedTuple):
+    """All that loops read. What a token adds to the layer's query/key/value product is the layer's `bias [V, 3H]`."""
+
+    ends: Ends
+    state: State
+    layer: LayerWeights
+
+
+LAYER = np.int64(arrays_of(Ends) + arrays_of(State))  # where the layer stands
+
+
 @within
-def answer(state, tokens, feature, positions, visible, start, rows):
+def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
     """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
 
-    `visible`, `start` and `rows` are as in `engine.kernels.layer.layer`.
+    `parts` holds `arrays`. `visible`, `start` and `rows` are as in `engine.kernels.stack.through`.
     """
-    weights, kv = state.weights, state.kv
-    count, width = len(tokens), weights.said.shape[1]
-    normed, qkv = np.empty_like(feature), np.empty((count, width), np.float32)
-    unit_rows(feature, weights.least, normed)
-    product(normed, weights.heard, qkv)
-    for row in range(count):
-        add(weights.said[tokens[row]], qkv[row])
-    turn(qkv, 2 * kv.shape[1], state.turns, positions)
-    out = layer(feature, qkv, kv, visible, start, rows, weights.layer, weights.least)
-    normed, own = np.empty_like(out), np.empty((len(out), len(weights.vocabulary)), np.float32)
-    unit_rows(out, weights.least, normed)
-    product(normed, weights.head, own)
-    log_softmax(own)
-    return out, over_all(own, weights.vocabulary, len(weights.said))
+    ends, turns, kv, count = arrays.ends, arrays.state.turns, arrays.state.kv, len(visible)
+    out = through(ends.stack, parts, LAYER, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
+    own = log_q_behind(out, ends.stack, ends.head, len(ends.vocabulary))
+    return out, over_all(own, ends.vocabulary, len(arrays.layer.bias))
 
 
 @compiled
-def behind_root(session, tokens, features, chosen, position, start, rows):
+def behind_root(parts, tokens, features, chosen, position, start, rows):
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
     They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`.
     """
-    state, count = unpacked(State, session, 0), len(tokens)
-    feature = np.empty((count, features.shape[2]), np.float32)
-    product(side_by_side(features, chosen), state.weights.fuse, feature)
+    arrays, count = unpacked(Arrays, parts, 0), len(tokens)
+    feature = np.empty((count, arrays.state.outs.shape[1]), np.float32)
+    product(side_by_side(features, chosen), arrays.ends.fuse, feature)
     positions, visible = np.arange(position, position + count), np.ones((1, 1), np.bool_)
-    out, log_q = answer(state, tokens, feature, positions, visible, start, rows)
-    put(out[0], state.outs[0])
+    out, log_q = answer(parts, arrays, tokens, feature, positions, visible, start, rows)
+    put(out[0], arrays.state.outs[0])
     return log_q
 
 
 @compiled
-def behind_level(session, ids, above, positions, visible, start, rows, asked):
+def behind_level(parts, ids, above, positions, visible, start, rows, asked):
     """Log-probabilities `[n, V]` behind nodes that go on from the outputs `above [n]`; their outputs are stored from `asked` on."""
-    state = unpacked(State, session, 0)
-    feature = np.empty((len(ids), state.outs.shape[1]), np.float32)
+    arrays = unpacked(Arrays, parts, 0)
+    outs = arrays.state.outs
+    feature = np.empty((len(ids), outs.shape[1]), np.float32)
     for row in range(len(ids)):
-        put(state.outs[above[row]], feature[row])
-    out, log_q = answer(state, ids, feature, positions, visible, start, rows)
+        put(outs[above[row]], feature[row])
+    out, log_q = answer(parts, arrays, ids, feature, positions, visible, start, rows)
     for row in range(len(ids)):
-        put(out[row], state.outs[asked + row])
+        put(out[row], outs[asked + row])
     return log_q
+
+
+@compiled
+def grow_with_eagle(grow, below, parts, tokens, features, chosen, position, start, rows, expansion, noise):
+    """Grow a tree behind the last of `tokens [N]`; the rest is as in `behind_root`.
+
+    `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `behind_level`.
+    """
+    begun, count = ticks(), len(tokens)
+    log_q = behind_root(parts, tokens, features, chosen, position, start, rows)
+    capacity = len(unpacked(Arrays, parts, 0).state.outs)
+    root = Root(tokens[count - 1], position + count - 1, rows + count, capacity, 0)
+    call_grow(grow, begun, below, parts, start, root, log_q, expansion, noise)
 
 
 class CompiledEagle:
     """The weights, and `open` for one lane's session."""
 
     def __init__(self, net: Net):
-        config, layer_of, root = net.config, net.layer, net.config.hidden**0.5
-        self.heads, self.head_dim, least = config.heads, config.hidden // config.heads, net.norm_out.least
-        inward = layer_of.qkv.weight.detach()
-        for_token, for_feature = inward.split(config.hidden, 1)
-        token = unit(net.embedding, least) * net.norm_token.weight.detach() * root
-        self.weights = Weights(
-            said=(token @ for_token.T).numpy(),
-            heard=EightBit.of(for_feature * net.norm_feature.weight * root),
+        config, root = net.config, net.config.hidden**0.5
+        self.heads, self.head_dim, layer = config.heads, config.hidden // config.heads, net.layer
+        for_token, for_feature = layer.qkv.weight.detach().split(config.hidden, 1)
+        token = unit(net.embedding.detach(), net.norm_token.least) * net.norm_token.weight.detach() * root
+        self.ends = Ends(
             fuse=EightBit.of(net.fuse.weight),
-            layer=layer_of.in_eight_bits(),
-            head=EightBit.of(net.unembed * net.norm_out.weight * root),
+            head=folded(net.unembed, net.norm_out.weight),
             vocabulary=net.vocabulary.numpy(),
-            least=least.numpy(),
+            stack=Stack.of(config.hidden, net.norm_out.eps),
         )
+        said = (token @ for_token.T).numpy()
+        self.layer = layer.in_eight_bits(net.norm_feature, for_feature)._replace(bias=said)
         self.rotary = net.rotary
 
         # These calls compile, or load compiled code, so that loading takes the time and no race does.
-        session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.hidden)
+        session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.reads)
         session.root([0], feature, [0], 0, 0)
         session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
 
@@ -124,7 +134,8 @@ class CompiledSession:
     def __init__(self, net: CompiledEagle, capacity: int):
         self.cache = KVCache(1, net.heads, net.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, net.heads * net.head_dim), np.float32)
-        self.state = NamedArrays(State(net.weights, net.rotary.turns(capacity), self.cache.numbers[0], outs))
+        state = State(net.rotary.turns(capacity), self.cache.numbers, outs)
+        self.parts = NamedArrays(Arrays(net.ends, state, net.layer))
         self.count = 0  # this round's outputs so far
 
     def root(
@@ -133,7 +144,7 @@ class CompiledSession:
         rows = self.cache.rows
         self.cache.room_for(len(tokens))
         entering = np.array(tokens), features.numpy(), np.array(chosen), position, start, rows
-        log_q = behind_root(self.state.table, *entering)
+        log_q = behind_root(self.parts.table, *entering)
         self.cache.rows, self.count = rows + len(tokens), 1
         return torch.from_numpy(log_q)
 
@@ -144,7 +155,7 @@ class CompiledSession:
         self.cache.room_for(count)
         ids, parents, places = np.array((tokens, above, positions))
         log_q = behind_level(
-            self.state.table, ids, parents, places, np.ascontiguousarray(visible.numpy()), start, rows, self.count
+            self.parts.table, ids, parents, places, np.ascontiguousarray(visible.numpy()), start, rows, self.count
         )
         self.cache.rows, self.count = rows + count, self.count + count
         return torch.from_numpy(log_q)

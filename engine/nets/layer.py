@@ -2,9 +2,11 @@
 no target model's class and no training."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,19 +16,23 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.kernels.attention import turns_of
-from engine.kernels.layer import LayerWeights
+from engine.kernels.eight_bit import EightBit
+from engine.kernels.stack import LayerWeights, folded
 
+EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
 
+N = TypeVar("N", bound="Net")
 ANEW = "Fetch its files anew, or train it with `python -m engine train`."
 
 
 @dataclass(frozen=True)
 class NetConfig:
-    """A learned drafter's sizes; `hidden`, `heads`, `vocab` and `rope_theta` are its target's.
+    """A learned drafter's sizes; `vocab` and `rope_theta` are its target's.
 
     `depth` is the number of positions that it was trained for. `own_vocab` is the size of its own vocabulary, 0 without one.
+    `hidden` is the target's too, unless `target_hidden` says another size: then the net has a width of its own.
     """
 
     kind: str
@@ -38,6 +44,12 @@ class NetConfig:
     vocab: int
     rope_theta: float = 10000.0
     own_vocab: int = 0
+    target_hidden: int = 0
+
+    @property
+    def reads(self) -> int:
+        """The target's hidden size, which is that of the features."""
+        return self.target_hidden or self.hidden
 
     @classmethod
     def fitting(cls, folder: Path, embedding: torch.Tensor) -> "NetConfig":
@@ -46,9 +58,9 @@ class NetConfig:
             config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{folder}/config.json holds no drafter's sizes: {error}. {ANEW}") from error
-        if (config.vocab, config.hidden) != tuple(embedding.shape):
+        if (config.vocab, config.reads) != tuple(embedding.shape):
             raise ValueError(
-                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.hidden}, this "
+                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.reads}, this "
                 f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
             )
         return config
@@ -85,7 +97,7 @@ def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
 
 
 class RMSNorm(nn.Module):
-    def __init__(self, size: int, eps: float = 1e-6):
+    def __init__(self, size: int, eps: float = EPS):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
         self.register_buffer("least", torch.tensor((size * eps) ** 0.5), persistent=False)
@@ -99,96 +111,203 @@ class RMSNorm(nn.Module):
 class Rotary(nn.Module):
     """Rotary tables: `forward(positions [...])` gives cosines and sines, each `[..., 1, head_dim]`. The sines carry the sign."""
 
-    def __init__(self, head_dim: int, theta: float):
+    def __init__(self, inverse: torch.Tensor, scaling: float = 1.0):
+        """`inverse [head_dim / 2]` are the inverse frequencies, and `scaling` is the factor of cosines and sines."""
         super().__init__()
-        inverse = theta ** -(torch.arange(0, head_dim, 2).float() / head_dim)
+        half, self.scaling = len(inverse), scaling
         self.register_buffer("inverse", torch.cat([inverse, inverse]), persistent=False)
-        sign = torch.cat([-torch.ones(head_dim // 2), torch.ones(head_dim // 2)])
-        self.register_buffer("sign", sign, persistent=False)
-        self.known = np.zeros((0, 2, head_dim // 2), np.float32)
+        sign = torch.cat([-torch.ones(half), torch.ones(half)])
+        self.register_buffer("sign", sign * scaling, persistent=False)
+        self.known = np.zeros((0, 2, half), np.float32)
+
+    @classmethod
+    def plain(cls, head_dim: int, theta: float) -> "Rotary":
+        return cls(theta ** -(torch.arange(0, head_dim, 2).float() / head_dim))
 
     def turns(self, capacity: int) -> np.ndarray:
         """Cosines and sines `[>= capacity + 1, 2, head_dim / 2]`, one more than rows because a stream may begin at position 1."""
         if capacity >= len(self.known):
-            self.known = turns_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]]).numpy()
+            turns = turns_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]])
+            self.known = (turns * self.scaling).numpy()
         return self.known
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         angles = positions[..., None, None].float() * self.inverse
-        return angles.cos(), angles.sin() * self.sign
+        cosines = angles.cos()
+        return cosines if self.scaling == 1 else cosines * self.scaling, angles.sin() * self.sign
 
 
-class Layer(nn.Module):
-    """Attention and a gated MLP. `entering` has `inputs` columns; the residual stream `x` has `hidden`.
+Turned = tuple[torch.Tensor, torch.Tensor]  # a `Rotary`'s cosines and sines
 
-    The caller norms `entering`, because drafters feed attention more than the residual stream.
+
+def rotated(heads: torch.Tensor, rotary: Turned) -> torch.Tensor:
+    """`heads [..., heads, head_dim]`, each turned by its position."""
+    return heads * rotary[0] + heads.roll(heads.shape[-1] // 2, -1) * rotary[1]
+
+
+def write(keys: torch.Tensor, values: torch.Tensor, kv: torch.Tensor, rows: int) -> int:
+    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows`.
+
+    Returns how many rows it has then.
+    """
+    end = rows + keys.shape[2]
+    kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
+    return end
+
+
+def attend(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    kv: torch.Tensor | None = None,
+    rows: int = 0,
+) -> torch.Tensor:
+    """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads, N, head_dim]`.
+
+    With `kv`, for B = 1, keys and values are written behind its first `rows` rows, and queries see those too. `mask` is bool (True: may
+    attend) or additive, broadcastable to `[B, heads, N, rows + N]`.
+    """
+    if kv is not None:
+        end = write(keys, values, kv, rows)
+        keys, values = kv[None, 0, :, :end], kv[None, 1, :, :end]
+    grouped = queries.shape[1] != keys.shape[1]
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
+
+
+class LlamaLayer(nn.Module):
+    """What a Llama layer computes: attention and a gated MLP. Subclasses hold the weights.
+
+    The residual stream `x` has `hidden` columns. The caller makes and norms what is `entering` attention, because drafters feed it more
+    than the stream.
     """
 
-    def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None):
+    def __init__(self, heads: int, kv_heads: int, head_dim: int):
         super().__init__()
-        self.heads, self.mlp = heads, mlp
-        self.qkv = Linear(inputs or hidden, 3 * hidden)
-        self.out = Linear(hidden, hidden)
-        self.norm = RMSNorm(hidden)
-        self.gate_up = Linear(hidden, 2 * mlp)
-        self.down = Linear(mlp, hidden)
-        for matrix in (self.qkv, self.gate_up):
-            nn.init.normal_(matrix.weight, std=0.02)
-        for matrix in (self.out, self.down):
-            nn.init.normal_(matrix.weight, std=0.01)
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
 
-    def project(
-        self, entering: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
-        batch, count, _ = entering.shape
-        qkv = self.qkv(entering).view(batch, count, 3 * self.heads, -1)
-        rotated = qkv[:, :, : 2 * self.heads]
-        rotated = rotated * rotary[0] + rotated.roll(qkv.shape[-1] // 2, -1) * rotary[1]
-        queries, keys = rotated.transpose(1, 2).chunk(2, dim=1)
-        return queries, keys, qkv[:, :, 2 * self.heads :].transpose(1, 2)
+        raise NotImplementedError
 
-    def in_eight_bits(self) -> LayerWeights:
-        """The matrices after the query/key/value product, as compiled loops take them."""
-        root = len(self.norm.weight) ** 0.5
-        return LayerWeights.of(self.out.weight, self.gate_up.weight * self.norm.weight * root, self.down.weight)
+    def outward(self, heads: torch.Tensor) -> torch.Tensor:
+        """What attention adds to the stream, `[B, N, H]`, from `heads [B, N, heads * head_dim]`."""
+        raise NotImplementedError
+
+    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+        """What the MLP adds to the stream `x [B, N, H]`, with the norm before it."""
+        raise NotImplementedError
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        gate_up = self.gate_up(self.norm(x))
-        return x + self.down(F.silu(gate_up[..., : self.mlp]) * gate_up[..., self.mlp :])
+        x = x + self.outward(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp_of(x)
 
     def forward(
         self,
         x: torch.Tensor,
         entering: torch.Tensor,
-        rotary: tuple[torch.Tensor, torch.Tensor],
+        rotary: Turned,
         mask: torch.Tensor | None,
         kv: torch.Tensor | None = None,
         rows: int = 0,
     ) -> torch.Tensor:
-        """`x [B, N, H]` after attention and MLP. `mask` is bool (True: may attend) or additive, broadcastable to `[B, heads, N, M]`.
+        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
+        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
 
-        With `kv [2, heads, capacity, head_dim]`, for B = 1, the N new rows are written behind its first `rows` ones and M is rows + N.
-        Without it M is N.
+
+class Layer(LlamaLayer):
+    """A layer whose matrices are joined where they read the same. `entering` has `inputs` columns."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        mlp: int,
+        inputs: int | None = None,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        eps: float = EPS,
+        head_norms: bool = False,
+    ):
+        """`kv_heads` are as many as `heads`, and `head_dim` is `hidden / heads`, unless given."""
+        super().__init__(heads, kv_heads or heads, head_dim or hidden // heads)
+        self.qkv = Linear(inputs or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
+        self.out = Linear(heads * self.head_dim, hidden)
+        self.norm = RMSNorm(hidden, eps)
+        self.gate_up = Linear(hidden, 2 * mlp)
+        self.down = Linear(mlp, hidden)
+        self.norm_q = RMSNorm(self.head_dim, eps) if head_norms else None
+        self.norm_k = RMSNorm(self.head_dim, eps) if head_norms else None
+        for matrix in (self.qkv, self.gate_up):
+            nn.init.normal_(matrix.weight, std=0.02)
+        for matrix in (self.out, self.down):
+            nn.init.normal_(matrix.weight, std=0.01)
+
+    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        counts = [self.heads, self.kv_heads]
+        turned, values = self.qkv(entering).unflatten(-1, (-1, self.head_dim)).split([sum(counts), self.kv_heads], 2)
+        if self.norm_q and self.norm_k:
+            queries, keys = turned.split(counts, 2)
+            turned = torch.cat([self.norm_q(queries), self.norm_k(keys)], 2)
+        queries, keys = rotated(turned, rotary).transpose(1, 2).split(counts, 1)
+        return queries, keys, values.transpose(1, 2)
+
+    def outward(self, heads: torch.Tensor) -> torch.Tensor:
+        return self.out(heads)
+
+    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+    def in_eight_bits(self, norm: RMSNorm, qkv: torch.Tensor | None = None) -> LayerWeights:
+        """The layer as compiled loops take it, without norms of heads.
+
+        `norm` is what the caller norms `entering` with, and `qkv` the columns that read it, None for all.
         """
-        queries, keys, values = self.project(entering, rotary)
-        if kv is not None:
-            end = rows + keys.shape[2]
-            kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
-            keys, values = kv[None, 0, :, :end], kv[None, 1, :, :end]
-        return self.finish(x, F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))
+        return LayerWeights(
+            folded(self.qkv.weight if qkv is None else qkv, norm.weight),
+            EightBit.of(self.out.weight),
+            folded(self.gate_up.weight, self.norm.weight),
+            EightBit.of(self.down.weight),
+        )
 
 
 class Net(nn.Module):
-    """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved."""
+    """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved.
+
+    On a GPU they stay the target's own tensors, in its type: copies in float32 would take gigabytes. On a CPU they are float32.
+
+    A net with a width of its own cannot share them. Its `tables` are weights of its own, `[V, hidden]`, which are trained and saved.
+    """
+
+    tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
+    names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        """`embedding [V, hidden]` and `head [V, hidden]` are the target's, or what tables of the net's own start from."""
         super().__init__()
         self.config = config
-        self.register_buffer("embedding", embedding.detach().float(), persistent=False)
-        self.register_buffer("head", head.detach().float(), persistent=False)
+        for name, shared in (("embedding", embedding.detach()), ("head", head.detach())):
+            if config.target_hidden and name in self.tables:
+                self.register_parameter(name, nn.Parameter(shared.float().clone()))
+            else:
+                self.register_buffer(name, shared if shared.is_cuda else shared.float(), persistent=False)
+
+    @classmethod
+    def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
+        """A net whose stored weights are yet to be read, for a target with `embedding [V, H]` and `head [V, H]`."""
+        if config.target_hidden:
+            embedding = head = embedding.new_empty(config.vocab, config.hidden)
+        return cls(config, embedding, head)
+
+    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
+        return F.embedding(tokens, self.embedding).float()
+
+    def unembedded(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits `[..., V]` of states `[..., hidden]` by the head, in float32. The product has the head's type."""
+        return F.linear(x.to(self.head.dtype), self.head).float()
 
     compiled: Any = None  # what `packed` made
 
@@ -203,19 +322,21 @@ class Net(nn.Module):
 
     def described(self) -> dict[str, Any]:
         """What `config.json` says of the net."""
-        return asdict(self.config)
+        said = asdict(self.config)
+        return said if self.config.target_hidden else {name: said[name] for name in said if name != "target_hidden"}
 
     def save(self, folder: Path) -> None:
         """Write `config.json` and float16 `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.described(), indent=1) + "\n")
         weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
-        save_file({name: each.contiguous().cpu() for name, each in weights.items()}, folder / "model.safetensors")
+        named = {self.names.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
+        save_file(named, folder / "model.safetensors")
 
     @classmethod
     def load(cls, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
-        net = cls(NetConfig.fitting(folder, embedding), embedding, head)
+        net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
             net.load_state_dict({name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
         except (RuntimeError, OSError, SafetensorError) as error:

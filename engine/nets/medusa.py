@@ -1,23 +1,27 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
 Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection starts as a copy of the
-target's LM head. So an untrained head repeats the target's guess for the root. Heads that others published may have several such
-blocks, and may guess only some of the target's tokens.
+target's LM head. So an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
+that narrows the hidden state for all heads. Heads that others published may have several such blocks, and may guess only some of the
+target's tokens.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import Net, NetConfig
+from engine.nets.layer import Linear, Net, NetConfig
 from engine.nets.medusa_compiled import CompiledMedusa
 
 
 class Medusa(Net):
+    tables = ()
+
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
+        self.narrow = Linear(config.target_hidden, config.hidden) if config.target_hidden else None
         self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(config.depth))
-        self.unembeds = nn.ParameterList(nn.Parameter(self.head.clone()) for _ in range(config.depth))
+        self.unembeds = nn.ParameterList(nn.Parameter(self.head.float().clone()) for _ in range(config.depth))
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
@@ -26,7 +30,7 @@ class Medusa(Net):
         return CompiledMedusa(self)
 
     def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
-        """Log-probabilities `[n, V]` of head k from `final [n, H]`, in compiled loops where the net is packed."""
+        """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
         return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
 
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
@@ -34,7 +38,8 @@ class Medusa(Net):
 
         `final [..., H]` is the final norm's output behind the token before the root.
         """
-        return F.linear(final + F.silu(self.blocks[k](final)), self.unembeds[k])
+        x = self.narrow(final) if self.narrow else final
+        return F.linear(x + F.silu(self.blocks[k](x)), self.unembeds[k])
 
 
 class MedusaStack(Net):

@@ -9,10 +9,14 @@ from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import exp, log_softmax
 from engine.kernels.named_arrays import NamedArrays, Vector, arrays_of, unpacked
+from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
 
 
 class Head(NamedTuple):
+    """One head. All heads of a net have the same `narrow`, which has no rows where the net is as wide as its target."""
+
+    narrow: EightBit
     block: EightBit
     bias: Vector
     unembed: EightBit
@@ -23,13 +27,17 @@ HEAD = arrays_of(Head)
 
 @compiled
 def guess(heads, final, k, vocab):
-    """Log-probabilities `[n, V]` of head k from `final [n, H]`."""
-    head, x = unpacked(Head, heads, HEAD * k), np.empty_like(final)
-    product(final, head.block, x)
+    """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`."""
+    head, entering = unpacked(Head, heads, HEAD * k), final
+    x = np.empty((len(final), len(head.bias)), np.float32)
+    if len(head.narrow.scale) > 0:
+        entering = np.empty_like(x)
+        product(final, head.narrow, entering)
+    product(entering, head.block, x)
     for row in range(len(x)):
         for j in range(x.shape[1]):
             inner = x[row, j] + head.bias[j]
-            x[row, j] = final[row, j] + inner / (np.float32(1) + exp(-inner))
+            x[row, j] = entering[row, j] + inner / (np.float32(1) + exp(-inner))
     log_q = np.empty((len(x), vocab), np.float32)
     product(x, head.unembed, log_q)
     log_softmax(log_q)
@@ -38,14 +46,14 @@ def guess(heads, final, k, vocab):
 
 class CompiledMedusa:
     def __init__(self, net: Net):
-        self.vocab = net.config.vocab
+        self.vocab, narrow = net.config.vocab, EightBit.of(net.narrow.weight) if net.narrow else NO_MATRIX
         self.heads = NamedArrays(
             *(
-                Head(EightBit.of(block.weight), block.bias.detach().numpy().copy(), EightBit.of(unembed))
+                Head(narrow, EightBit.of(block.weight), block.bias.detach().numpy().copy(), EightBit.of(unembed))
                 for block, unembed in zip(net.blocks, net.unembeds, strict=True)
             )
         )
-        self(torch.zeros(1, net.config.hidden), 0)  # compiling, or reading what was compiled before, belongs to loading
+        self(torch.zeros(1, net.config.reads), 0)  # compiling, or reading what was compiled before, belongs to loading
 
     def __call__(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """As `engine.nets.medusa.Medusa.log_q`."""

@@ -1,4 +1,4 @@
-"""Parallel-tree drafter's net (seed 002): every depth from one forward, future places filled with one learned stand-in.
+"""Parallel-tree drafter's net: every depth from one forward, future places filled with one learned stand-in.
 
 An entry of the stream pairs a token with the target's features behind the token before it. The anchor is the entry to draft from, the
 root when serving. It predicts depth 1. Behind it stand `depth - 1` slots; the slot at rotary position anchor + d predicts depth d + 1.
@@ -6,38 +6,38 @@ All slots carry the same learned mask embedding and the same learned hidden stat
 stream up to its anchor and its own anchor's shallower slots.
 
 Embedding, final norm and LM head are the target's, frozen. The norm's weight is saved with the net, because a `Net` is given only the
-other two.
+other two. A net with a width of its own trains an embedding and a head of its own, and its final norm has no weight.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 from engine.nets.parallel_compiled import CompiledParallel
-
-EPS = 1e-6
 
 
 class Parallel(Net):
+    tables = "embedding", "head"
+
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
-        self.feat_proj = Linear(FEATURES * hidden, hidden)
+        self.feat_proj = Linear(FEATURES * config.reads, hidden)
         self.in_proj = Linear(2 * hidden, hidden)
         self.mask_embed = nn.Parameter(torch.empty(hidden).normal_())
         self.shared_state = nn.Parameter(torch.empty(hidden).normal_())
         self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
-        self.rotary = Rotary(hidden // config.heads, config.rope_theta)
+        self.rotary = Rotary.plain(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
 
     def packed(self) -> CompiledParallel:
-        return CompiledParallel(self, EPS)
+        return CompiledParallel(self)
 
     def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
-        token = F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,))
+        token = F.rms_norm(self.embedded(tokens), (self.config.hidden,))
         return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
 
     def slot(self) -> torch.Tensor:
@@ -62,5 +62,5 @@ class Parallel(Net):
         return x
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """`[..., V]` from states `[..., H]`, through the target's own final norm and head."""
-        return F.linear(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS), self.head)
+        """`[..., V]` from states `[..., H]`, through the final norm and the head."""
+        return self.unembedded(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS))

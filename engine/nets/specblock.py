@@ -1,4 +1,4 @@
-"""SpecBlock's net (seed 003): a block of K dependent positions from one forward, and a head that says how sure each of them is.
+"""SpecBlock's net: a block of K dependent positions from one forward, and a head that says how sure each of them is.
 
 Position k of a block predicts the token k + 1 places behind the block's own token. All K positions carry the same condition and token.
 They differ in a learned position query and in their rotary position. Before each layer a position takes in the state of the position
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, attend
 from engine.nets.specblock_compiled import CompiledSpecBlock
 
 BUCKETS = (1, 4, 10)  # largest rank of the target's token in each of the first three buckets; the fourth holds the rest
@@ -31,7 +31,7 @@ def summary(log_q: torch.Tensor) -> torch.Tensor:
     entropy.
     """
     best = log_q.topk(min(LISTED, log_q.shape[-1]), dim=-1).values
-    gaps = best[..., :1] - best[..., [1, 2, 4]]
+    gaps = best[..., :1] - torch.cat([best[..., 1:3], best[..., 4:5]], -1)
     entropy = -(log_q.exp() * log_q).sum(-1, keepdim=True)
     return torch.cat([best, gaps, best[..., :1].exp(), entropy], -1)
 
@@ -46,7 +46,7 @@ class SpecBlock(Net):
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
-        self.cond_proj = Linear(FEATURES * hidden, hidden)
+        self.cond_proj = Linear(FEATURES * config.reads, hidden)
         self.query_embed = nn.Parameter(torch.empty(config.depth, hidden).normal_())
         self.norm_condition, self.norm_token, self.norm_query = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
         self.fuse = Linear(3 * hidden, hidden)
@@ -56,9 +56,9 @@ class SpecBlock(Net):
             shift.weight.data[:, :hidden] += torch.eye(hidden)
         self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
-        self.rotary = Rotary(hidden // config.heads, config.rope_theta)
+        self.rotary = Rotary.plain(hidden // config.heads, config.rope_theta)
         self.norm_out = RMSNorm(hidden)
-        self.unembed = nn.Parameter(self.head.clone())
+        self.unembed = nn.Parameter(self.head.float().clone())
         self.rank_in = nn.Linear(hidden + SUMMARY, RANK_HIDDEN)
         self.rank_out = nn.Linear(RANK_HIDDEN, len(BUCKETS) + 1)
 
@@ -71,7 +71,7 @@ class SpecBlock(Net):
 
     def entering(self, condition: torch.Tensor, tokens: torch.Tensor, positions: slice = slice(None)) -> torch.Tensor:
         """The layers' inputs `[..., k, H]` at k `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
-        token = self.norm_token(F.embedding(tokens, self.embedding))
+        token = self.norm_token(self.embedded(tokens))
         prefix_weight, query_weight = self.fuse.weight.split([2 * self.config.hidden, self.config.hidden], 1)
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
         return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[positions]), query_weight)
@@ -102,7 +102,7 @@ class SpecBlock(Net):
             if (before_it := past[index]) is not None:
                 keys, values = torch.cat([before_it[0], keys], 2), torch.cat([before_it[1], values], 2)
             past[index] = keys, values
-            x = layer.finish(x, F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))
+            x = layer.finish(x, attend(queries, keys, values, mask))
         return x
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
 
-All blocks of a forward are one compiled call. Every norm's weight is folded into the matrix that reads it.
+All blocks of a forward are one compiled call.
 """
 
 from typing import NamedTuple
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
-from engine.kernels.attention import causal, turn
+from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, log_softmax, put, side_by_side, unit_rows
-from engine.kernels.layer import LayerWeights, layer
-from engine.kernels.named_arrays import Matrix, NamedArrays, Number, arrays_of, unpacked
+from engine.kernels.elementwise import add, put, side_by_side, unit_rows
+from engine.kernels.named_arrays import Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.stack import Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
 
@@ -30,18 +30,10 @@ class Ends(NamedTuple):
     features: EightBit
     condition: EightBit
     head: EightBit
-    least: Number
+    stack: Stack
 
 
-class Block(NamedTuple):
-    """A layer. `shift` is the net's shift without the identity, which loops add by themselves."""
-
-    shift: EightBit
-    qkv: EightBit
-    rest: LayerWeights
-
-
-ENDS, BLOCK = arrays_of(Ends), arrays_of(Block)
+ENDS = np.int64(arrays_of(Ends))
 
 
 @within
@@ -51,7 +43,7 @@ def entering(ends, conditions, tokens, starts, x):
     Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions.
     """
     normed, prefix = np.empty_like(conditions), np.empty_like(conditions)
-    unit_rows(conditions, ends.least, normed)
+    unit_rows(conditions, ends.stack.least, normed)
     product(normed, ends.condition, prefix)
     for block in range(len(tokens)):
         for row in range(starts[block], starts[block + 1]):
@@ -64,29 +56,11 @@ def entering(ends, conditions, tokens, starts, x):
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
     """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
 
-    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.layer.layer`.
+    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.stack.through`.
     """
-    count, hidden = x.shape
-    ends = unpacked(Ends, weights, 0)
-    for number in range(len(kv)):
-        block = unpacked(Block, weights, ENDS + BLOCK * number)
-        both, shifted = np.empty((count, 2 * hidden), np.float32), np.empty((count, hidden), np.float32)
-        for row in range(count):
-            put(x[row], both[row, :hidden])
-            put(x[before[row]], both[row, hidden:])
-        product(both, block.shift, shifted)
-        for row in range(count):
-            add(x[row], shifted[row])
-        normed, qkv = np.empty_like(shifted), np.empty((count, 3 * hidden), np.float32)
-        unit_rows(shifted, ends.least, normed)
-        product(normed, block.qkv, qkv)
-        turn(qkv, 2 * kv.shape[2], turns, positions)
-        x = layer(shifted, qkv, kv[number], visible, np.int64(0), rows, block.rest, ends.least)
-    log_q, normed = np.empty((answers, len(ends.said)), np.float32), np.empty((answers, hidden), np.float32)
-    unit_rows(x[count - answers :], ends.least, normed)
-    product(normed, ends.head, log_q)
-    log_softmax(log_q)
-    return x, log_q
+    ends, start, count = unpacked(Ends, weights, 0), np.int64(0), len(x)
+    x = through(ends.stack, weights, ENDS, turns, kv, x, before, before, positions, visible, start, rows, count)
+    return x, log_q_behind(x[count - answers :], ends.stack, ends.head, len(ends.said))
 
 
 @compiled
@@ -95,7 +69,8 @@ def read(weights, turns, kv, tokens, features, position, rows, slots):
 
     The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`.
     """
-    ends, entries, hidden = unpacked(Ends, weights, 0), len(tokens), features.shape[2]
+    ends, entries = unpacked(Ends, weights, 0), len(tokens)
+    hidden = ends.said.shape[1]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)
     count, starts = entries + slots, np.arange(entries + 1)
@@ -128,24 +103,21 @@ class CompiledSpecBlock:
         config, root = net.config, net.config.hidden**0.5
         least = net.norm_out.least
         for_condition, for_token, for_query = net.fuse.weight.detach().split(config.hidden, 1)
-        token = unit(net.embedding, least) * net.norm_token.weight.detach() * root
+        token = unit(net.embedding.detach(), least) * net.norm_token.weight.detach() * root
         query = unit(net.query_embed.detach(), least) * net.norm_query.weight.detach() * root
         self.weights = NamedArrays(
             Ends(
                 said=(token @ for_token.T).numpy(),
                 queries=(query @ for_query.T).numpy(),
                 features=EightBit.of(net.cond_proj.weight),
-                condition=EightBit.of(for_condition * net.norm_condition.weight * root),
-                head=EightBit.of(net.unembed * net.norm_out.weight * root),
-                least=least.numpy(),
+                condition=folded(for_condition, net.norm_condition.weight),
+                head=folded(net.unembed, net.norm_out.weight),
+                stack=Stack.of(config.hidden, net.norm_out.eps),
             ),
             *(
-                Block(  # without the identity, beside which eight bits would lose the shift's small numbers
-                    EightBit.of(shift.weight - torch.eye(*shift.weight.shape)),
-                    EightBit.of(each.qkv.weight * norm.weight * root),
-                    each.in_eight_bits(),
-                )
-                for shift, norm, each in zip(net.shifts, net.norms, net.layers, strict=True)
+                # without the identity, beside which eight bits would lose the shift's small numbers
+                layer.in_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
+                for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
             ),
         )
         self.rotary = net.rotary
@@ -153,7 +125,7 @@ class CompiledSpecBlock:
         # These calls compile, or load compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
         cache = KVCache(config.layers, config.heads, width, config.depth + 1, torch.float32, torch.device("cpu"))
-        states, _ = self.read(cache, [0], torch.zeros(1, FEATURES + 1, config.hidden), 0, 0)
+        states, _ = self.read(cache, [0], torch.zeros(1, FEATURES + 1, config.reads), 0, 0)
         visible = torch.ones(config.depth, config.depth, dtype=torch.bool)
         self.go_on(cache, states, [0], list(range(config.depth)), visible)
 

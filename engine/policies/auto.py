@@ -29,7 +29,7 @@ UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
 
 
 @dataclass
-class Pace:
+class FadingRate:
     """Tokens won and ms spent, older rounds fading."""
 
     tokens: float
@@ -68,7 +68,10 @@ class Auto(Policy):
         # By kind and score: first the guesses that came true, then all guesses whose parents did.
         self.chances = np.zeros((2, KINDS * BINS))
         self.expansion = Expansion(depth, width, beams=width, chances=self.chances)
-        self.pace, self.drafted = Pace(*first), Pace(*first)  # of all rounds; of rounds with a draft forward
+        self.pace, self.drafted = (
+            FadingRate(*first),
+            FadingRate(*first),
+        )  # of all rounds; of rounds with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores are too hopeful on new text
         self.levels = 0  # draft forwards of the last tree

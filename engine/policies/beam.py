@@ -1,4 +1,4 @@
-"""Beam policy: each level keeps its best nodes by joint probability (the parallel-tree drafter, seed 002).
+"""Beam policy: each level keeps its best nodes by joint probability (the parallel-tree drafter).
 
 A level's candidates are the top tokens behind every survivor of the level above. The tree holds the survivors of all levels, within
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
@@ -14,7 +14,7 @@ from engine.tree import DraftTree
 class Beam(Policy):
     title = "beam"
     about = "The best few paths survive each level."
-    source = "the feature-conditioned parallel-tree drafter of the seeds"
+    source = "the feature-conditioned parallel-tree drafter"
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
 

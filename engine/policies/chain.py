@@ -22,7 +22,7 @@ class Chain(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree = DraftTree.rooted(root)
         for node in range(min(self.depth, room)):
-            log_q = guesses(drafter, tree, [node])
+            log_q = guesses(drafter, tree, [node], to_draw=not self.ranked)
             if log_q is None:
                 break
             if self.ranked:

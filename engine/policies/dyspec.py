@@ -1,4 +1,4 @@
-"""DySpec policy: a budget of draws, each spent where it is most likely to be accepted (DySpec, Algorithm 1, seed 004).
+"""DySpec policy: a budget of draws, each spent where it is most likely to be accepted (DySpec, Algorithm 1).
 
 The estimate is the draft's own. Behind a node of value v, a child drawn with probability q is worth v * q. The next draw there is worth
 v * (1 - the probability drawn there so far). The heap decides where to draw next; every draw stays. Every node that gets children costs

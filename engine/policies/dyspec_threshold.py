@@ -1,4 +1,4 @@
-"""DySpec's threshold form: level by level, draw wherever the next draw is worth at least t (DySpec, Algorithm 2, seed 004).
+"""DySpec's threshold form: level by level, draw wherever the next draw is worth at least t (DySpec, Algorithm 2).
 
 A budget of n nodes gives t = 1 / n. Within a level the most valuable draw comes first, so a spent budget stops further draws and drops
 none. One draft forward per level.

@@ -1,4 +1,4 @@
-"""K-ary policy: the top-k children everywhere, down to a fixed depth (the nanoGPT tree, seed 000)."""
+"""K-ary policy: the top-k children everywhere, down to a fixed depth (tree-based speculative decoding for nanoGPT)."""
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.asking import guesses
@@ -28,7 +28,7 @@ class Kary(Policy):
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
-            log_q = guesses(drafter, tree, frontier)
+            log_q = guesses(drafter, tree, frontier, to_draw=self.top)
             if log_q is None:
                 break
             if self.top:

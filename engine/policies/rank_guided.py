@@ -1,4 +1,4 @@
-"""Rank-guided policy (SpecBlock, seed 003): a rank head says at each position how many guesses to attach and where to draft on.
+"""Rank-guided policy (SpecBlock): a rank head says at each position how many guesses to attach and where to draft on.
 
 In a block, every position of the favourites' chain gets as many siblings as its bucket asks for. Then new blocks start, in one forward
 for all of them. One starts at the chain's end. Others start at the most probable siblings where the head does not trust the favourite;
@@ -9,8 +9,7 @@ beyond that three. In the end the nodes with the best joint scores are kept.
 from typing import Any
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
-from engine.policies.shared.asking import bucket, guesses
-from engine.policies.shared.ranking import favourites
+from engine.policies.shared.asking import bucket, shortlists
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -65,13 +64,13 @@ class RankGuided(Policy):
     ) -> int:
         """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end."""
         for _ in range(min(head.depth, limit - tree.depth[node])):
-            expected, log_q = bucket(head, tree, node, len(WIDTHS)), guesses(head, tree, [node])
-            if log_q is None:
-                break
+            expected = bucket(head, tree, node, len(WIDTHS))
             width = min(WIDTHS[expected], self.width)
-            ranking = favourites(log_q, position + tree.depth[node] + 1, width, sampling)
+            ranking = shortlists(head, tree, [node], position + tree.depth[node] + 1, width, sampling)
+            if ranking is None:
+                break
             parent, first = node, len(tree)
-            for token, score, q in zip(*(row[0] for row in ranking), strict=True):
+            for token, score, q in zip(*(row[0].tolist() for row in ranking), strict=True):
                 if tree.score[parent] * score >= LEAST_SCORE:
                     tree.add(parent, token, tree.score[parent] * score, q)
             if len(tree) == first:

@@ -7,9 +7,13 @@ forward per level.
 
 from functools import cache
 
+import torch
+
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.forward.uploads import uploaded
 from engine.policies.shared.asking import drawn_from
-from engine.policies.shared.static_trees import BestTrees
+from engine.policies.shared.drawn_ahead import Next, foreseen_distinct
+from engine.policies.shared.static_trees import BestTrees, Shape
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -40,7 +44,8 @@ class Sequoia(Policy):
         tree, frontier = DraftTree.rooted(root), {0: self.shape}
         for level in range(1, room + 1):
             frontier = {node: children for node, children in frontier.items() if children}
-            q = drawn_from(drafter, tree, list(frontier), sampling) if frontier else None
+            foresight = Foresight(list(frontier.values()), sampling, position, level, room)
+            q = drawn_from(drafter, tree, list(frontier), sampling, foresight.following) if frontier else None
             if q is None:
                 break
             rows = sampling.distinct(q, max(map(len, frontier.values())), "draft", position, level)
@@ -50,6 +55,27 @@ class Sequoia(Policy):
                 for grandchildren, draw in zip(children, draws, strict=False)
             }
         return tree
+
+
+class Foresight:
+    """Which nodes the levels below a frontier will have, as long as no draw fails. Each call of `following` goes a level deeper."""
+
+    def __init__(self, shapes: list[Shape], sampling: Sampling, position: int, level: int, room: int):
+        """`shapes` are those below the frontier's nodes, whose children stand on this `level`."""
+        self.shapes, self.sampling, self.position, self.level, self.room = shapes, sampling, position, level, room
+
+    def following(self, q: torch.Tensor) -> Next | None:
+        """The next frontier, drawn from `q [n, V]` behind this one; None where the tree ends."""
+        below = [
+            (row, number, shape) for row, each in enumerate(self.shapes) for number, shape in enumerate(each) if shape
+        ]
+        if not below or self.level == self.room:
+            return None
+        uniform = self.sampling.uniform(len(q), max(map(len, self.shapes)), "draft", self.position, self.level)
+        drawn = foreseen_distinct(q, uploaded(uniform, q.device))
+        rows, numbers = uploaded([[row for row, _, _ in below], [number for _, number, _ in below]], q.device).unbind()
+        self.shapes, self.level = [shape for _, _, shape in below], self.level + 1
+        return drawn[rows, numbers], rows
 
 
 best_trees = cache(BestTrees)

@@ -4,12 +4,11 @@ A node's value is the product of those accuracies along its path. The most valua
 The drafter is asked once per level; heads answer all levels from one forward.
 """
 
-import heapq
-
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.asking import guesses
 from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
+from engine.record.promise import best_neighbours
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -23,12 +22,12 @@ class Sparse(Policy):
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """Raises `ValueError` when nothing was measured about the pair's heads."""
-        if calibration is None or not calibration.ranks:
+        if calibration is None or not calibration.ranks.get("medusa"):
             raise ValueError(
                 "The policy sparse lays out its tree by measured accuracies of Medusa heads, and this pair has none. Measure them with "
                 "`python -m engine calibrate`, or use the policy best_first."
             )
-        self.nodes = best_neighbours(calibration.ranks[:depth], width, nodes)
+        self.nodes = best_neighbours(calibration.ranks["medusa"][:depth], width, nodes)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree = DraftTree.rooted(root)
@@ -48,24 +47,3 @@ class Sparse(Policy):
                     token, _, q = best[node][ranks[-1]]
                     index_of[ranks] = tree.add(node, token, self.nodes[ranks], q)
         return tree
-
-
-def best_neighbours(accuracy: list[list[float]], width: int, nodes: int) -> dict[tuple[int, ...], float]:
-    """The `nodes - 1` most valuable nodes below the root as {ranks along the path: value}. Parents and better siblings come first.
-
-    `accuracy[d][r]` is the probability that the target's token at depth d + 1 is favourite r.
-    """
-    chosen: dict[tuple[int, ...], float] = {}
-    heap: list[tuple[float, tuple[int, ...]]] = [(-accuracy[0][0], (0,))]
-    while heap and len(chosen) < nodes - 1:
-        value, ranks = heapq.heappop(heap)
-        if value == 0:
-            break
-        chosen[ranks] = -value
-        *above, rank = ranks
-        row = accuracy[len(above)]
-        if rank + 1 < min(width, len(row)) and row[rank] > 0:
-            heapq.heappush(heap, (value / row[rank] * row[rank + 1], (*above, rank + 1)))
-        if len(ranks) < len(accuracy):
-            heapq.heappush(heap, (value * accuracy[len(ranks)][0], (*ranks, 0)))
-    return chosen

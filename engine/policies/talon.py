@@ -8,6 +8,7 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 """
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.shared.ahead import Reach
 from engine.policies.shared.asking import candidates
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -30,7 +31,8 @@ class Talon(Policy):
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
             left = self.nodes - len(tree)
-            found = candidates(drafter, tree, frontier, position + level, self.width, sampling) if left else None
+            reach = Reach(min(self.depth, room) - level + 1, self.nodes - 1)
+            found = candidates(drafter, tree, frontier, position + level, self.width, sampling, reach) if left else None
             if found is None:
                 break
             least = NEAR * found[0][0] if level > 1 else 0.0

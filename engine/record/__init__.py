@@ -1,1 +1,1 @@
-"""Record: what happened in a race, and what was measured, as plain values. Standard library only."""
+"""Record: what happened in a race, and what was measured, as plain values. What comes from outside is checked by pydantic."""

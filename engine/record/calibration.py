@@ -1,10 +1,11 @@
-"""Calibration: what was measured once about a pair and steers its static trees. Plain values; knows no model."""
+"""Calibration: what was measured once about a pair. Static trees and the drafter of `auto` follow it. Plain values; knows no model."""
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.record.costs import between
+from engine.record.promise import Ranks
 
 
 @dataclass(frozen=True)
@@ -12,14 +13,14 @@ class Calibration:
     """What was measured, and where.
 
     - `acceptance[b]`: the probability that the b-th child drawn without replacement is the first accepted one
-    - `ranks[d][r]`: the probability that the target's token at depth d + 1 is the r-th favourite of the Medusa heads
+    - `ranks[drafter][d][r]`: the probability that the target's token at depth d + 1 is that drafter's r-th favourite
     - `verify_ms[N]`: milliseconds of a verification with N rows
     - `draft_ms`: milliseconds of a draft level
     - `source`: the machine and the command
     """
 
     acceptance: list[float] = field(default_factory=list)
-    ranks: list[list[float]] = field(default_factory=list)
+    ranks: dict[str, Ranks] = field(default_factory=dict)
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: float = 0.0
     source: str = ""
@@ -30,6 +31,7 @@ class Calibration:
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
+            values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(

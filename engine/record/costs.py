@@ -3,7 +3,10 @@
 No rule and no draw depends on them. Two machines with other costs draft other trees and write the same text.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated
+
+from engine.record.parsing import CLOSED, Key, Share, told
 
 
 def between(known: dict[int, float], at: float) -> float:
@@ -23,11 +26,21 @@ class Costs:
     - `verify_ms[N]`: a target forward over N rows
     - `first_ms`: the drafter's answer for the root
     - `level_ms`: the drafter's answer for a level of a few nodes below the root
+    - `promised`: where a drafter is one of several, by their names how many times as fast as plain decoding each promised to be. The
+      costs are those of the one that promised the most
     """
 
-    verify_ms: dict[int, float]
-    first_ms: float
-    level_ms: float
+    __pydantic_config__ = CLOSED
+
+    verify_ms: Annotated[dict[Key, Share], told(additionalProperties=False)]
+    first_ms: Share
+    level_ms: Share
+    promised: dict[str, Share] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> str:
+        """The drafter that promised the most, "" where there was no choice."""
+        return max(self.promised, key=self.promised.__getitem__, default="")
 
     def verify_at(self, rows: float) -> float:
         return between(self.verify_ms, rows)
@@ -42,6 +55,11 @@ class Costs:
     def break_even(self, rows: int, levels: int) -> float:
         """The tau at which such rounds take as long a token as plain decoding."""
         return self.round_ms(rows, levels) / self.verify_at(1)
+
+    def rising(self) -> "Costs":
+        """Without what other work added: a forward takes at most what one over more rows takes."""
+        known = self.verify_ms
+        return replace(self, verify_ms={rows: min(ms for more, ms in known.items() if more >= rows) for rows in known})
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -1,21 +1,79 @@
-"""Parsing: plain values become dataclasses, by the types of their fields. Whatever does not fit gets a sentence.
+"""Parsing: values from outside become dataclasses, by the types of their fields. Whatever does not fit gets a sentence.
 
-Standard library only; knows no race.
+pydantic checks them. It is imported with the first value that needs it, because the opening page comes before it. Knows no race.
 """
 
 import json
-import math
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 LARGEST_INT, LONGEST_TEXT = 2**53, 20_000
 SHOWN_NAMES = 3  # of fields that are missing or unknown
-PLAIN = (str, int, float)
-MAY_LACK = {"older": True}  # of a dataclass's field: what was written before it existed is read with its default
 HALVES = re.compile("[\ud800-\udfff]")
 NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+EXPECTED = {  # pydantic's errors about a value's type
+    "dataclass_type": NAMES[dict],
+    "dict_type": NAMES[dict],
+    "list_type": NAMES[list],
+    "string_type": NAMES[str],
+    "bool_type": NAMES[bool],
+    "int_type": "a whole number",
+    "float_type": "a number",
+}
+# As `__pydantic_config__` of every dataclass that is read from outside
+CLOSED: dict[str, Any] = {"extra": "forbid", "str_max_length": LONGEST_TEXT, "allow_inf_nan": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """What a type does not say, as annotation of a field: `checks` of pydantic's core schema; `told` in the JSON Schema only."""
+
+    checks: dict[str, Any]
+    told: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Any) -> dict[str, Any]:
+        return handler(kind) | self.checks
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return handler(schema) | self.told
+
+
+def checked(**checks: Any) -> Rule:
+    return Rule(checks, {})
+
+
+def told(**words: Any) -> Rule:
+    return Rule({}, words)
+
+
+def amount(least: int, most: int) -> Rule:
+    """How many entries a list has. The reader of the whole says so in its own words."""
+    return told(minItems=least, maxItems=most)
+
+
+def one_of(*known: str) -> Rule:
+    return checked(type="literal", expected=list(known))
+
+
+Each = TypeVar("Each")
+Listed = Annotated[list[Each], checked(fail_fast=True)]  # or a list of wrong values would be a list of errors
+Whole = Annotated[int, checked(strict=True, ge=-LARGEST_INT, le=LARGEST_INT)]
+Count = Annotated[int, checked(strict=True, ge=0, le=LARGEST_INT)]
+Several = Annotated[int, checked(strict=True, ge=1, le=LARGEST_INT)]
+Number = Annotated[float, checked(strict=True)]
+Share = Annotated[float, checked(strict=True, ge=0)]
+Truth = Annotated[bool, checked(strict=True)]
+
+
+# JSON writes every key as a text
+Key = Annotated[
+    int, checked(type="chain", steps=[{"type": "str", "pattern": "^[0-9]{1,9}$", "strict": True}, {"type": "int"}])
+]
 
 
 def parse(text: str, most_bytes: int, what: str = "The file") -> Any:
@@ -46,51 +104,83 @@ def no_number(name: str) -> None:
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
-    """`value` as `kind`: a dataclass, `list[...]`, `dict[..., ...]`, `str`, `bool`, `int` or `float`. `where` names it in errors."""
-    if isinstance(kind, type) and is_dataclass(kind):
-        check_fields(kind, value, where)
-        types = types_of(kind)
-        return kind(**{name: build(types[name], each, f"{where}.{name}".lstrip(".")) for name, each in value.items()})
-    if get_origin(kind) is list:
-        [inner] = get_args(kind)
-        if inner in PLAIN and isinstance(value, list) and plain(inner, value):
-            return list(map(inner, value)) if inner is float else value
-        return [build(inner, each, f"{where}[{at}]") for at, each in enumerate(expect(list, value, where))]
-    if get_origin(kind) is dict:
-        key, inner = get_args(kind)
-        items = expect(dict, value, where).items()
-        return {build_key(key, name, where): build(inner, each, f"{where}[{shown(name)}]") for name, each in items}
-    if kind is bool:
-        return expect(bool, value, where)
-    return text(value, where) if kind is str else number(kind, value, where)
+    """The values of a JSON text as `kind`: a dataclass with the config `CLOSED`, or a type of its fields. `where` names it in errors.
+
+    Raises `ValueError` with a sentence about the first value that does not fit.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(sentence(kind, error.errors(include_url=False), where)) from None
 
 
-def plain(kind: type, values: list) -> bool:
-    """Whether these are texts or numbers that `build` takes as they are. Long lists are read by this, in a tenth of the time."""
-    found = set(map(type, values))
-    if kind is str:
-        return found <= {str} and len("".join(values)) <= LONGEST_TEXT and not holds_half(*values)
-    if kind is int:
-        return found <= {int} and -LARGEST_INT <= min(values, default=0) <= max(values, default=0) <= LARGEST_INT
-    if not found <= {int, float} or (int in found and max(map(abs, values)) > LARGEST_INT):
-        return False
-    return all(map(math.isfinite, values))
+def rebuilt(kind: Any, value: Any) -> Any:
+    """The values of a JSON text as `kind` without any check, for the project's own files: the opening page waits for no library."""
+    if is_dataclass(kind):
+        types = types_of(kind)  # type: ignore[arg-type]
+        return kind(**{name: rebuilt(types[name], each) for name, each in value.items()})  # type: ignore[operator]
+    match get_args(kind):
+        case [inner] if is_dataclass(inner):
+            return [rebuilt(inner, each) for each in value]
+        case [key, _]:
+            return {key(name): each for name, each in value.items()}
+    return value
 
 
 @cache
-def types_of(kind: type) -> dict[str, Any]:
+def adapter(kind: Any) -> "TypeAdapter":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind, config=None if is_dataclass(kind) else CLOSED)  # type: ignore[arg-type]
+
+
+@cache
+def types_of(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def check_fields(kind: type, value: Any, where: str) -> None:
-    expected = {each.name for each in fields(kind)}
-    needed = {each.name for each in fields(kind) if each.metadata != MAY_LACK}
-    found = set(expect(dict, value, where))
-    if not needed <= found <= expected:
-        missing, unknown = (named(sorted(each)) for each in (needed - found, found - expected))
-        raise ValueError(
-            f"{where or 'The file'} is no {kind.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
+def sentence(kind: Any, errors: list[Any], where: str) -> str:
+    """The first of pydantic's errors about a value of this kind, for the person who sent it."""
+    what, place, value, about = (errors[0].get(name) for name in ("type", "loc", "input", "ctx"))
+    if what in ("missing", "unexpected_keyword_argument"):
+        of, where = found(kind, place[:-1], where)
+        beside = [each for each in errors if each["loc"][:-1] == place[:-1]]
+        missing, unknown = (
+            named(sorted(each["loc"][-1] for each in beside if each["type"] == wrong))
+            for wrong in ("missing", "unexpected_keyword_argument")
         )
+        return f"{where or 'The file'} is no {of.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
+    if place[-1:] == ("[key]",):
+        place = place[:-2]
+    where = found(kind, place, where)[1] or "The file"
+    if what == "string_pattern_mismatch":
+        return f"The keys of {where} must be whole numbers, got {shown(value)}."
+    if what in EXPECTED:
+        return f"{where} must be {EXPECTED[what]}, got {shown(value)}."
+    if what == "literal_error":
+        return f"{where} must be one of {about['expected'].replace(' or ', ', ')}, got {shown(value)}."
+    if what == "string_too_long":
+        return f"{where} has {len(value):,} characters; at most {LONGEST_TEXT:,} are read."
+    if what == "string_unicode":
+        return f"{where} holds half a character (a lone surrogate), which no text can."
+    if what == "greater_than_equal" and (isinstance(value, float) or value >= -LARGEST_INT):
+        least = "holds a negative number," if about["ge"] == 0 else f"must be {about['ge']} or more, got"
+        return f"{where} {least} {shown(value)}."
+    if what == "finite_number":
+        return f"{where} must be finite."
+    return f"{where} is too large a number: at most 2^53 is read."
+
+
+def found(kind: Any, place: tuple[int | str, ...], where: str) -> tuple[Any, str]:
+    """The kind of the value at that place in one of this kind, and its name in a sentence."""
+    for each in place:
+        if is_dataclass(kind):
+            kind, where = types_of(kind)[str(each)], f"{where}.{each}".lstrip(".")  # type: ignore[arg-type]
+        else:
+            kind, where = get_args(kind)[-1], f"{where}[{each if isinstance(each, int) else shown(each)}]"
+    return kind, where
 
 
 def named(names: list[str]) -> str:
@@ -105,39 +195,9 @@ def expect(kind: type, value: Any, where: str) -> Any:
     return value
 
 
-def text(value: Any, where: str) -> str:
-    if len(expect(str, value, where)) > LONGEST_TEXT:
-        raise ValueError(f"{where} has {len(value):,} characters; at most {LONGEST_TEXT:,} are read.")
-    if holds_half(value):
-        raise ValueError(f"{where} holds half a character (a lone surrogate), which no text can.")
-    return value
-
-
 def holds_half(*values: str) -> bool:
     """Whether any text holds half a character, a lone surrogate."""
     return any(not value.isascii() and HALVES.search(value) for value in values)
-
-
-def number(kind: type, value: Any, where: str) -> int | float:
-    what = "a whole number" if kind is int else "a number"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where} must be {what}, got {shown(value)}.")
-    if isinstance(value, int) and abs(value) > LARGEST_INT:
-        raise ValueError(f"{where} is too large a number: at most 2^53 is read.")
-    if not math.isfinite(value):
-        raise ValueError(f"{where} must be finite.")
-    if kind is int and value != int(value):
-        raise ValueError(f"{where} must be {what}, got {value}.")
-    return kind(value)
-
-
-def build_key(kind: type, name: str, where: str) -> Any:
-    """A key of JSON, which is always a text, as the text or whole number that it stands for."""
-    if kind is str:
-        return text(name, where)
-    if not (name.isascii() and name.isdigit() and len(name) < 10):
-        raise ValueError(f"The keys of {where} must be whole numbers, got {shown(name)}.")
-    return int(name)
 
 
 def shown(value: Any) -> str:

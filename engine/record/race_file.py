@@ -1,24 +1,30 @@
-"""Record: a race as plain values, its lanes with what is said of them. Standard library only; knows no tensor, no model, no page.
+"""Record: a race as plain values, its lanes with what is said of them. Knows no tensor, no model, no page.
 
 The race file is a Record in JSON. The page saves and opens it, `assets/races/` holds some, and replays and films are made from it.
 """
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
+from engine.record import disturbance, headline
+from engine.record.constraint import checked
 from engine.record.costs import Costs
-from engine.record.parsing import build, parse, shown
-from engine.record.trace import ACCEPTED, ENDS, FAILED, PHASES, ROOT, VERDICTS, Step, Trace, first_divergence
+from engine.record.files import MOST_BYTES
+from engine.record.parsing import CLOSED, Listed, Share, Truth, amount, build, one_of, parse, rebuilt, shown
+from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 BY_TEXT = "text"  # in the place of a guarantee: another server wrote the lane, and it is compared by text
-MOST_BYTES = 20_000_000
-LANES, STEPS, NODES = (1, 8), (1, 1000), (1, 400)  # least and most: lanes a race, steps a lane, nodes a tree
+LANES, RUNS = (1, 8), (0, 9)  # least and most
+ROUNDED = 1e-3  # files round seconds to six digits, and sums of them less well
 LONGEST_SECONDS = 86_400
 SHOWN = 24  # characters of a text where it differs from another
+NEAR = 0.5  # of log-probability: logits of 16 to 64 are a sixteenth to a half apart in bf16
+EXACT = "fp32"  # the type in which a tree's rows have the numbers of plain decoding
 WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
 # Equal in all lanes of a race
@@ -30,6 +36,7 @@ SHARED = (
     "seed",
     "max_new_tokens",
     "chat",
+    "constraint",
 )
 
 
@@ -37,22 +44,32 @@ SHARED = (
 class LaneRecord:
     """A lane: its system's title, idea and guarantee, what its forwards cost on that machine, and what it did."""
 
+    __pydantic_config__ = CLOSED
+
     title: str
     idea: str
-    guarantee: str
+    guarantee: Annotated[str, one_of(*GUARANTEES, BY_TEXT)]
     costs: Costs
     trace: Trace
 
 
 @dataclass
 class Record:
-    """The lanes of a race; all are compared with the first. `recorded` is the day in ISO format, "" for a race of now."""
+    """The lanes of a race; all are compared with the first. `recorded` is the day in ISO format, "" for a race of now.
 
-    lanes: list[LaneRecord]
-    recorded: str = ""
+    `runs` holds the seconds of every lane by run, where the race ran several times; the lanes are of one of these runs. `busy` says
+    that other programs held the processor meanwhile. Files of before lack both.
+    """
+
+    __pydantic_config__ = CLOSED
+
+    lanes: Annotated[Listed[LaneRecord], amount(*LANES)]
+    recorded: str
+    runs: Annotated[Listed[Listed[Share]], amount(*RUNS)] = field(default_factory=list)
+    busy: Truth = False
 
     def result(self) -> dict:
-        return compare([(lane.trace, lane.guarantee) for lane in self.lanes])
+        return compare([(lane.trace, lane.guarantee) for lane in self.lanes], self.runs, self.busy)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
@@ -69,6 +86,11 @@ class Record:
         check(record)
         return record
 
+    @classmethod
+    def own(cls, text: str) -> "Record":
+        """The record in a race file of this project, unchecked (`engine.record.parsing.rebuilt`)."""
+        return rebuilt(cls, json.loads(text))
+
 
 def check(record: Record) -> None:
     """Raises `ValueError` when no race can have had this record."""
@@ -80,27 +102,39 @@ def check(record: Record) -> None:
     first = record.lanes[0].trace
     for at, lane in enumerate(record.lanes):
         where = f"lanes[{at}]"
-        one_of(lane.guarantee, (*GUARANTEES, BY_TEXT), f"{where}.guarantee")
         remote = lane.guarantee == BY_TEXT
         curve = lane.costs.verify_ms
         require(
             min(curve, default=remote) >= 1,
             f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.",
         )
-        not_negative([*curve.values(), lane.costs.first_ms, lane.costs.level_ms], f"{where}.costs")
         check_trace(lane.trace, f"{where}.trace", check_piece if remote else check_step)
         for name in SHARED:
             require(
                 getattr(lane.trace, name) == getattr(first, name),
                 f"{where}.trace.{name} differs from the first lane's.",
             )
+    check_runs(record)
+
+
+def check_runs(record: Record) -> None:
+    """Every run has seconds for every lane, and the lanes are those of one of them."""
+    within(record.runs, RUNS, "runs", "runs")
+    for at, run in enumerate(record.runs):
+        same_length(run, record.lanes, f"runs[{at}]", "lanes")
+        most = max(run, default=0)
+        require(0 < min(run) <= most <= LONGEST_SECONDS * STEPS[1], f"runs[{at}] must hold the seconds of every lane.")
+    shown_run = [lane.trace.seconds for lane in record.lanes]
+    of_one = [all(map(near, run, shown_run)) for run in record.runs]
+    require(any(of_one) or not of_one, "runs holds no run that took the seconds of the lanes.")
+
+
+def near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=ROUNDED)
 
 
 def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], None]) -> None:
     within(trace.steps, STEPS, f"{where}.steps", "steps")
-    not_negative([trace.temperature, trace.seed, *trace.prompt_tokens], where)
-    for name in ("depth", "width", "nodes", "max_new_tokens"):
-        require(getattr(trace, name) >= 1, f"{where}.{name} must be 1 or more.")
     for at, step in enumerate(trace.steps):
         check_one(step, at, f"{where}.steps[{at}]")
         require(
@@ -108,6 +142,7 @@ def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], 
             f"{where}.steps[{at}] ended the text, and yet another step follows.",
         )
     require(trace.seconds > 0, f"{where} took no time at all.")
+    checked(trace.constraint)
 
 
 def check_piece(step: Step, at: int, where: str) -> None:
@@ -115,7 +150,7 @@ def check_piece(step: Step, at: int, where: str) -> None:
     for name in ("tokens", *BY_NODE, "path"):
         require(not getattr(step, name), f"{where}.{name} must be empty: a remote lane has no trees.")
     require(len(step.pieces) == 1, f"{where}.pieces must hold one text, got {len(step.pieces)}.")
-    check_figures(step, at, where, (*ENDS, FAILED))
+    check_figures(step, at, where)
 
 
 def check_step(step: Step, at: int, where: str) -> None:
@@ -127,7 +162,6 @@ def check_step(step: Step, at: int, where: str) -> None:
         fits = parent == -1 if node == 0 else 0 <= parent < node
         require(fits, f"{where}.parents is no tree: node {node} cannot have parent {parent}.")
     for node, verdict in enumerate(step.verdicts):
-        one_of(verdict, VERDICTS, f"{where}.verdicts[{node}]")
         require((verdict == ROOT) == (node == 0), f"{where}.verdicts[{node}] cannot be {verdict}: the root is node 0.")
     above = 0
     for node in step.path:
@@ -139,17 +173,14 @@ def check_step(step: Step, at: int, where: str) -> None:
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
     same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
-    check_figures(step, at, where, ENDS)
+    check_figures(step, at, where)
+    ends = ", ".join(map(repr, ENDS))
+    require(step.end in ENDS, f"{where}.end must be one of {ends}, got {shown(step.end)}: a server wrote no such lane.")
 
 
-def check_figures(step: Step, at: int, where: str, ends: tuple[str, ...]) -> None:
+def check_figures(step: Step, at: int, where: str) -> None:
     """What every step has."""
     require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
-    one_of(step.end, ends, f"{where}.end")
-    for phase in step.seconds:
-        one_of(phase, PHASES, f"{where}.seconds")
-    not_negative([*step.seconds.values(), *step.p, *step.q, step.bonus_p, *step.tokens, step.bonus, *step.burst], where)
-    not_negative([step.position, step.draft_forwards], where)
     require(max(step.seconds.values(), default=0) <= LONGEST_SECONDS, f"{where}.seconds holds more than a day.")
 
 
@@ -176,15 +207,6 @@ def same_length(values: list, others: list, where: str, name: str) -> None:
     require(len(values) == len(others), f"{where} must be as long as {name}: {len(others)}, got {len(values)}.")
 
 
-def one_of(value: str, known: tuple[str, ...], where: str) -> None:
-    if value not in known:  # words only where they are needed: this is asked of every node
-        raise ValueError(f"{where} must be one of {', '.join(map(repr, known))}, got {shown(value)}.")
-
-
-def not_negative(values: list[float], where: str) -> None:
-    require(min(values, default=0) >= 0, f"{where} holds a negative number, {min(values, default=0)}.")
-
-
 def is_day(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
@@ -192,20 +214,25 @@ def is_day(text: str) -> bool:
         return False
 
 
-def compare(lanes: list[tuple[Trace, str]]) -> dict:
+def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, busy: bool = False) -> dict:
     """Figures by lane, and the comparison of every lane with the first, as plain values. A lane is a trace and its guarantee.
 
+    - `runs`: the seconds of every lane by run; the lanes' own where there was one run. `speedup` is the median over the runs, from
+      `least` to `most`; all other figures are of the lanes.
+    - `disturbed`: a sentence where the clocks cannot be what the systems cost (`engine.record.disturbance`), else "".
     - `identical`: True when the tokens are equal. When they differ it is "law" if the rule promises only the distribution, "lossy" if
       it promises neither, and False otherwise. A lane of another server is compared by text: "text" when it is the same, "other text"
       when it is not, and "failed" when the server failed.
-    - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared.
+    - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared. Its `margin` and
+      `words` are those of `near_tie`.
     - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
     """
     base, first_guarantee = lanes[0]
-    base_speed = len(base.tokens) / base.seconds
+    runs = runs or [[trace.seconds for trace, _ in lanes]]
+    ratios = headline.medians([len(trace.tokens) for trace, _ in lanes], runs)
     figures: list[dict[str, Any]] = []
     divergence = None
-    for trace, guarantee in lanes:
+    for (trace, guarantee), ratio in zip(lanes, ratios, strict=True):
         by_text = trace is not base and BY_TEXT in (guarantee, first_guarantee)
         at = (parted_text if by_text else parted)(base, trace)
         same: bool | str = at is None
@@ -216,7 +243,8 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
         if at is not None and divergence is None:
             words = [each.text[at : at + SHOWN] or "(end)" for each in (base, trace)]
             left, right = words if by_text else (base.label(at), trace.label(at))
-            divergence = {"index": at, "left": left, "right": right}
+            margin, words_on_it = (None, "") if by_text or same is not False else near_tie(base, trace, at)
+            divergence = {"index": at, "left": left, "right": right, "margin": margin, "words": words_on_it}
         figures.append(
             {
                 "name": trace.system,
@@ -227,7 +255,7 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
                 "draft_forwards": trace.draft_forwards,
                 "tau": None if guarantee == BY_TEXT else trace.tau,
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
-                "speedup": len(trace.tokens) / trace.seconds / base_speed if base_speed else 0.0,
+                **ratio,
                 "prefill_share": trace.share("prefill"),
                 "draft_share": trace.share("draft"),
                 "verify_share": trace.share("verify"),
@@ -237,14 +265,43 @@ def compare(lanes: list[tuple[Trace, str]]) -> dict:
         )
     identical = worst_of([lane["identical"] for lane in figures])
     finished = all(trace.ended for trace, _ in lanes)
-    speedup = figures[-1]["speedup"]
+    local = [trace for trace, guarantee in lanes if guarantee != BY_TEXT]
     return {
         "lanes": figures,
         "identical": identical,
         "divergence": divergence,
-        "speedup": speedup,
+        **ratios[-1],
+        "runs": runs,
+        "busy": busy,
+        "disturbed": disturbance.disturbed(local, busy),
         "finished": finished,
     }
+
+
+def near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
+    """How far apart in log-probability the two tokens are with which greedy lanes part, and a sentence where rounding explains it.
+
+    Each lane tells of its own token alone; had they rounded alike, the difference would be the margin between the two best. It is None
+    above temperature 0, where noise decides too, and where a lane has ended.
+    """
+    chances = [chance_of(each, at) for each in (left, right)]
+    if left.temperature > 0 or not all(chances):
+        return None, ""
+    margin = abs(math.log(chances[0]) - math.log(chances[1]))
+    if left.dtype == EXACT or margin > NEAR:
+        return margin, ""
+    return margin, (
+        f"A near-tie: {left.dtype} rounds, and the two tokens are {margin:.2f} apart in log-probability. fp32 rounds far less."
+    )
+
+
+def chance_of(trace: Trace, at: int) -> float:
+    """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
+    for step in trace.steps:
+        if at < len(step.burst):
+            return step.p[step.path[at]] if at < len(step.path) else step.bonus_p
+        at -= len(step.burst)
+    return 0.0
 
 
 def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:

@@ -1,4 +1,4 @@
-"""ServedTrace: what a serving engine told of one request's steps. Standard library only; knows no clock, no tree and no race.
+"""ServedTrace: what a serving engine told of one request's steps. Knows no clock, no tree and no race.
 
 vLLM writes it into its answers when it is started with `--per-request-spec-decode-metrics detailed`: under
 `metrics.speculative_decoding` stand `per_step_accepted` and `per_step_drafted`, one number for each verification
@@ -8,7 +8,7 @@ vLLM writes it into its answers when it is started with `--per-request-spec-deco
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.record.parsing import LONGEST_TEXT, build, expect, text
+from engine.record.parsing import LONGEST_TEXT, Listed, Whole, build, expect, shown
 from engine.record.race_file import require, same_length, within
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
@@ -59,7 +59,7 @@ class ServedTrace:
         for name in ("per_step_drafted", "per_step_accepted"):
             require(name in found, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
         drafted, accepted = (
-            build(list[int], found[name], f"{PLACE}.{name}") for name in ("per_step_drafted", "per_step_accepted")
+            build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in ("per_step_drafted", "per_step_accepted")
         )
         within(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
         same_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
@@ -71,8 +71,11 @@ class ServedTrace:
         require(max(drafted) > 0, f"{PLACE}: no verification drafted anything, so there is nothing to show.")
         for name, total in zip(TOTALS, (len(drafted), sum(drafted), sum(accepted)), strict=True):
             told = found.get(name, total)
-            require(told == total, f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {told!r:.40}.")
-        return cls(drafted, accepted, text(values.get("model") or "", "model"), written(values))
+            require(
+                type(told) is int and told == total,
+                f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {shown(told)}.",
+            )
+        return cls(drafted, accepted, build(str, values.get("model") or "", "model"), written(values))
 
 
 def is_served(values: Any) -> bool:
@@ -88,4 +91,4 @@ def written(values: dict[str, Any]) -> str:
     first = expect(dict, choices[0], "choices[0]")
     message = expect(dict, first.get("message") or {}, "choices[0].message")
     found = expect(str, first.get("text") or message.get("content") or "", "The text of choices[0]")
-    return text(found[:LONGEST_TEXT], "The text of choices[0]")
+    return build(str, found[:LONGEST_TEXT], "The text of choices[0]")

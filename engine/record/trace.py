@@ -1,4 +1,4 @@
-"""Step and Trace: what happened in a decode, as plain values. Standard library only; knows no tensor, no model, no page.
+"""Step and Trace: what happened in a decode, as plain values. Knows no tensor, no model, no page.
 
 Everything that shows or measures a race reads these. A trace survives JSON exactly: `Trace.from_json(trace.to_json()) == trace`.
 """
@@ -6,14 +6,19 @@ Everything that shows or measures a race reads these. A trace survives JSON exac
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Annotated
 
-from engine.record.parsing import MAY_LACK, build
+from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, amount, build, one_of
 
 WAIT = "wait"  # for a remote server's next piece of text
 PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
 VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreached", "root"
 ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
 FAILED = "failed"  # how a remote server's text ends when the server fails
+STEPS, NODES = (1, 1000), (1, 400)  # least and most: steps a lane, nodes a tree
+Verdict = Annotated[str, one_of(*VERDICTS)]
+End = Annotated[str, one_of(*ENDS, FAILED)]
+Phase = Annotated[str, one_of(*PHASES)]
 
 
 @dataclass(frozen=True)
@@ -30,24 +35,26 @@ class Step:
     `bonus_text` a sentence about the server, or "".
     """
 
-    index: int
-    position: int  # position id of the root, that is context length - 1
-    tokens: list[int]
-    parents: list[int]
-    texts: list[str]
-    score: list[float]
-    q: list[float]
-    p: list[float]
-    verdicts: list[str]
-    path: list[int]
-    bonus: int
+    __pydantic_config__ = CLOSED
+
+    index: Count
+    position: Count  # position id of the root, that is context length - 1
+    tokens: Annotated[Listed[Count], amount(0, NODES[1])]
+    parents: Listed[Whole]
+    texts: Listed[str]
+    score: Listed[Number]
+    q: Listed[Share]
+    p: Listed[Share]
+    verdicts: Listed[Verdict]
+    path: Listed[Count]
+    bonus: Count
     bonus_text: str
-    bonus_p: float
-    burst: list[int]
-    pieces: list[str]
-    end: str
-    seconds: dict[str, float]
-    draft_forwards: int
+    bonus_p: Share
+    burst: Listed[Count]
+    pieces: Listed[str]
+    end: End
+    seconds: dict[Phase, Share]
+    draft_forwards: Count
 
     @property
     def total_seconds(self) -> float:
@@ -58,23 +65,27 @@ class Step:
 class Trace:
     """One lane: how it was set up, and its steps in order.
 
-    `chat` says that the prompt was sent as a user's message in the target's chat template. Files of before lack it, and were raw.
+    `chat` says that the prompt was sent as a user's message in the target's chat template. `constraint` is what the text had to be
+    (`engine.record.constraint`), "" for anything. Files of before lack both: they were raw, and free.
     """
+
+    __pydantic_config__ = CLOSED
 
     system: str
     pair: str
     hardware: str
     dtype: str
     prompt: str
-    prompt_tokens: list[int]
-    temperature: float
-    seed: int
-    depth: int
-    width: int
-    nodes: int
-    max_new_tokens: int
-    steps: list[Step] = field(default_factory=list)
-    chat: bool = field(default=False, metadata=MAY_LACK)
+    prompt_tokens: Listed[Count]
+    temperature: Share
+    seed: Count
+    depth: Several
+    width: Several
+    nodes: Several
+    max_new_tokens: Several
+    steps: Annotated[Listed[Step], amount(*STEPS)] = field(default_factory=list)
+    chat: Truth = False
+    constraint: str = ""
 
     @property
     def tokens(self) -> list[int]:
@@ -93,6 +104,21 @@ class Trace:
     def seconds(self) -> float:
         """The lane's own clock: the sum of its phases."""
         return sum(step.total_seconds for step in self.steps)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Without prefill."""
+        return self.seconds * (1 - self.share("prefill"))
+
+    @property
+    def seconds_per_token(self) -> float:
+        """With prefill."""
+        return self.seconds / len(self.tokens)
+
+    @property
+    def decode_seconds_per_token(self) -> float:
+        """Without prefill."""
+        return self.decode_seconds / len(self.tokens)
 
     @property
     def forwards(self) -> int:

@@ -1,4 +1,4 @@
-"""RemoteLane: a race's lane whose text another server writes. Knows pieces, steps and a tokenizer to count with; knows no tree.
+"""RemoteLane: a race's lane whose text another server writes.
 
 Its clock is the server's own: seconds since the request, network included. No local lane's clock sees it.
 """

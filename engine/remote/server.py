@@ -1,13 +1,15 @@
-"""Server: an OpenAI-compatible streaming server, and its answer piece by piece. Knows HTTP; knows no race.
+"""Server: an OpenAI-compatible streaming server, and its answer piece by piece.
 
 Whatever the server does becomes pieces of text and, where it fails, a sentence. Text, pieces, lines and seconds are bounded.
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -16,13 +18,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from engine.record.parsing import HALVES, LONGEST_TEXT, parse
-from engine.record.race_file import STEPS
-from engine.record.trace import FAILED
+from engine.record.trace import FAILED, STEPS
 
 CONNECT, SILENCE, LONGEST = 5.0, 60.0, 120.0  # seconds: to connect, without a byte, of a whole answer
 MOST_LINE = 1_000_000  # bytes of a line
 MOST_ERROR = 16_000  # bytes that are read of an error's body
 SHOWN = 200  # characters of an error that are quoted
+TOLD = ("usage", "timings", "metrics", "sglext")  # what engines say of an answer, beside its text
 MISSING = (404, 405)  # what a server without the completions endpoint answers
 BY_CHAT = "The server has no completions endpoint, so it was asked by chat. Its template changes the prompt, so the text may differ."
 
@@ -49,7 +51,7 @@ class Server:
             whole = False
         if not whole:
             raise ValueError(
-                f"--remote must be an address such as http://127.0.0.1:8000/v1, got {self.address[:80]!r}."
+                f"A server's address must be one such as http://127.0.0.1:8000/v1, got {self.address[:80]!r}."
             )
 
     @property
@@ -92,10 +94,15 @@ class Failure(Exception):
 class Answer:
     """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
 
-    def __init__(self, server: Server, prompt: str, asked: dict[str, Any], chat: bool = False):
-        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template."""
-        self.server, self.prompt, self.asked, self.chat = server, prompt, asked, chat
+    def __init__(self, server: Server, prompt: str, asked: dict[str, Any], chat: bool = False, whole: bool = False):
+        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template.
+
+        With `whole` the answer is read on behind the end of its text, because engines say there what it took; `told` keeps it by name.
+        """
+        self.server, self.prompt, self.asked, self.chat, self.whole = server, prompt, asked, chat, whole
         self.pieces: SimpleQueue[Piece] = SimpleQueue()
+        self.told: dict[str, Any] = {}
+        self.end = ""  # of the text, where more is read behind it
         self.note = ""  # that the next piece carries
         self.characters = self.count = 0
         self.begun = 0.0
@@ -111,6 +118,10 @@ class Answer:
         with suppress(Empty):
             return self.pieces.get_nowait()
         return None
+
+    def waited(self) -> Piece:
+        """The next piece, as soon as it arrives. The last one has an `end`."""
+        return self.pieces.get()
 
     def close(self) -> None:
         """Closes the connection at once."""
@@ -149,7 +160,8 @@ class Answer:
 
     async def talk(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
-        async with httpx.AsyncClient(timeout=wait, trust_env=False, headers={"Accept-Encoding": "identity"}) as client:
+        identity = {"Accept-Encoding": "identity"}
+        async with httpx.AsyncClient(timeout=wait, trust_env=False, headers=identity, verify=trusted()) as client:
             if self.chat or not await self.ask(client, "completions", {"prompt": self.prompt}):
                 self.note = "" if self.chat else BY_CHAT
                 await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
@@ -170,6 +182,9 @@ class Answer:
             async for line in lines(response):
                 if self.has_ended(line):
                     return True
+        if self.end:
+            self.put("", self.end)
+            return True
         raise Failure(f"The answer of {self.server.label} broke off before its end.")
 
     def has_ended(self, line: str) -> bool:
@@ -178,15 +193,18 @@ class Answer:
             return False
         data = line[5:].strip()
         if data == "[DONE]":
-            self.put("", "stop")
+            self.put("", self.end or "stop")
             return True
         chunk = parse(data, MOST_LINE, "A piece")
         if not isinstance(chunk, dict):
             raise ValueError("A piece must be an object.")
         if chunk.get("error"):
             raise Failure(f"{self.server.label} failed: {quoted(words_of(chunk))}")
+        self.told |= {name: chunk[name] for name in TOLD if chunk.get(name)}
         text, finish = text_of(chunk)
         end = "" if finish is None else "length" if finish == "length" else "stop"
+        if self.whole:
+            self.end, end = end or self.end, ""
         if text or end:
             self.put(text, end)
         return bool(end)
@@ -206,6 +224,12 @@ class Answer:
 
     def fail(self, sentence: str) -> None:
         self.pieces.put(Piece("", time.perf_counter() - self.begun, FAILED, sentence))
+
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """What is trusted of a server's certificate. It is read once, because that takes longer than a short answer."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def lines(response: httpx.Response) -> AsyncIterator[str]:
@@ -228,11 +252,18 @@ def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
         return "", None
     choice = choices[0]
     delta = choice.get("delta")
-    text = choice.get("text") if delta is None else delta.get("content") if isinstance(delta, dict) else 0
+    text = choice.get("text") if delta is None else spoken(delta)
     finish = choice.get("finish_reason")
     if not isinstance(text, str | None) or not isinstance(finish, str | None):
         raise ValueError("The text and the finish reason of a piece must be texts.")
     return text or "", finish
+
+
+def spoken(delta: Any) -> Any:
+    """What a piece of a chat says. A model that thinks aloud does so in a field of its own, named in two ways."""
+    if not isinstance(delta, dict):
+        return 0
+    return delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
 
 
 async def reason(response: httpx.Response) -> str:

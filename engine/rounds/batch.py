@@ -1,4 +1,4 @@
-"""Rounds of several sequences with one target forward for all. Knows parts and one batch; knows no text and no page.
+"""Rounds of several sequences with one target forward for all.
 
 Each sequence has its own drafter, policy, rule and cache. Drafts grow sequence by sequence; an engine that serves models would batch
 them too. So where drafts are forwards, a batch gains less here than it could.
@@ -15,7 +15,7 @@ from engine.rounds.stopwatch import Stopwatch
 
 
 class BatchedRounds:
-    """The rounds of every sequence of a batch. `running` are those that have not left it."""
+    """`engine.contracts.RoundsTogether` over one batch. `running` are the sequences that have not left it."""
 
     def __init__(self, batch: Batch, sequences: list[HostRounds]):
         """The targets of all `sequences` belong to the `batch`."""
@@ -42,7 +42,6 @@ class BatchedRounds:
             outcomes.append(replace(outcome, seconds={**seconds, "verify": share, **outcome.seconds}))
         return outcomes
 
-    def leave(self, rounds: HostRounds) -> None:
+    def leave(self, place: int) -> None:
         """Take a sequence out of the batch. Its rows leave the forwards."""
-        self.batch.leave(rounds.target.session)
-        self.running.remove(rounds)
+        self.batch.leave(self.running.pop(place).target.session)

@@ -1,9 +1,10 @@
-"""A lane's rounds with parts on the host: grow, verify, decide, commit. Knows parts and one target; knows no text and no page."""
+"""A lane's rounds with parts on the host: grow, verify, decide, commit."""
 
 import torch
 
 from engine.contracts import Acceptance, Drafter, Outcome, Policy
 from engine.forward.spread import agreed
+from engine.rounds.guiding import GuidedDrafter, Mask, masked
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
@@ -11,11 +12,25 @@ from engine.tree import DraftTree
 
 
 class HostRounds:
-    """`engine.contracts.Rounds` with a target, a drafter, a policy and a rule on the host."""
+    """`engine.contracts.Rounds` with a target, a drafter, a policy and a rule on the host.
 
-    def __init__(self, target: Target, drafter: Drafter, policy: Policy, acceptance: Acceptance, sampling: Sampling):
+    Where the sampling has a constraint, `mask(guide, tree, logits)` keeps to it what the target answered.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        policy: Policy,
+        acceptance: Acceptance,
+        sampling: Sampling,
+        mask: Mask = masked,
+    ):
         self.target, self.drafter, self.policy = target, drafter, policy
-        self.acceptance, self.sampling = acceptance, sampling
+        self.acceptance, self.sampling, self.mask = acceptance, sampling, mask
+        self.guide = sampling.constraint.guide() if sampling.constraint else None
+        if self.guide and self.guide.guesses != "free":
+            self.drafter = GuidedDrafter(drafter, self.guide)
         self.watch = Stopwatch(target.session.runner.device)
 
     @property
@@ -48,7 +63,11 @@ class HostRounds:
     def settle(self, tree: DraftTree, logits: torch.Tensor, features: torch.Tensor | None) -> Outcome:
         """What comes of a verified tree. It ends the phases "accept" and "commit"."""
         watch = self.watch
+        if self.guide:
+            logits = self.mask(self.guide, tree, logits)
         verdict = self.acceptance.decide(tree, logits, self.sampling, self.target.length)
+        if self.guide:
+            self.guide.advance([*(tree.tokens[node] for node in verdict.path), verdict.bonus])
         watch.lap("accept")
         self.target.commit(verdict.path)
         if self.drafter.reads_logits:

@@ -7,6 +7,7 @@ the same tokens from the same noise.
 """
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -29,14 +30,16 @@ class Marks:
     """Moments within a round. On a GPU they are events, which a graph can hold; else they are readings of the clock."""
 
     def __init__(self, device: torch.device):
-        self.cuda = device.type == "cuda"
-        self.at: list[Any] = [
-            torch.cuda.Event(enable_timing=True, external=True) if self.cuda else 0.0 for _ in range(len(PHASES) + 1)
-        ]
+        self.device, self.cuda = device, device.type == "cuda"
+        with torch.cuda.device(device) if self.cuda else nullcontext():  # an event belongs to the current device
+            self.at: list[Any] = [
+                torch.cuda.Event(enable_timing=True, external=True) if self.cuda else 0.0
+                for _ in range(len(PHASES) + 1)
+            ]
 
     def set(self, index: int) -> None:
         if self.cuda:
-            self.at[index].record()
+            self.at[index].record(torch.cuda.current_stream(self.device))
         else:
             self.at[index] = time.perf_counter()
 
@@ -70,6 +73,9 @@ class DeviceRound:
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
         self.captured = Captured(self.run, target, memory_pool(target))
+        self.whole = bool(target.eager) or self.captured.graph is not None
+        caches = [self.target.cache, *([self.drafting.cache] if draft is not None else [])]
+        self.size = sum(each.kv.nbytes for each in caches) + self.captured.size
         self.host: torch.Tensor | None = None
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Stopwatch: seconds by phase on one device. Knows clocks; knows no model."""
+"""Stopwatch: seconds by phase on one device."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when first asked for. Knows no system and no page."""
+"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when first asked for."""
 
 import math
 import statistics
@@ -18,6 +18,7 @@ from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing import grow
 from engine.record.costs import Costs
+from engine.record.promise import promised
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
@@ -26,6 +27,7 @@ from engine.tree import LARGEST_TREE, DraftTree
 ROWS = (1, 2, 4, 6, 7, 8, 12, 13, 16, 24, 32, 64)  # products take six rows at a time on many processors
 CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
+WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
 REPEATS, SECONDS = 7, 0.5  # of every timing; past so many seconds it stops early, but not before three repeats
 
 Name = TypeVar("Name", bound=Hashable)
@@ -36,19 +38,36 @@ _measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool | tuple[int, ...], dict
 
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
-    """What a round with this drafter costs, measured on the first call for this pair and drafter."""
+    """What a round with this drafter costs, measured on the first call for this pair and drafter.
+
+    Of a drafter that is one of several, these are the costs of the one that promises the most here. Without a calibration of the pair's
+    drafters it is the first of them.
+    """
     with _lock:
         verified, known = _measured.setdefault(pair, ({}, {}))
-        if drafter not in known:
-            # Processes that share a target must stop together, and no clock tells them the same.
-            seconds = SECONDS if pair.target.processes == 1 else math.inf
-            features = DRAFTERS[drafter](pair, LARGEST_TREE).reads_features
-            if features not in verified:
-                verified[features] = verify_ms(pair, features, seconds=seconds)
-            known[drafter] = agreed(
-                pair.target.model, Costs(verified[features], *draft_ms(pair, drafter, seconds=seconds))
-            )
-        return known[drafter]
+
+        def measured(name: str) -> Costs:
+            if name not in known:
+                # Processes that share a target must stop together, and no clock tells them the same.
+                seconds = SECONDS if pair.target.processes == 1 else math.inf
+                features = DRAFTERS[name](pair, LARGEST_TREE).reads_features
+                if features not in verified:
+                    verified[features] = verify_ms(pair, features, seconds=seconds)
+                known[name] = agreed(
+                    pair.target.model, Costs(verified[features], *draft_ms(pair, name, seconds=seconds))
+                )
+            return known[name]
+
+        choices = DRAFTERS[drafter].choices(pair)
+        ranks = pair.calibration.ranks if pair.calibration else {}
+        compared = [name for name in choices if name in ranks]
+        if not compared:
+            return measured(choices[0] if choices else drafter)
+        # One curve for all: their own differ by the moment in which they were timed
+        verifying = measured(compared[0]).verify_ms
+        each = {name: replace(measured(name), verify_ms=verifying) for name in compared}
+        found = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
+        return replace(measured(max(found, key=found.__getitem__)), promised=found)
 
 
 @torch.inference_mode()

@@ -1,28 +1,55 @@
-"""The clock, audited: a made-up clock that only forwards move, and figures recomputed from the events that the page gets."""
+"""The clock, audited: made-up clocks that only forwards or only parts move, and figures recomputed from what the page gets."""
 
+import inspect
 import json
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
 
+from engine.acceptance import ACCEPTANCES
+from engine.batch import decode_together
+from engine.drafters import DRAFTERS
+from engine.forward.batch import Batch
+from engine.forward.runner import Runner
 from engine.models.text import TextStream
+from engine.nets.dflash import DFlash
+from engine.nets.dspark import DSpark
+from engine.policies import POLICIES
 from engine.race import WARM_UP_TOKENS, Lane, Race, Settings
 from engine.record.trace import PHASES
 from engine.rounds import stopwatch
+from engine.rounds.round import HostRounds
+from engine.sampling import Sampling
+from engine.systems import find, fits, serves
 from engine.target import Target
-from engine.views import wire
-from helpers.pairs import tiny_pair
+from helpers.learned import block_net
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.traces import events
 
 TEXT = "Story: Once upon a time"
 PREFILL, VERIFY, UNSEEN = 8.0, 1.0, 1000.0  # seconds that each of them takes on the made-up clock
 ROUNDED = 1e-4  # what is sent has a few digits
 LANES = ("vanilla", "tree", "lookup", "chain")
+OFF_THE_CLOCK = ((TextStream, "add"), (TextStream, "rest"), (Lane, "record"), (Lane, "__init__"), (Race, "warm_up"))
+
+
+def mixes() -> list[str]:
+    """Every drafter with the policies that ask it in ways of their own, and every policy with every rule that it fits, once."""
+    every = [(d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if serves(d, p) and fits(p, r)]
+    asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].needs}
+    judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].guesses and r != "token_match"}
+    grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].guesses and r == "token_match"}
+    return sorted({"/".join(mix) for found in (asks, judged, grown) for mix in found.values()})
 
 
 @dataclass
 class Clock:
     now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
 
     def slowed(self, part: type, name: str, seconds: float, monkeypatch) -> None:
         right = getattr(part, name)
@@ -41,13 +68,7 @@ def clock(monkeypatch) -> Clock:
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     clock.slowed(Target, "prefill", PREFILL, monkeypatch)
     clock.slowed(Target, "verify", VERIFY, monkeypatch)
-    for part, name in (
-        (TextStream, "add"),
-        (TextStream, "rest"),
-        (Lane, "record"),
-        (Lane, "__init__"),
-        (Race, "warm_up"),
-    ):
+    for part, name in OFF_THE_CLOCK:
         clock.slowed(part, name, UNSEEN, monkeypatch)
     return clock
 
@@ -55,7 +76,7 @@ def clock(monkeypatch) -> Clock:
 def streamed(*systems: str, tokens: int = 40, temperature: float = 0.9) -> tuple[list[list[dict]], dict]:
     """The lanes' steps and the result, as a visitor's browser gets them."""
     race = Race(tiny_pair(), Settings(TEXT, systems, temperature=temperature, seed=4, max_new_tokens=tokens))
-    messages = [json.loads(event) for event in wire.events(race, batch_seconds=0)]
+    messages = [json.loads(event) for event in events(race, batch_seconds=0)]
     steps: list[list[dict]] = [[] for _ in systems]
     for lane, step in (each for message in messages for each in message.get("steps", ())):
         steps[lane].append(step)
@@ -95,6 +116,8 @@ def test_figures_are_those_of_the_streamed_events(real, request):
         for phase in ("prefill", "draft", "verify"):
             spent = sum(step["seconds"].get(phase, 0.0) for step in lane)
             assert figures[f"{phase}_share"] == pytest.approx(spent / seconds, rel=ROUNDED)
+        named = ("prefill_share", "draft_share", "verify_share", "other_share")
+        assert sum(figures[name] for name in named) == pytest.approx(1.0, rel=ROUNDED)
         speeds.append(tokens / seconds)
     for speed, figures in zip(speeds, result["lanes"], strict=True):
         assert figures["speedup"] == pytest.approx(speed / speeds[0], rel=ROUNDED)
@@ -133,3 +156,128 @@ def test_every_lane_is_warmed_up_alike_and_on_no_clock(monkeypatch):
     assert [len(lane.trace.steps) for lane in race.lanes] == [1, 0, 0, 0]
     assert [lane.clock > 0 for lane in race.lanes] == [True, False, False, False]
     steps.close()
+
+
+# ---- what parts spend
+
+# The phase that pays for a call of a round, and for all that happens inside it.
+PHASE = {
+    ("target", "prefill"): "prefill",
+    ("drafter", "begin"): "prefill",
+    ("policy", "grow"): "draft",
+    ("target", "verify"): "verify",
+    ("acceptance", "decide"): "accept",
+    ("target", "commit"): "commit",
+    ("drafter", "see"): "commit",
+    ("drafter", "commit"): "commit",
+    ("policy", "learn"): "commit",
+}
+FREE = ("asked",)  # what the target is asked, which a batch's own forward pays for
+
+
+@dataclass
+class Ledger:
+    """What one lane's parts spent on the clock since it was last read: seconds by phase, and how often each call was made."""
+
+    clock: Clock
+    seconds: Counter = field(default_factory=Counter)
+    calls: Counter = field(default_factory=Counter)
+    phase: str = ""  # of the call that is under way
+
+    def watch(self, rounds: HostRounds) -> None:
+        """Gives every call of the rounds' parts seconds of its own, whole numbers so that sums are exact."""
+        for role in ("target", "drafter", "policy", "acceptance"):
+            part = getattr(rounds, role)
+            for name, _ in inspect.getmembers(type(part), inspect.isfunction):
+                if not name.startswith("_") and name not in FREE:
+                    setattr(part, name, self.slowed(role, name, getattr(part, name)))
+
+    def slowed(self, role: str, name: str, right):
+        price = float(1 + sum(map(ord, role + name)) % 97)
+
+        def slow(*arguments, **named):
+            outermost = not self.phase
+            if outermost:
+                self.phase = PHASE[role, name]
+                self.calls[role, name] += 1
+            self.clock.now += price
+            self.seconds[self.phase] += price
+            try:
+                return right(*arguments, **named)
+            finally:
+                self.phase = "" if outermost else self.phase
+
+        return slow
+
+    def read(self) -> tuple[dict[str, float], Counter]:
+        """Seconds by phase and calls since the last reading."""
+        found = dict(self.seconds), self.calls
+        self.seconds, self.calls = Counter(), Counter()
+        return found
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A tiny pair with a net for every drafter. The blocks' nets read the fifth layer of their target."""
+    made = tiny_pair()
+    nets = {**made.learned, "dflash": block_net(DFlash), "dspark": block_net(DSpark)}
+    return replace(made, target=Runner(tiny_llama(0, layers=6)), learned=nets)
+
+
+@pytest.mark.parametrize("mix", mixes())
+def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, monkeypatch):
+    """Every call of a round takes made-up seconds: they are in the phase that the call belongs to, and nothing else is.
+
+    Costs are measured before, on the real clock.
+    """
+    race = Race(pair, Settings(TEXT, (mix, "vanilla"), depth=3, width=2, nodes=8, temperature=0.8, max_new_tokens=24))
+    race.record()
+    spent, books = Clock(), []
+    monkeypatch.setattr(stopwatch, "time", spent)
+    monkeypatch.setattr(Race, "warm_up", lambda race: None)
+    for lane in race.lanes:
+        books.append(Ledger(spent))
+        books[-1].watch(lane.rounds)
+    clocks, reads_logits = [0.0, 0.0], DRAFTERS[find(mix).drafter].reads_logits
+    for at, step in race.run():
+        seconds, calls = books[at].read()
+        once = [key for key, phase in PHASE.items() if phase != "prefill" or step.index == 0]
+        if at or not reads_logits:
+            once.remove(("drafter", "see"))
+        assert calls == Counter(once)
+        assert step.seconds == seconds
+        clocks[at] += sum(seconds.values())
+        assert race.lanes[at].clock == clocks[at]
+    assert [lane.trace.seconds for lane in race.lanes] == clocks and sum(clocks) == spent.now
+
+
+@pytest.mark.parametrize("name", ["vanilla", "tree", "eagle", "lookup", "recycling", "auto"])
+def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, monkeypatch):
+    """A sequence pays for its own parts and for its share of every forward that it was in; together that is the whole clock."""
+    list(decode_together(pair, find(name), [[1, 2]], [Sampling()], 2))  # costs are measured before, on the real clock
+    spent, books = Clock(), []
+    monkeypatch.setattr(stopwatch, "time", spent)
+    born, forward, sizes = HostRounds.__init__, Batch.forward, []
+
+    def watched(rounds, *parts):
+        born(rounds, *parts)
+        books.append(Ledger(spent))
+        books[-1].watch(rounds)
+
+    def slow(batch, asked):
+        spent.now += 12.0
+        sizes.append(len(asked))
+        return forward(batch, asked)
+
+    monkeypatch.setattr(HostRounds, "__init__", watched)
+    monkeypatch.setattr(Batch, "forward", slow)
+    prompts, found = [[1, 2, 3], [9, 8], [4] * 20], {}
+    for number, done in decode_together(pair, find(name), prompts, [Sampling(0.8, seed=each) for each in range(3)], 20):
+        found.setdefault(number, Counter()).update(done.seconds)
+        assert done.seconds["verify"] == 12.0 / sizes[-1]
+    for number, seconds in found.items():
+        own, _ = books[number].read()
+        verified = seconds.pop("verify")
+        assert seconds == own and verified > 0
+        found[number] = sum(own.values()) + verified
+    assert sum(found.values()) == spent.now and {1, 2, 3} >= set(sizes) >= {3}

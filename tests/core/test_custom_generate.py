@@ -4,9 +4,17 @@ import re
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LogitNormalization,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
-from engine.custom_generate import treerace
+from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, refuse_others, treerace
 from helpers.pairs import byte_tokenizer, tiny_llama
 
 PROMPT = torch.tensor([[72, 101, 108, 108, 111, 32, 116, 104, 101, 114, 101, 32, 72, 101]])
@@ -115,9 +123,14 @@ def test_changed_weights_are_read_again(models):
     [
         ({"num_beams": 2}, "num_beams"),
         ({"do_sample": True, "num_return_sequences": 2}, "num_return_sequences"),
-        ({"return_dict_in_generate": True, "output_scores": True}, "return_dict_in_generate, output_scores"),
-        ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor"),
-        ({"do_sample": True, "min_p": 0.1}, "MinPLogitsWarper"),
+        ({"return_dict_in_generate": True, "output_scores": True}, "output_scores, return_dict_in_generate"),
+        ({"repetition_penalty": 1.3}, "cannot honour repetition_penalty."),
+        ({"do_sample": True, "min_p": 0.1}, "cannot honour min_p."),
+        ({"dola_layers": "high"}, "cannot honour dola_layers."),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "cannot honour penalty_alpha."),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens"),
+        ({"min_new_tokens": 3}, "min_new_tokens."),
+        ({"logits_processor": LogitsProcessorList([LogitNormalization()])}, "LogitNormalization"),
         ({"attention_mask": torch.tensor([[0] + [1] * 13])}, "attention_mask with padding"),
         ({"prompt": PROMPT.repeat(2, 1)}, "this batch has 2"),
         ({"depth": 99}, "Depth must be between 1 and 12, got 99"),
@@ -131,6 +144,23 @@ def test_changed_weights_are_read_again(models):
 def test_what_it_cannot_honour_is_refused_by_name(models, options, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         written(models, **options)
+
+
+def test_an_option_that_nobody_knows_to_be_harmless_is_refused(models):
+    """Every option of generate() is refused with a value that it does not begin with, unless it is on the list."""
+    silent = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    silent -= HONOURED | NO_TOKEN | OF_OTHERS
+    assert {"dola_layers", "penalty_alpha", "num_beams", "min_length", "guidance_scale", "token_healing"} <= silent
+    for name in sorted({*silent, "an_option_of_next_year"}):
+        config = GenerationConfig(do_sample=True)
+        setattr(config, name, 7)
+        with pytest.raises(ValueError, match=f"cannot honour {name}[.]"):
+            refuse_others(PROMPT, config, {})
+
+
+def test_options_at_rest_and_those_of_the_cache_change_nothing(models):
+    resting = {"num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "penalty_alpha": 0.0, "min_p": 0.1}
+    assert written(models, **resting, use_cache=True, pad_token_id=0, length_penalty=2.0) == plain(models)
 
 
 def test_models_that_cannot_be_raced_are_refused(models):

@@ -25,7 +25,7 @@ from helpers.families import MODELS, SIZES, random_model
 from helpers.pairs import tiny_pair
 
 VOCAB, CONTEXT = SIZES["vocab_size"], SIZES["max_position_embeddings"]
-RANKS = Calibration(ranks=[[0.5, 0.2, 0.1]] * 4)
+RANKS = Calibration(ranks={"medusa": [[0.5, 0.2, 0.1]] * 4})
 EVERY_WAY = [(name, proposal) for name, policy in POLICIES.items() for proposal in sorted(policy.proposals)]
 TEMPERATURES = [0.0, 1e-6, 0.8, MAX_TEMPERATURE]
 SAMPLINGS = st.builds(

@@ -5,6 +5,7 @@ import math
 import weakref
 
 import pytest
+import torch
 
 from engine.forward.cache import KVCache
 from engine.race import LIMITS, Race, Settings
@@ -59,6 +60,36 @@ def test_figures_of_a_race():
     assert result["speedup"] == pytest.approx(plain["seconds"] / tree["seconds"])
     assert 0 < tree["draft_share"] < 1 and 0 < tree["verify_share"] < 1
     assert result["divergence"] is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_targets_own_probabilities_are_those_of_transformers(temperature):
+    """Of every node given its parent's text, and of the bonus given the path's, by a plain forward over that text."""
+    pair = tiny_pair(same=True)
+    race = Race(pair, Settings(TEXT, ("tree",), temperature=temperature, seed=3, max_new_tokens=12))
+    text, checked = list(pair.tokenizer(TEXT)["input_ids"]), 0
+
+    def after(tokens: list[int]) -> torch.Tensor:
+        with torch.no_grad():
+            return (pair.target.model(torch.tensor([tokens])).logits[0, -1] / (temperature or 1)).softmax(-1)
+
+    for _, step in race.run():
+        paths = [text]
+        for node in range(1, len(step.tokens)):
+            above = paths[step.parents[node]]
+            assert step.p[node] == pytest.approx(float(after(above)[step.tokens[node]]), abs=1e-5)
+            paths.append([*above, step.tokens[node]])
+        kept = paths[step.path[-1]] if step.path else text
+        assert step.bonus_p == pytest.approx(float(after(kept)[step.bonus]), abs=1e-5)
+        checked, text = checked + len(step.path), text + step.burst
+    assert checked
+
+
+def test_draft_forwards_are_those_of_the_step():
+    race = Race(tiny_pair(), Settings(TEXT, ("tree",), depth=3, max_new_tokens=30))
+    steps = [step for _, step in race.run()]
+    assert len(steps) > 3 and max(step.draft_forwards for step in steps) <= 4
+    assert race.lanes[0].trace.draft_forwards == sum(step.draft_forwards for step in steps)
 
 
 def test_divergence_is_found_where_it_is():
@@ -131,6 +162,7 @@ def test_minus_infinity_for_a_token_rules_it_out(monkeypatch):
         ({"depth": 2.5}, "Depth must be a whole number, got 2.5"),
         ({"width": 0}, "Width must be between 1 and 16, got 0"),
         ({"nodes": 1000}, "Nodes must be between 2 and 64, got 1,000"),
+        ({"temperature": 1e-38}, "Temperature must be 0 or at least 1e-30, got 1e-38"),
         ({"temperature": -1}, "Temperature must be between 0.0 and 5.0, got -1"),
         ({"temperature": math.nan}, "Temperature must be a number between 0.0 and 5.0, got nan"),
         ({"temperature": None}, "Temperature must be a number between 0.0 and 5.0, got null"),

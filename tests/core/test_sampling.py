@@ -79,6 +79,8 @@ def test_choose_and_accept_are_keyed():
     [
         ({"temperature": -1.0}, "between 0 and 100, got -1.0"),
         ({"temperature": math.nan}, "between 0 and 100, got nan"),
+        ({"temperature": 1e-38}, "must be 0 or at least 1e-30, got 1e-38"),
+        ({"temperature": 5e-324}, "must be 0 or at least 1e-30"),
         ({"top_k": -3}, "top_k must be 0"),
         ({"top_p": 0.0}, "top_p must be above 0"),
         ({"seed": -1}, "Seed must be a whole number"),

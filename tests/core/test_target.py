@@ -1,6 +1,6 @@
 """Target and Session: a tree's logits are every path's own logits, and a commit leaves the cache of a fresh prefill.
 
-Runs on the transformers path and on the lean one; random weights, so agreement by chance is out of the question at 1e-4.
+Runs on the transformers path and on our own; random weights, so agreement by chance is out of the question at 1e-4.
 """
 
 import random
@@ -30,12 +30,12 @@ def path_tokens(tree, node: int) -> list[int]:
     return tokens
 
 
-@pytest.fixture(params=["transformers", "lean", "lean grouped heads", "float64"])
+@pytest.fixture(params=["transformers", "own", "own grouped heads", "float64"])
 def runner(request) -> Runner:
     model = tiny_llama(0, kv_heads=1 if "grouped" in request.param else 2)
     if request.param == "float64":
-        return Runner(model.double(), lean=False)
-    return Runner(model, lean=request.param != "transformers")
+        return Runner(model.double(), own=False)
+    return Runner(model, own=request.param != "transformers")
 
 
 def test_tree_logits_are_every_paths_own(runner):
@@ -81,15 +81,15 @@ def test_a_full_cache_says_so():
 
 
 def test_features_are_the_normalised_hidden_states_on_every_way():
-    """Lean and transformers, in one forward and by tree; the last feature is what the LM head reads."""
+    """Our own forward and transformers, in one forward and by tree; the last feature is what the LM head reads."""
     model = tiny_llama(0, layers=4)
     hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
     early, middle, late = (
         hidden[layer][0] / hidden[layer][0].square().mean(-1, keepdim=True).sqrt() for layer in (1, 2, 3)
     )
     expected = torch.stack([early, middle, late, hidden[-1][0]], 1)
-    for lean in (True, False):
-        target = Target(Runner(model, lean=lean), 64, features=True)
+    for own in (True, False):
+        target = Target(Runner(model, own=own), 64, features=True)
         found = target.prefill(PROMPT[:-2])
         tree = DraftTree.rooted(PROMPT[-2])
         tree.add(0, PROMPT[-1], 1.0, 1.0)
@@ -100,13 +100,13 @@ def test_features_are_the_normalised_hidden_states_on_every_way():
     assert Target(Runner(model), 64, features=True).prefill([]).shape == (0, 4, 64)
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_named_layers_are_read_as_they_are_on_every_way(lean):
+@pytest.mark.parametrize("own", [True, False])
+def test_named_layers_are_read_as_they_are_on_every_way(own):
     """By tree and in the prompt, unlike the features of trained drafters, which are scaled."""
     model = tiny_llama(0, layers=4)
     hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
     expected = torch.stack([hidden[k][0] for k in (1, 3, -1)], 1)
-    target = Target(Runner(model, lean=lean), 64, features=(1, 3))
+    target = Target(Runner(model, own=own), 64, features=(1, 3))
     found = target.prefill(PROMPT[:-2])
     tree = DraftTree.rooted(PROMPT[-2])
     tree.add(0, PROMPT[-1], 1.0, 1.0)

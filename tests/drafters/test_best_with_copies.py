@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from engine.contracts import Drafter
+from engine.drafters import DRAFTERS
 from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
 from engine.policies.auto import Auto
 from engine.race import Race, Settings
 from engine.record.costs import Costs
+from engine.rounds import timing
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -26,11 +28,38 @@ def started(pair, prompt: list[int]) -> BestDrafter:
     return drafter
 
 
-def test_it_is_the_strongest_that_the_pair_has():
+def test_it_is_one_of_what_the_pair_has():
     pair = tiny_pair()
     pairs = (pair, replace(pair, learned={}), replace(pair, learned={}, draft=None))
+    assert [BestDrafter.choices(each) for each in pairs] == [["eagle", "model", "dspark", "mtp"], ["model"], ["lookup"]]
     kinds = [type(BestDrafter(each, 100).inner).__name__ for each in pairs]
     assert kinds == ["EagleDrafter", "ModelDrafter", "LookupDrafter"]
+
+
+@pytest.mark.parametrize("chosen", BestDrafter.choices(tiny_pair()))
+def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
+    """All drafters guess equally well and forwards cost the same, but for one, whose draft is cheap."""
+    pair = tiny_pair()
+    ranks = {name: [[0.6, 0.2]] * 4 for name in BestDrafter.choices(pair)}
+    pair = replace(pair, calibration=replace(pair.calibration, ranks=ranks))
+    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0))
+    costs = timing.costs_of(pair, "best")
+    assert (costs.chosen, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
+    assert all(1 < costs.promised[name] < costs.promised[chosen] for name in ranks if name != chosen)
+    race = Race(pair, Settings("abc abc", ("vanilla", "auto"), max_new_tokens=40))
+    kind = DRAFTERS[chosen]
+    assert type(race.lanes[1].rounds.drafter.inner) is kind
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True and race.record().lanes[1].costs.chosen == chosen
+
+
+def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
+    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
+    costs = timing.costs_of(replace(tiny_pair(), calibration=None), "best")
+    assert (costs.first_ms, costs.promised, costs.chosen) == (1.0, {}, "")
 
 
 def test_a_copy_is_what_followed_the_longest_match():

@@ -9,14 +9,14 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
+from engine.lab.train.features import Batch, Shards, cache, observe
 from engine.nets import NETS, load_nets
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.target import Target
-from engine.train.features import Batch, Shards, cache, observe
 from engine.tree import DraftTree
-from helpers.learned import CONFIGS, RECIPES, TEXT, pair_with
+from helpers.learned import RECIPES, TEXT, WIDTHS, config_of, pair_with
 from helpers.pairs import tiny_pair
 
 
@@ -38,13 +38,15 @@ def expected_rows(pair, name: str, root: int, levels: int) -> torch.Tensor:
         if name == "medusa":
             return torch.stack([net(batch.features[0, root - 1, -1], k).log_softmax(-1) for k in range(levels)])
         outs = net.rollout(batch.ids, batch.features, levels)
-        return torch.cat([net.log_q(out[:, root - 1 + s]) for s, out in enumerate(outs)])
+        own = torch.cat([net.logits(out[:, root - 1 + s]) for s, out in enumerate(outs)]).log_softmax(-1)
+        return torch.full((len(own), net.config.vocab), -torch.inf).index_copy_(1, net.vocabulary, own)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", RECIPES)
-def test_serving_is_the_training_forward_round_after_round(name):
+def test_serving_is_the_training_forward_round_after_round(name, width):
     """A walk along TEXT with accepted paths of 0, 1 and 2 nodes, some drafted deeper than they were accepted."""
-    pair = pair_with(name)
+    pair = pair_with(name, width=width)
     target = Target(pair.target, 64, features=True)
     drafter = DRAFTERS[name](pair, 64)
     root = 2
@@ -63,9 +65,10 @@ def test_serving_is_the_training_forward_round_after_round(name):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", RECIPES)
-def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, temperature):
-    pair, sampling = pair_with(name), Sampling(temperature=temperature, seed=5)
+def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, width, temperature):
+    pair, sampling = pair_with(name, width=width), Sampling(temperature=temperature, seed=5)
 
     def written(drafter: str) -> list[int]:
         parts = DRAFTERS[drafter](pair, 160), BestFirst(3, 3, 8, "ranked"), TokenMatch()
@@ -100,10 +103,11 @@ def test_siblings_do_not_see_each_other():
     assert torch.allclose(in_wide.exp(), in_chain.exp(), atol=1e-5)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", RECIPES)
-def test_training_learns_the_targets_words_and_validates_by_depth(name):
-    pair = tiny_pair()
-    recipe, net = RECIPES[name], RECIPES[name].build(pair.target.model, CONFIGS[name], torch.tensor(TEXT * 30))
+def test_training_learns_the_targets_words_and_validates_by_depth(name, width):
+    pair, recipe = tiny_pair(), RECIPES[name]
+    net = recipe.build(pair.target.model, config_of(name, width), torch.tensor(TEXT * 30))
     batch = observe(pair.target.model, torch.randint(0, 256, (4, 32), generator=torch.Generator().manual_seed(0)))
     batch = batch.to("cpu")
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
@@ -117,9 +121,10 @@ def test_training_learns_the_targets_words_and_validates_by_depth(name):
     assert after["depth 1 top1"] > max(0.5, before["depth 1 top1"])
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_net_survives_its_files_and_refuses_another_target(name, tmp_path):
-    pair = pair_with(name)
+def test_a_net_survives_its_files_and_refuses_another_target(name, width, tmp_path):
+    pair = pair_with(name, width=width)
     pair.learned[name].half().float().save(tmp_path / name)
     [(found, net)] = load_nets(tmp_path, pair.target.model).items()
     assert found == name and type(net) is NETS[name]

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from engine.drafters.parallel import ParallelDrafter
-from engine.nets import NetConfig, load_nets
+from engine.lab.train import parallel
+from engine.lab.train.features import Batch, observe
+from engine.lab.train.loop import optimizers_for
+from engine.nets import load_nets
 from engine.target import Target
-from engine.train import parallel
-from engine.train.features import Batch, observe
-from engine.train.loop import optimizers_for
 from engine.tree import DraftTree
-from helpers.learned import parallel_net, parallel_rounds
+from helpers.learned import WIDTHS, config_of, parallel_net, parallel_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 DEPTH = 4
@@ -23,9 +23,9 @@ def target():
     return tiny_llama(0)
 
 
-@pytest.fixture(scope="module")
-def net(target):
-    return parallel_net(target)
+@pytest.fixture(scope="module", params=WIDTHS)
+def net(target, request):
+    return parallel_net(target, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_slicing_the_mask_equals_building_it():
 def test_segments_add_up_to_the_whole_gradient(target, batch):
     """In float64. Anchors cut anywhere, one segment to a part for each anchor."""
     torch.manual_seed(0)
-    net = parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, DEPTH, 256)).double()
+    net = parallel.build(target, config_of("parallel")).double()
     exact = Batch(batch.ids, batch.features.double(), batch.scales, batch.tokens, batch.p.double())
     found = {}
     for segments in (1, 2, 3, 12):
@@ -73,9 +73,10 @@ def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
     assert not torch.allclose(one[1][:, 11], other[1][:, 11], atol=1e-3)
 
 
-def test_training_lowers_the_loss_at_every_depth(target, batch):
+@pytest.mark.parametrize("width", WIDTHS)
+def test_training_lowers_the_loss_at_every_depth(width, target, batch):
     torch.manual_seed(0)
-    net = parallel.build(target, NetConfig("parallel", 64, 2, 128, 1, DEPTH, 256))
+    net = parallel.build(target, config_of("parallel", width))
     before = parallel.validate(net, [batch])
     optimizers = optimizers_for(net, 0.01)
     for step in range(60):

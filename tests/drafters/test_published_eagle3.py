@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.nets import load_nets
-from engine.nets.eagle3 import Eagle3
+from engine.nets.eagle import Eagle
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
@@ -172,7 +172,7 @@ def test_a_published_drafter_guesses_as_the_published_network(case, model, tmp_p
     config, found, description = CASES[case]
     write(tmp_path / "Any-Name", config, found)
     pair = pair_of(tmp_path, model)
-    assert list(pair.learned) == ["eagle"] and isinstance(pair.net("eagle"), Eagle3)
+    assert list(pair.learned) == ["eagle"] and isinstance(pair.net("eagle"), Eagle) and pair.net("eagle").form
     drafter = DRAFTERS["eagle"](pair, 64)
     assert drafter.reads_features == description["layers"]
     target, root = Target(pair.target, 64, drafter.reads_features), 7

@@ -10,18 +10,18 @@ from engine.decode import decode
 from engine.drafters.none import NoDrafter
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.drafters.specblock_adapt import Bandit
+from engine.lab.train import specblock
+from engine.lab.train.features import Batch, observe
+from engine.lab.train.loop import optimizers_for
 from engine.nets.specblock import bucket, summary
 from engine.policies.rank_guided import RankGuided
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
-from engine.train import specblock
-from engine.train.features import Batch, observe
-from engine.train.loop import optimizers_for
 from engine.tree import LARGEST_TREE
+from helpers.learned import WIDTHS, specblock_rounds
 from helpers.learned import specblock_net as fresh
-from helpers.learned import specblock_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 K = 4
@@ -32,9 +32,9 @@ def target():
     return tiny_llama(0)
 
 
-@pytest.fixture(scope="module")
-def net(target):
-    return fresh(target).requires_grad_(False)
+@pytest.fixture(scope="module", params=WIDTHS)
+def net(target, request):
+    return fresh(target, width=request.param).requires_grad_(False)
 
 
 @pytest.fixture(scope="module")

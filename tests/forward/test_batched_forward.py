@@ -7,7 +7,7 @@ import torch
 import transformers as tr
 
 from engine.forward.batch import Asked, Batch
-from engine.forward.llama import LeanLlama
+from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.target import Target
@@ -90,14 +90,14 @@ def test_a_compiled_batch_has_the_bits_of_every_sequence_alone(name, threads):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone(name):
-    runner, rng = Runner(other_model(name), lean=False), random.Random(name)
+    runner, rng = Runner(other_model(name), own=False), random.Random(name)
     for size in (1, 2, 5, 16):
         alike(runner, rng, size, 5, size != 5, CLOSE)
 
 
 def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     """Of three, the first leaves, so the last one moves into its place. Its commits then move rows there."""
-    runner, rng = Runner(other_model("gpt2"), lean=False), random.Random(1)
+    runner, rng = Runner(other_model("gpt2"), own=False), random.Random(1)
     batch = Batch(runner, 3, CAPACITY)
     *others, last = (Target(batch, CAPACITY) for _ in range(3))
     alone = Target(runner, CAPACITY)
@@ -114,13 +114,13 @@ def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
 
 def test_a_batch_of_the_lean_tensors_is_close_to_every_sequence_alone():
     model = random_model("qwen3")
-    runner, rng = over(LeanLlama(model), model), random.Random(0)
+    runner, rng = over(TensorLlama(model), model), random.Random(0)
     for size in (1, 3, 8):
         alike(runner, rng, size, 4, True, CLOSE)
 
 
 def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
-    batch = Batch(Runner(other_model("gpt2"), lean=False), 2, CAPACITY)
+    batch = Batch(Runner(other_model("gpt2"), own=False), 2, CAPACITY)
     first, second = (batch.open(CAPACITY) for _ in range(2))
     with pytest.raises(ValueError, match="The batch has its 2 sequences"):
         batch.open(CAPACITY)
@@ -141,7 +141,7 @@ def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
 
 def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written():
     """Padding needs room too, so a sequence near its cache's end cannot share a forward with a large tree."""
-    runner = Runner(other_model("gpt2"), lean=False)
+    runner = Runner(other_model("gpt2"), own=False)
     batch = Batch(runner, 2, 40)
     long, short = (Target(batch, 40) for _ in range(2))
     long.prefill(list(range(35)))

@@ -31,6 +31,15 @@ SIZES = {
 SHARED = {"intermediate_size": 64, "num_key_value_heads": 2}
 MIXED = {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+ROUTED = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_group": 2,
+    "topk_group": 1,
+}
+LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12}
 QWEN_MIXED = {"use_sliding_window": True, "sliding_window": 3, "layer_types": MIXED["layer_types"]}
 CHECKED = {  # variant -> the loader's word for the family, model class, configuration
     "llama": ("Llama", tr.LlamaForCausalLM, SHARED),
@@ -95,6 +104,15 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
     "falcon, one key head": ("Falcon", tr.FalconForCausalLM, {}),
     "falcon, all heads": ("Falcon", tr.FalconForCausalLM, {"multi_query": False, "parallel_attn": False, "bias": True}),
     "falcon, new": ("Falcon", tr.FalconForCausalLM, {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "glm4_moe": ("GLM-4 MoE", tr.Glm4MoeForCausalLM, SHARED | ROUTED | {"head_dim": 16}),
+    "deepseek_v3": ("DeepSeek-V3", tr.DeepseekV3ForCausalLM, {"intermediate_size": 64} | ROUTED | LATENT),
+    "deepseek_v3, wide keys": (
+        "DeepSeek-V3",
+        tr.DeepseekV3ForCausalLM,
+        {"intermediate_size": 64} | ROUTED | LATENT | {"kv_lora_rank": 6, "q_lora_rank": None},
+    ),
+    "mellum": ("Mellum", tr.MellumForCausalLM, SHARED | EXPERTS | {"head_dim": 16}),
+    "mellum, window": ("Mellum", tr.MellumForCausalLM, SHARED | EXPERTS | MIXED | {"head_dim": 16}),
 }
 DYNAMIC = {
     "full_attention": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
@@ -104,7 +122,17 @@ PROMPT = [5, 80, 33, 12, 200, 41, 7]
 NEW = [name for name, (family, *_) in CHECKED.items() if family in ("GPT-2", "GPT-NeoX", "OPT", "Falcon")]
 WINDOWED = [name for name in CHECKED if name.endswith("window")]
 EAGER = ("gemma2, window", "gemma2, window as wide as the context", "gemma3, capped", "gpt_oss, window")
-OFTEN = ["gpt2", "gpt_neox", "opt", "falcon, one key head", "falcon, new"]
+OFTEN = [
+    "gpt2",
+    "gpt_neox",
+    "opt",
+    "falcon, one key head",
+    "falcon, new",
+    "glm4_moe",
+    "deepseek_v3",
+    "deepseek_v3, wide keys",
+    "mellum",
+]
 
 
 def random_model(name: str) -> tr.PreTrainedModel:
@@ -273,7 +301,7 @@ def test_learned_features_are_what_the_head_reads(folder):
         (tr.OPTConfig(hidden_size=1024, word_embed_proj_dim=512), "projects 1024 numbers to 512 before its logits"),
         (tr.BloomConfig(), "takes no position ids"),
         (tr.GPTJConfig(), "nobody has tried here what its cache holds"),
-        (tr.DeepseekV3Config(), "does not hold plain keys and values by head"),
+        (tr.DeepseekV2Config(), "does not hold plain keys and values by head"),
         (tr.VaultGemmaConfig(), "nobody has tried here how it takes a tree's mask"),
         (tr.PhimoeConfig(sliding_window=32), "nobody has tried here how it takes a tree's mask"),
         (tr.Gemma3Config(), "it reads more than text"),

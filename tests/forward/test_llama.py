@@ -1,9 +1,9 @@
-"""The CPU's lean forward, as tensors, is transformers' for every family."""
+"""The CPU's own forward, as tensors, is transformers' for every family."""
 
 import pytest
 import torch
 
-from engine.forward.llama import LeanLlama, serves
+from engine.forward.llama import TensorLlama, serves
 from helpers.families import MODELS, PROMPT, answers, distance, expected_of, over, random_model
 from helpers.pairs import tiny_llama
 
@@ -12,7 +12,7 @@ from helpers.pairs import tiny_llama
 def test_the_lean_forward_is_the_transformers_one(name):
     model = random_model(name)
     assert serves(model)
-    found = answers(over(LeanLlama(model), model))
+    found = answers(over(TensorLlama(model), model))
     assert torch.allclose(found, expected_of(name), atol=2e-5, rtol=0)
 
 
@@ -22,13 +22,13 @@ def test_in_bfloat16_the_lean_forward_is_as_near_the_truth_as_the_transformers_o
     assert serves(model)
     error = distance(expected_of(name, torch.bfloat16), truth)
     assert error > 1e-4
-    assert distance(answers(over(LeanLlama(model), model)), truth) < 1.3 * error
+    assert distance(answers(over(TensorLlama(model), model)), truth) < 1.3 * error
 
 
 def test_a_model_keeps_its_own_weights_under_the_lean_forward():
     """Others read them: `generate`, the learned drafters' embedding and head."""
     model, untouched = random_model("qwen2"), random_model("qwen2")
-    LeanLlama(model)
+    TensorLlama(model)
     for (name, found), (_, expected) in zip(model.named_parameters(), untouched.named_parameters(), strict=True):
         assert torch.equal(found, expected), name
     assert model.lm_head.weight is model.model.embed_tokens.weight

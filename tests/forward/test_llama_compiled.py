@@ -13,19 +13,32 @@ from engine.forward.cache import KVCache
 from engine.forward.llama import head_dim_of
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.runner import Runner
+from engine.kernels import rounded as rounded_products
 from engine.kernels import stored
+from engine.models.quantising import in_eight_bits
 from engine.target import Target
 from helpers.families import MODELS, over, random_model
 from helpers.pairs import tiny_llama
 from helpers.trees import random_tree
 
 TREES, THREADS = 2000, (1, 2, 3, 8)
-LIKE = {"llama": "fp32", "llama, all heads": "fp16", "llama, biases, tied": "bf16", "qwen2": "fp16", "qwen3": "fp32"}
-TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+LIKE = {
+    "llama": "fp32",
+    "llama, all heads": "fp16",
+    "llama, biases, tied": "bf16",
+    "qwen2": "fp16",
+    "qwen3": "fp32",
+    "llama in 8 bits": "8-bit",
+    "llama, biases, tied in 8 bits": "8-bit",
+    "qwen3 in 8 bits": "8-bit",
+}
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "8-bit": torch.int8}
 
 
 def rounded(name: str, dtype: torch.dtype):
-    """A random model whose weights that type holds exactly, in float32."""
+    """A random model whose weights that type holds exactly, in float32 or, as bitsandbytes keeps it, in eight bits."""
+    if dtype == torch.int8:
+        return in_eight_bits(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
     if dtype == torch.bfloat16:
         for parameter in model.parameters():
@@ -97,8 +110,15 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
     for threads in THREADS[1:]:
         assert said(CompiledLlama(model, threads), model, (60, 12, 8, 7, 3)) == first
     assert TYPES[LIKE[name]] is stored.KINDS[CompiledLlama(model, 1).weights.nests[1].qkv.shape[3]]
-    monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])
-    assert said(CompiledLlama(model, 2), model, (90,)) == first
+    if TYPES[LIKE[name]] is torch.int8:
+        for way in {"pairs", rounded_products.WAY}:  # whole numbers add up alike, however a processor multiplies them
+            monkeypatch.setattr(stored, "WAY", way)
+            monkeypatch.setattr(stored, "laid_out", lambda codes, way=way: rounded_products.laid_out(codes, way))
+            assert said(CompiledLlama(model, 2), model, (90,)) == first
+    else:
+        monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])
+        monkeypatch.setattr(stored, "ROUNDED", 1)
+        assert said(CompiledLlama(model, 2), model, (90,)) == first
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -138,7 +158,7 @@ def test_calls_at_the_same_time_disturb_each_other_in_nothing():
 
 def test_threads_that_wait_sleep_and_wake_again():
     runner = compiled("llama", 2)
-    expected, team = plainly(runner, [1, 2, 3], [4]), runner.lean.team
+    expected, team = plainly(runner, [1, 2, 3], [4]), runner.own.team
     for _ in range(3):
         deadline = time.monotonic() + 20
         while not team.asleep[1] and time.monotonic() < deadline:
@@ -153,7 +173,7 @@ def test_threads_that_wait_sleep_and_wake_again():
 def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
     assert compiles(tiny_llama(0)) and Runner(tiny_llama(0)).way == "compiled"
     assert Runner(random_model("llama", torch.bfloat16)).way == "tensors"
-    assert Runner(tiny_llama(0), lean=False).way == "transformers"
+    assert Runner(tiny_llama(0), own=False).way == "transformers"
     assert not compiles(random_model("llama", torch.bfloat16))
     monkeypatch.setattr("engine.forward.llama_compiled.able", lambda: False)
     assert not compiles(tiny_llama(0)) and Runner(tiny_llama(0)).way == "tensors"

@@ -25,7 +25,7 @@ def raced(pair, system: str, **settings) -> dict:
 def test_a_draft_in_eight_bits_costs_no_token(embedded, temperature):
     for pair in (tiny_pair(), embedded):
         pair = replace(pair, draft=Runner(pair.draft.model, eight_bit=True))
-        assert pair.draft.lean.eight_bit and not pair.target.lean.eight_bit
+        assert pair.draft.own.eight_bit and not pair.target.own.eight_bit
         assert raced(pair, "tree", temperature=temperature)["identical"] is True
 
 
@@ -44,7 +44,7 @@ def no_draft_is_small(monkeypatch):
 def test_a_larger_draft_and_one_with_biases_stay_exact(no_draft_is_small):
     for name in ("llama", "llama, biases, tied"):
         runner = Runner(random_model(name), eight_bit=True)
-        assert isinstance(runner.lean, CompiledLlama)
+        assert isinstance(runner.own, CompiledLlama)
         assert torch.equal(answers(runner), answers(Runner(random_model(name))))
 
 
@@ -56,8 +56,8 @@ def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
 
 
 def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
-    assert eight_bits_pay(embedded.draft.model) and embedded.draft.lean.eight_bit
-    assert not embedded.target.lean.eight_bit
+    assert eight_bits_pay(embedded.draft.model) and embedded.draft.own.eight_bit
+    assert not embedded.target.own.eight_bit
     assert not eight_bits_pay(tiny_llama(0))
     assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
 

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from engine.forward.llama import LeanLlama
+from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.session import PREFILL_CHUNK
@@ -36,7 +36,7 @@ def runner_of(name: str, way: str) -> Runner:
     model = long_model(name)
     if way == "transformers":
         return unlightened(model)
-    return over(CompiledLlama(model, 2) if way == "compiled" else LeanLlama(model), model)
+    return over(CompiledLlama(model, 2) if way == "compiled" else TensorLlama(model), model)
 
 
 @cache

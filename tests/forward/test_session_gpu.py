@@ -10,7 +10,7 @@ import torch
 
 from engine.forward import cuda_graphs, runner_gpu
 from engine.forward.cuda_graphs import Captured
-from engine.forward.lender import KEPT, Lender
+from engine.forward.lender import Lender
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.forward.session import Session
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("small_capacities")
 @pytest.fixture(params=["one key head a query head", "grouped heads", "float64"])
 def runner(request) -> Runner:
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in request.param else 2)
-    return Runner(model.double() if request.param == "float64" else model, lean=False)
+    return Runner(model.double() if request.param == "float64" else model, own=False)
 
 
 def test_what_a_bucket_hands_out_survives_its_next_run(runner):
@@ -66,7 +66,7 @@ def test_grouped_heads_are_folded_and_nothing_is_repeated(monkeypatch):
     config.num_attention_heads = 4
     config.head_dim = 16
     model = type(model)(config).eval()
-    runner = Runner(model, lean=False)
+    runner = Runner(model, own=False)
     plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
     tree = random_tree(random.Random(2), 7)
     expected = plain.verify(tree)[0]
@@ -106,10 +106,38 @@ def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatc
     assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.eager
 
 
+@pytest.mark.parametrize(("lacking", "tries"), [(0, 1), (1, 2), (2, 2)])
+def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lacking, tries):
+    """A capture is tried again without them. Where that is not enough, this function alone runs eagerly."""
+    runner = Runner(tiny_llama(0))
+    runner.eager, runner.lender.most = "", 10
+    tried = []
+
+    def attempt(captured, device, pool):
+        tried.append(len(runner.lender.idle))
+        return MemoryError("no room") if len(tried) <= lacking else None
+
+    runner.lender.back("key", Loan(5))
+    monkeypatch.setattr(Captured, "attempt", attempt)
+    assert Captured(lambda: 7, runner, None)() == 7
+    assert tried == [1, 0][:tries] and runner.eager == ""
+
+
+def test_of_the_errors_of_a_capture_the_first_one_is_told():
+    try:
+        try:
+            raise ValueError("item() is not permitted")
+        except ValueError:
+            raise RuntimeError("capture_end failed")  # noqa: B904  # as torch does
+    except RuntimeError as error:
+        assert str(cuda_graphs.first_of(error)) == "item() is not permitted"
+
+
 def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():
     runner = Runner(tiny_llama(0))
     first = Session(runner, 64, graphed=True)
     second = Session(runner, 64, graphed=True)
+    runner.lender.most = 10**9
     assert first.buckets is not second.buckets
     first.prefill(PROMPT)
     lent = first.buckets
@@ -119,11 +147,31 @@ def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():
     assert Session(runner, 64, True, graphed=True).buckets is not lent
 
 
-def test_a_lender_keeps_no_more_than_its_limit():
-    lender = Lender()
-    for key in range(3 * KEPT):
-        lender.lend(key, object, borrower=type("Borrower", (), {})())
-    assert len(lender.idle) == KEPT
+class Loan:
+    """Something of that many bytes. A borrower that is gone gives it back."""
+
+    def __init__(self, size: int, whole: bool = True):
+        self.size, self.whole = size, whole
+
+
+def test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first():
+    lender = Lender(10)
+    for key, size in enumerate((4, 4, 3, 2)):
+        lender.lend(key, lambda size=size: Loan(size), borrower=Loan(0))
+    assert [(key, each.size) for key, each in lender.idle] == [(1, 4), (2, 3), (3, 2)]
+    lender.lend("large", lambda: Loan(11), borrower=Loan(0))
+    assert lender.idle == []
+    lender.lend("broken", lambda: Loan(1, whole=False), borrower=Loan(0))
+    assert lender.idle == []
+
+
+def test_a_lender_lends_what_came_back_last():
+    lender, borrowers = Lender(10), [Loan(0), Loan(0)]
+    first, second = (lender.lend("key", lambda: Loan(1), borrower=each) for each in borrowers)
+    del borrowers[0]
+    borrowers.clear()
+    assert [each for _, each in lender.idle] == [first, second]
+    assert lender.lend("key", lambda: Loan(1), borrower=Loan(0)) is second
 
 
 def test_buckets_capture_the_sizes_that_are_asked_for():

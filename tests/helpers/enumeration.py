@@ -5,6 +5,7 @@ decode leaves each round. That is right because no two rounds share randomness. 
 may be drawn twice in a round; every draw checks both.
 """
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from engine.contracts import Drafter
+from engine.rounds.guiding import GuidedDrafter, Mask, masked
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -85,12 +87,19 @@ class Tables:
             self.rows[kind, context] = torch.tensor([rng.gauss(0, 1.5) for _ in range(self.vocab)], dtype=torch.float64)
         return self.rows[kind, context]
 
+    def right(self, context: tuple[int, ...]) -> torch.Tensor:
+        """The logits that the next token's own law is made of."""
+        return self.logits("p", context)
+
+    def drafter(self, context: tuple[int, ...]) -> Drafter:
+        return TableDrafter(self, context)
+
     def verify(self, tree: DraftTree, context: tuple[int, ...]) -> torch.Tensor:
         return torch.stack([self.logits("p", (*context, *tokens_to(tree, node))) for node in range(len(tree))])
 
 
 class TableDrafter(Drafter):
-    forwards = 0
+    title, forwards = "table", 0
 
     def __init__(self, tables: Tables, context: tuple[int, ...]):
         self.tables, self.context = tables, context
@@ -106,9 +115,51 @@ def tokens_to(tree: DraftTree, node: int) -> list[int]:
     return [tree.tokens[each] for each in tree.path(node)]
 
 
+class Bound(Tables):
+    """Tables under a constraint that forbids tokens at random by the text so far, never all. Some texts leave one token alone.
+
+    `mask` is what `engine.rounds.guiding` does with the target's logits; `guesses` says how drafts are guided.
+    """
+
+    def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = masked):
+        super().__init__(seed, vocab)
+        self.guesses, self.mask = guesses, mask
+
+    def row(self, context: tuple[int, ...]) -> torch.Tensor:
+        rng = random.Random(f"{self.seed} allowed {context}")
+        one = rng.randrange(self.vocab)
+        return torch.tensor([token == one or rng.random() < 0.5 for token in range(self.vocab)])
+
+    def right(self, context: tuple[int, ...]) -> torch.Tensor:
+        return super().right(context).masked_fill(~self.row(context), -math.inf)
+
+    def drafter(self, context: tuple[int, ...]) -> Drafter:
+        inner = super().drafter(context)
+        return inner if self.guesses == "free" else GuidedDrafter(inner, BoundText(self, context))
+
+    def verify(self, tree: DraftTree, context: tuple[int, ...]) -> torch.Tensor:
+        return self.mask(BoundText(self, context), tree, super().verify(tree, context))
+
+
+class BoundText:
+    """`engine.sampling.Guide` behind a context."""
+
+    def __init__(self, tables: Bound, context: tuple[int, ...]):
+        self.tables, self.context, self.guesses = tables, context, tables.guesses
+
+    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor:
+        return self.tables.row((*self.context, *path))
+
+    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
+        return []
+
+    def advance(self, tokens: list[int]) -> None:
+        self.context = (*self.context, *tokens)
+
+
 def one_round(tables: Tables, context: tuple[int, ...], policy, rule, sampling: Sampling, room: int) -> tuple[int, ...]:
     """The context behind one real round of drafting and deciding."""
-    tree = policy.grow(TableDrafter(tables, context), 0, len(context), sampling, room)
+    tree = policy.grow(tables.drafter(context), 0, len(context), sampling, room)
     verdict = rule.decide(tree, tables.verify(tree, context), sampling, len(context))
     return (*context, *(tree.tokens[node] for node in verdict.path), verdict.bonus)
 
@@ -157,7 +208,7 @@ def target_law(tables: Tables, temperature: float, length: int, stop: int | None
             (*context, token): weight * p
             for context, weight in laws.items()
             if context not in ended
-            for token, p in enumerate(sampling.probabilities(tables.logits("p", context)).tolist())
+            for token, p in enumerate(sampling.probabilities(tables.right(context)).tolist())
         }
     return laws
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import torch
 
-from engine.forward.llama import LeanLlama
+from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
@@ -23,11 +23,11 @@ KINDS = ("one key head a query head", "grouped heads", "float64")
 def compiled_llama(name: str) -> Iterator[Compared]:
     """A tree and a token behind a prompt; and a prompt at once, as tensors, and in pieces, compiled, with features."""
     model = random_model(name)
-    assert isinstance(Runner(model).lean, CompiledLlama)
+    assert isinstance(Runner(model).own, CompiledLlama)
     yield Compared(expected_of(name), answers(Runner(model)), within=2e-5)
     ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
-    for runner, steps in ((over(LeanLlama(model), model), (80,)), (Runner(model), (60, 12, 8))):
+    for runner, steps in ((over(TensorLlama(model), model), (80,)), (Runner(model), (60, 12, 8))):
         session, logits = runner.open(80, features=True), []
         for step in steps:
             places = list(range(session.rows, session.rows + step))
@@ -43,7 +43,7 @@ def runner_of(kind: str) -> tuple[Runner, float]:
     """A runner of that kind, and how far apart its logits may be."""
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
     wide = kind == "float64"
-    return Runner(model.double() if wide else model, lean=False), 1e-9 if wide else 1e-4
+    return Runner(model.double() if wide else model, own=False), 1e-9 if wide else 1e-4
 
 
 def static_forward(kind: str) -> Iterator[Compared]:

@@ -4,7 +4,7 @@ Where the reference's matrices are rounded first, as the compiled loops round th
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -20,17 +20,17 @@ from engine.nets.dspark import DSpark
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import CompiledEagle
 from engine.tree import DraftTree
-from helpers.equality import Cases, Compared, on_grid, share, spread
+from helpers.equality import Case, Cases, Compared, on_grid, share, spread
 from helpers.families import MODELS, answers, expected_of, random_model, unlightened
-from helpers.learned import block_net, pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
+from helpers.learned import WIDTHS, block_net, pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
 ROUNDING = {"within": 0.1, "beyond": 1e-3}
 
 
-def eagle() -> Iterator[Compared]:
+def eagle(width: str) -> Iterator[Compared]:
     """Folded norms, tables of tokens, windows and the drafter's own vocabulary."""
-    net = pair_with("eagle").net("eagle")
+    net = pair_with("eagle", width=width).net("eagle")
     for name, weight in net.state_dict().items():
         if "norm" in name:
             weight.add_(0.01 * torch.arange(len(weight)))
@@ -56,8 +56,8 @@ def eagle() -> Iterator[Compared]:
     yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), within=3e-4, apart=share)
 
 
-def medusa() -> Iterator[Compared]:
-    net = pair_with("medusa").net("medusa")
+def medusa(width: str) -> Iterator[Compared]:
+    net = pair_with("medusa", width=width).net("medusa")
     final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
 
     def exact(k: int) -> torch.Tensor:
@@ -67,22 +67,26 @@ def medusa() -> Iterator[Compared]:
     net.pack()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
-    for matrix in (*(block.weight for block in net.blocks), *net.unembeds):
+    for matrix in (
+        *(block.weight for block in net.blocks),
+        *net.unembeds,
+        *([net.narrow.weight] if net.narrow else []),
+    ):
         on_grid(matrix)
     net.pack()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), within=3e-4, apart=share)
 
 
-def parallel() -> Iterator[Compared]:
+def parallel(width: str) -> Iterator[Compared]:
     """Round after round, from a first entry that has no token before it.
 
-    Compiled loops merge the features' two matrices into one, so one of the two is the identity here.
+    Compiled loops merge the features' two matrices into one, so one of the two only picks numbers here.
     """
-    net = copy.deepcopy(parallel_net(tiny_llama(0)))
-    hidden = net.config.hidden
-    feat_proj = torch.zeros(hidden, 3 * hidden)
-    feat_proj[:, hidden : 2 * hidden] = torch.eye(hidden)
+    net = copy.deepcopy(parallel_net(tiny_llama(0), width))
+    hidden, reads = net.config.hidden, net.config.reads
+    feat_proj = torch.zeros(hidden, 3 * reads)
+    feat_proj[:, reads : reads + hidden] = torch.eye(hidden)
     net.feat_proj.weight.copy_(feat_proj)
 
     def said(packed: bool) -> torch.Tensor:
@@ -103,13 +107,13 @@ def parallel() -> Iterator[Compared]:
     yield Compared(said(False), said(True), within=1e-3, apart=share)
 
 
-def block(kind: type[DFlash]) -> Iterator[Compared]:
+def block(kind: type[DFlash], width: str) -> Iterator[Compared]:
     """Round after round, once without a context. The heads are grouped, and there are biases, a factor and a vocabulary of its own.
 
     Keys and values have two norms before them, one for the context and one for the block, so those differ by a factor in the end.
     """
-    net = block_net(kind)
-    hidden = net.sizes.hidden
+    net = block_net(kind, width)
+    reads = net.config.reads
 
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
@@ -118,7 +122,7 @@ def block(kind: type[DFlash]) -> Iterator[Compared]:
         pair, found, draw = replace(tiny_pair(), learned={kind.kind: net}), [], torch.Generator().manual_seed(4)
         for length in (0, 30):
             drafter = DRAFTERS[kind.kind](pair, 64)
-            drafter.begin([1] * length + [0], torch.randn(length, 4, hidden, generator=draw))
+            drafter.begin([1] * length + [0], torch.randn(length, 4, reads, generator=draw))
             for number in range(4):
                 tree = DraftTree.rooted(11 * number)
                 for token in (3, 4):
@@ -126,7 +130,7 @@ def block(kind: type[DFlash]) -> Iterator[Compared]:
                 if number != 1:
                     found.append(drafter.log_q(tree, [0, 1, 2]))
                     found.append(drafter.levels)
-                drafter.commit(tree, [1, 2][: number % 3], 11 * number + 11, torch.randn(3, 4, hidden, generator=draw))
+                drafter.commit(tree, [1, 2][: number % 3], 11 * number + 11, torch.randn(3, 4, reads, generator=draw))
             assert drafter.cache.rows + len(drafter.features) == length + 7
         return torch.cat(found).exp()
 
@@ -147,9 +151,9 @@ def block(kind: type[DFlash]) -> Iterator[Compared]:
     yield Compared(said(False), said(True), within=1e-3, apart=share)
 
 
-def specblock() -> Iterator[Compared]:
+def specblock(width: str) -> Iterator[Compared]:
     """Blocks from the text, blocks that go on and branches."""
-    net = copy.deepcopy(specblock_net(tiny_llama(0)).requires_grad_(False))
+    net = copy.deepcopy(specblock_net(tiny_llama(0), width=width).requires_grad_(False))
     hidden = net.config.hidden
 
     def said(packed: bool) -> torch.Tensor:
@@ -185,7 +189,7 @@ def round_layer(layer, norm) -> None:
 def llama(name: str) -> Iterator[Compared]:
     model = random_model(name)
     runner = Runner(model, eight_bit=True)
-    assert isinstance(runner.lean, EightBitLlama)
+    assert isinstance(runner.own, EightBitLlama)
     yield Compared(expected_of(name), answers(runner), **ROUNDING, apart=spread)
     with torch.no_grad():
         for layer in model.model.layers:
@@ -202,11 +206,18 @@ def llama(name: str) -> Iterator[Compared]:
     yield Compared(answers(unlightened(model)), answers(Runner(model, eight_bit=True)), within=3e-4, apart=spread)
 
 
+def in_all_widths(case: Callable[[str], Iterator[Compared]], variant: str = "") -> dict[str, Case]:
+    """The cases by variant, which the width is part of."""
+    return {" ".join(filter(None, (variant, width))): partial(case, width) for width in WIDTHS}
+
+
 CASES: Cases = {
-    "nets.dflash_compiled": {kind.kind: partial(block, kind) for kind in (DFlash, DSpark)},
-    "nets.eagle_compiled": {"": eagle},
-    "nets.medusa_compiled": {"": medusa},
-    "nets.parallel_compiled": {"": parallel},
-    "nets.specblock_compiled": {"": specblock},
+    "nets.dflash_compiled": {
+        name: each for kind in (DFlash, DSpark) for name, each in in_all_widths(partial(block, kind), kind.kind).items()
+    },
+    "nets.eagle_compiled": in_all_widths(eagle),
+    "nets.medusa_compiled": in_all_widths(medusa),
+    "nets.parallel_compiled": in_all_widths(parallel),
+    "nets.specblock_compiled": in_all_widths(specblock),
     "forward.llama_eight_bit": {name: partial(llama, name) for name in MODELS if "biases" not in name},
 }

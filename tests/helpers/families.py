@@ -15,7 +15,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.forward.llama import LeanLlama
+from engine.forward.llama import TensorLlama
 from engine.forward.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
@@ -86,14 +86,14 @@ def answers(runner: Runner) -> torch.Tensor:
 def unlightened(model) -> Runner:
     """A runner over transformers' own unchanged modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.forward.runner.lighten", lambda model: None)
-        return Runner(model, lean=False)
+        patch.setattr("engine.forward.runner.pack_linear_layers", lambda model: None)
+        return Runner(model, own=False)
 
 
-def over(weights: LeanLlama, model) -> Runner:
-    """A runner whose lean forward is this one."""
+def over(weights: TensorLlama, model) -> Runner:
+    """A runner whose own forward is this one."""
     runner = unlightened(model)
-    runner.lean = weights
+    runner.own = weights
     return runner
 
 

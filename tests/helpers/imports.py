@@ -52,9 +52,16 @@ def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
     return arrows
 
 
+BUILDINGS = {"page", "lab"}  # folders of the engine that hold rooms
+
+
 def room_of(module: str) -> str:
-    """`engine.forward.runner` is in the room `forward`. `engine.tree` is a room of its own, and so is the package itself."""
-    return module.split(".")[1] if "." in module else module
+    """`engine.forward.runner` is in the room `forward`, `engine.page.web.race` in `page.web`.
+
+    `engine.tree` is a room of its own, and so is the package itself.
+    """
+    parts = module.split(".")[1:] or [module]
+    return ".".join(parts[:2]) if parts[0] in BUILDINGS and len(parts) > 2 else parts[0]
 
 
 def room_arrows(modules: Mapping[str, Iterable[str]]) -> Graph:

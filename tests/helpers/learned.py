@@ -1,29 +1,38 @@
 """Untrained nets for a tiny pair, and rounds that their drafters draft in. Medusa's and EAGLE's weights are far from zero, so that a
-wrong one shows."""
+wrong one shows. Every net comes in two widths: its target's, and one of its own.
+"""
 
 import torch
 
+from engine.lab.train import eagle, medusa, parallel, specblock
+from engine.lab.train.width import Width
 from engine.nets import NetConfig
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dspark import DSparkSizes
 from engine.target import Target
-from engine.train import eagle, medusa, parallel, specblock
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
 
-CONFIGS = {
-    "medusa": NetConfig("medusa", 64, 2, 128, layers=0, depth=3, vocab=256),
-    "eagle": NetConfig("eagle", 64, 2, 128, layers=1, depth=3, vocab=256, own_vocab=200),
+WIDTHS = {"": Width(64, 2, 128), "narrow": Width(32, 2, 96, target_hidden=64)}
+SIZES = {
+    "medusa": {"layers": 0, "depth": 3},
+    "eagle": {"layers": 1, "depth": 3, "own_vocab": 200},
+    "parallel": {"layers": 2, "depth": 4},
+    "specblock": {"layers": 2, "depth": 4},
 }
 RECIPES = {"medusa": medusa, "eagle": eagle}
 TEXT = [5, 80, 33, 12, 200, 41, 7, 9, 150, 61, 2, 99, 31, 64, 18, 77]
 
 
-def pair_with(*names: str):
+def config_of(name: str, width: str = "") -> NetConfig:
+    return NetConfig(name, vocab=256, **SIZES[name], **WIDTHS[width]._asdict())
+
+
+def pair_with(*names: str, width: str = ""):
     pair = tiny_pair()
     torch.manual_seed(3)
     for name in names:
-        net = RECIPES[name].build(pair.target.model, CONFIGS[name], torch.tensor(TEXT * 30))
+        net = RECIPES[name].build(pair.target.model, config_of(name, width), torch.tensor(TEXT * 30))
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -31,39 +40,41 @@ def pair_with(*names: str):
     return pair
 
 
-def parallel_net(target):
+def parallel_net(target, width: str = ""):
     torch.manual_seed(0)
-    return parallel.build(target, NetConfig("parallel", 64, 2, 128, 2, 4, 256)).requires_grad_(False)
+    return parallel.build(target, config_of("parallel", width)).requires_grad_(False)
 
 
 @torch.no_grad()
-def block_net(kind: type[DFlash]) -> DFlash:
+def block_net(kind: type[DFlash], width: str = "") -> DFlash:
     """A random DFlash or DSpark with all that a published checkpoint may have: grouped heads, biases, a factor.
 
     DFlash has a vocabulary of its own; DSpark guesses from the anchor on.
     """
-    draw = torch.Generator().manual_seed(6)
+    draw, wide = torch.Generator().manual_seed(6), WIDTHS[width]
 
     def random(rows: int) -> torch.Tensor:
-        return torch.randn(rows, 64, generator=draw)
+        return torch.randn(rows, wide.hidden, generator=draw)
 
     own = torch.randperm(256, generator=draw)[:120] if kind is DFlash else torch.arange(256)
     sizes = DFlashSizes(
-        hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5, reads=(1, 3, 5),
-        block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
+        hidden=wide.hidden, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5,
+        reads=(1, 3, 5), block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
+        target_hidden=wide.target_hidden,
     )  # fmt: skip
     if kind is not DFlash:
         sizes = DSparkSizes(**{**vars(sizes), "from_anchor": True}, rank=12)
     net = kind(sizes, random(256), random(len(own)) / 4, own, {}).eval().requires_grad_(False)
     for name, weight in net.state_dict().items():
         noise = torch.randn(weight.shape, generator=draw)
-        weight.copy_(("norm" in name) + 0.3 * noise if weight.ndim == 1 else noise * 2 / weight.shape[1] ** 0.5)
+        if name not in net.tables:
+            weight.copy_(("norm" in name) + 0.3 * noise if weight.ndim == 1 else noise * 2 / weight.shape[1] ** 0.5)
     return net
 
 
-def specblock_net(target, seed: int = 0):
+def specblock_net(target, seed: int = 0, width: str = ""):
     torch.manual_seed(seed)
-    return specblock.build(target, NetConfig("specblock", 64, 2, 128, 2, 4, 256))
+    return specblock.build(target, config_of("specblock", width))
 
 
 def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):

@@ -8,8 +8,7 @@ from playwright.sync_api import Page, expect
 
 from engine.record.trace import Step
 from engine.systems import SYSTEMS
-from engine.views import wire
-from helpers.traces import FakeRace, make_step, one_node
+from helpers.traces import FakeRace, events, make_step, one_node
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -20,6 +19,15 @@ RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "dive
 IMAGE = "<img src=x onerror=window.__hostile=1>"
 HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
 expect.set_options(timeout=60_000)
+
+# For a tab before it opens the page. People watch a race for ten seconds, and the first one of a visit begins with a story.
+NO_STORY = "sessionStorage.setItem('treerace-told', 'recorded live');"
+REAL_TIME = """new MutationObserver(() => {
+  for (const radio of document.querySelectorAll("input[value='real time']:not([data-found])")) {
+    radio.dataset.found = '';
+    radio.click();
+  }
+}).observe(document, { childList: true, subtree: true });"""
 
 
 def dial(page: Page, label: str, value: float) -> None:
@@ -36,6 +44,7 @@ def start_race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
 
 def finish(page: Page) -> None:
     page.wait_for_selector("[data-race][data-state=done]", timeout=PATIENCE)
+    page.wait_for_function("!TreeRace.view.result?.again")  # it may run again, unseen
 
 
 def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
@@ -45,7 +54,7 @@ def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
 
 def play(page: Page, steps: list, **result) -> None:
     """Plays a made-up race of (lane, step), as if the server had sent its events. `result` overrides fields of its result."""
-    for event in wire.events(FakeRace(steps)):
+    for event in events(FakeRace(steps)):
         message = json.loads(event)
         if message.get("end"):
             message |= result
@@ -54,7 +63,7 @@ def play(page: Page, steps: list, **result) -> None:
 
 
 def pace(page: Page, times: str) -> None:
-    """Sets the page's playing speed: 0.1×, 0.25×, 1× or 4×."""
+    """Sets the page's playing speed: ½×, 1×, 2× or real time."""
     page.get_by_role("radio", name=times, exact=True).dispatch_event("click")
 
 
@@ -86,6 +95,15 @@ FRAMES = """seconds => new Promise((done) => {
 def fps(page: Page, seconds: float = 3.0) -> float:
     """Frames a second while the shown race plays, for so long or until it ends."""
     return page.evaluate(FRAMES, seconds)
+
+
+def until(page: Page, expression: str, seconds: int = 60) -> None:
+    """Waits until the expression holds, also where the page's policy forbids it to evaluate texts by itself."""
+    for _ in range(10 * seconds):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"In {seconds} s it never held: {expression}")
 
 
 def shown_step(page: Page) -> int:
@@ -128,7 +146,7 @@ def state(page: Page) -> dict:
           return {
             step: view.step, focus: view.focus, playing: view.playing, bursts: view.lanes.map((lane) => lane.shown),
             sentence: text('sentence'), place: text('step'), scrub: document.querySelector('[data-scrub]').value,
-            nodes: document.querySelectorAll('[data-tree] .points path').length, rows: mask.data[0].z.length,
+            nodes: document.querySelectorAll('[data-tree] g.node').length, rows: mask.querySelectorAll('.row').length,
             texts: [...document.querySelectorAll('[data-bursts]')].map((each) => each.textContent),
           };
         }"""
@@ -148,8 +166,9 @@ def menu(page: Page) -> None:
 
 
 def idle(page: Page, server: str, **context) -> Page:
-    """Opens another tab of the same browser."""
+    """Opens another tab of the same browser, in which no race begins with a story."""
     tab = page.context.browser.new_context(viewport={"width": 1280, "height": 720}, **context).new_page()
+    tab.add_init_script(NO_STORY)
     tab.set_default_timeout(PATIENCE)
     tab.goto(server)
     return tab

@@ -1,14 +1,24 @@
-"""Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters."""
+"""Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters; and constraints on their texts."""
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.forward.runner import Runner
+from engine.lab.train.learned import RECIPES, config_for
 from engine.models.bigram import BigramTable
+from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair, Pair
 from engine.record.calibration import Calibration
-from engine.train.learned import RECIPES, config_for
+from engine.sampling import Sampling
+from helpers.published.mtp import untrained
+
+STOP = 0  # the tiny pair's stop token
+NAMES = (
+    'json:{"type": "object", "properties": {"name": {"enum": ["Tom", "Tim", "Lily"]}, '
+    '"age": {"type": "integer", "minimum": 1, "maximum": 99}}, "required": ["name", "age"], "additionalProperties": false}'
+)
+LETTERS = "regex:[ab]{2,6}(xyz|xyw)[0-9]{1,3}"
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -40,9 +50,9 @@ def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0
     return model.eval()
 
 
-def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
+def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
     """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
-    target = Runner(tiny_llama(0), lean=lean)
+    target = Runner(tiny_llama(0), own=own)
     ids = torch.arange(256).repeat(4)
     learned = {
         name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()
@@ -57,6 +67,15 @@ def tiny_pair(lean: bool = True, stop_ids: frozenset[int] = frozenset(), same: b
         dtype="fp32",
         context=160,
         stop_ids=stop_ids,
-        learned={name: net.eval().requires_grad_(False) for name, net in learned.items()},
-        calibration=Calibration(ranks=[[0.5, 0.2, 0.1], [0.4, 0.2, 0.1], [0.3, 0.1, 0.1]]),
+        learned={name: net.eval().requires_grad_(False) for name, net in learned.items()}
+        | {"mtp": untrained(target.model)},
+        calibration=Calibration(ranks={"medusa": [[0.5, 0.2, 0.1], [0.4, 0.2, 0.1], [0.3, 0.1, 0.1]]}),
     )
+
+
+def bound_pair(**how) -> LoadedPair:
+    return tiny_pair(stop_ids=frozenset({STOP}), **how)
+
+
+def bound(pair: LoadedPair, constraint: str, guesses: str = "masked", **how) -> Sampling:
+    return Sampling(**how, constraint=constraint_of(pair, constraint, guesses))

@@ -40,7 +40,7 @@ def runner(kv_heads: int) -> Runner:
             module._parameters[name] = None if parameter is None else torch.nn.Parameter(parameter.to(DEVICE))
         for name, buffer in module._buffers.items():
             module._buffers[name] = buffer.to(DEVICE)
-    made = Runner(model, lean=False)
+    made = Runner(model, own=False)
     made.eager = "Forwards run eagerly: there is nothing to capture."
     return made
 

@@ -1,9 +1,12 @@
 """Hand-made steps and races: one tree of six nodes, plain decoding beside it, the costs of both. No model."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
+from engine.page.views import wire
+from engine.page.views.stream import numbered
 from engine.record.costs import Costs
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
@@ -16,6 +19,11 @@ from engine.record.trace import Step, Trace
 PARENTS = [-1, 0, 0, 1, 1, 2]
 PLAIN = Costs({1: 2.0, 2: 2.1, 4: 2.3, 8: 2.8, 16: 4.0, 64: 9.0}, 0.0, 0.0)
 DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
+
+
+def events(race, **pace) -> Iterator[str]:
+    """What the page hears of a race."""
+    return (event for event in numbered(wire.messages(race, **pace)) if event)
 
 
 def make_step(**changes) -> Step:
@@ -78,7 +86,8 @@ class FakeRace:
         costs = (PLAIN, DRAFTED)
         about = [(lane.system.title, lane.system.idea, lane.system.guarantee) for lane in self.lanes]
         return Record(
-            [LaneRecord(*each, cost, lane.trace) for each, cost, lane in zip(about, costs, self.lanes, strict=True)]
+            [LaneRecord(*each, cost, lane.trace) for each, cost, lane in zip(about, costs, self.lanes, strict=True)],
+            "",
         )
 
 
@@ -132,3 +141,65 @@ def remote_race(text: str = " a little fox a little fox", end: str = "length", n
     trace = replace(record.lanes[0].trace, system="remote", hardware="remote: a server, its own clock", steps=steps)
     record.lanes[1] = LaneRecord("remote: a server", "An idea.", "text", Costs({}, 0.0, 0.0), trace)
     return record
+
+
+def spoilt(change: Callable[[dict], object]) -> str:
+    values = json.loads(made_race().to_json())
+    change(values)
+    return json.dumps(values)
+
+
+def setting(path: str, value: object) -> Callable[[dict], None]:
+    """Sets what "lanes.1.title" names."""
+
+    def change(values: dict) -> None:
+        *way, last = [int(each) if each.isdigit() else each for each in path.split(".")]
+        for each in way:
+            values = values[each]
+        values[last] = value
+
+    return change
+
+
+WORDS = (
+    " the",
+    " house",
+    " and",
+    " looked",
+    " suddenly",
+    " a",
+    " little",
+    " grandmother",
+    " was",
+    " because",
+    " mountain",
+    ",",
+)
+
+
+def bushy(nodes: int, depth: int = 6, **changes) -> Step:
+    """A step whose tree has so many nodes in `depth` levels, words of every length, and a path off the favourites."""
+    parents, levels = [-1], [0]
+    for node in range(1, nodes):
+        open_nodes = [at for at in range(node) if levels[at] < depth]
+        parent = node - 1 if node <= min(depth, nodes - 2) else open_nodes[node * 7919 % len(open_nodes)]
+        parents.append(parent)
+        levels.append(levels[parent] + 1)
+    path, at = [], 0
+    while len(path) < depth - 1:
+        children = [node for node, parent in enumerate(parents) if parent == at]
+        if not children:
+            break
+        at = next((node for node in reversed(children) if node in parents), children[0])
+        path.append(at)
+    texts = [" was", *(WORDS[node * 5 % len(WORDS)] for node in range(1, nodes))]
+    shares = [1.0, *((node * 37 % 97 + 1) / 100 for node in range(1, nodes))]
+    reached = {0, *path}
+    verdicts = [
+        "accepted" if node in path else "rejected" if parents[node] in reached else "unreached" for node in range(nodes)
+    ]
+    told = {"tokens": list(range(nodes)), "parents": parents, "texts": texts, "score": shares, "q": shares, "p": shares}
+    burst = {"path": path, "burst": [*path, 99], "pieces": [*(texts[node] for node in path), " grandmother"]}
+    return make_step(
+        **told, **burst, verdicts=["root", *verdicts[1:]], bonus_text=" grandmother", draft_forwards=depth, **changes
+    )

@@ -182,3 +182,27 @@ def test_loops_that_close_over_other_values_have_other_names_in_machine_code(tmp
         [made] = loop.overloads.values()
         names.add(re.sub(r"B\d+v\d+", "", made.fndesc.llvm_func_name))  # without numba's count
     assert len(names) == 2
+
+
+DAMAGE = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "scribbled over": lambda data: data[: len(data) // 2] + b"scribble" * 8 + data[len(data) // 2 + 64 :],
+    "something else": lambda data: b"no code at all",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_damaged_code_is_compiled_again_and_kept_anew(damage, ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits() -> int:
+        loop = compiling.exactly_compiled(half_of)
+        assert loop(3.0) == 1.5
+        return sum(loop.stats.cache_hits.values())
+
+    assert (hits(), hits()) == (0, 1)
+    [file] = tmp_path.rglob(f"*.{ending}")
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    assert (hits(), hits()) == (0, 1)

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels import attention, compiling, eight_bit, elementwise
-from engine.kernels import layer as layers
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.layer import LayerWeights
+from engine.kernels.named_arrays import NamedArrays
 from engine.kernels.ranking_compiled import highest
+from engine.kernels.stack import LayerWeights, Stack, through
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -91,24 +91,60 @@ def test_attention_is_torchs_under_masks_and_windows(kv_heads):
     assert np.allclose(out, expected[0].transpose(0, 1).flatten(1), atol=1e-6)
 
 
-def test_a_layer_writes_its_rows_and_gives_the_last_entries_stream():
-    hidden, heads, size, inner = 32, 2, 16, 48
-    x, qkv, kv = normal(4, hidden), normal(4, 3 * hidden, seed=1), normal(2, heads, 20, size, seed=2)
-    shapes = ((hidden, hidden), (2 * inner, hidden), (hidden, inner))
-    matrices = [0.2 * normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    weights, before = LayerWeights.of(*matrices), kv.clone()
-    out, gate_up, down = (dequantised(each) for each in matrices)
-    causal = torch.ones(4, 4).bool().tril()
-    found = layers.layer(x.numpy(), qkv.numpy(), kv.numpy(), causal[2:].numpy(), 3, 9, weights, np.float32(0.01))
-    q, k, v = qkv.view(4, 3, heads, size).permute(1, 2, 0, 3)
-    assert torch.equal(kv[:, :, 9:13], torch.stack([k, v]))
-    assert torch.equal(kv[:, :, :9], before[:, :, :9]) and torch.equal(kv[:, :, 13:], before[:, :, 13:])
-    mask = torch.cat([torch.ones(4, 6).bool(), causal], 1)
-    attended = F.scaled_dot_product_attention(q[None], *kv[:, None, :, 3:13], attn_mask=mask)
-    stream = x + attended[0].transpose(0, 1).flatten(1) @ out.T
-    gate, up = (stream / (stream.square().sum(-1, keepdim=True) + 1e-4).sqrt() @ gate_up.T).chunk(2, -1)
-    expected = stream + (F.silu(gate) * up) @ down.T
-    assert np.allclose(found, expected[2:], atol=2e-3)
+def normed(x: torch.Tensor, least: float = 0.1) -> torch.Tensor:
+    """`x [..., n]` at unit length."""
+    return x / (x.square().sum(-1, keepdim=True) + least**2).sqrt()
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
+    """Two layers with shifts, biases and norms of heads. Rows are written, and the last two of four entries come out."""
+    hidden, heads, kv_heads, size, inner, width = 32, 4, 2, 8, 48, 64
+    shapes = ((width, hidden), (hidden, hidden), (2 * inner, hidden), (hidden, inner), (hidden, 2 * hidden))
+    parts, layers = (
+        [[0.3 * normal(*shape, seed=9 * layer + n) for n, shape in enumerate(shapes)] for layer in (1, 2)],
+        [],
+    )
+    biases = [normal(7 if by_token else 1, width, seed=layer) for layer in (3, 4)]
+    scales = [1 + 0.3 * normal(heads + kv_heads, size, seed=layer) for layer in (5, 6)]
+    lasts = [normal(hidden, seed=layer) for layer in (7, 8)]
+    for matrices, bias, scale, last in zip(parts, biases, scales, lasts, strict=True):
+        arrays = {"bias": bias.numpy(), "scales": scale.numpy(), "out_bias": last.numpy()}
+        layers.append(LayerWeights(*(EightBit.of(each) for each in matrices), **arrays))
+    angles, tokens, before, positions = (
+        normal(9, 4),
+        np.array([3, 0, 6, 2]),
+        np.array([0, 0, 1, 1]),
+        np.array([4, 5, 6, 6]),
+    )
+    turns, x, kv = torch.stack([angles.cos(), angles.sin()], 1), normal(4, hidden), normal(2, 2, kv_heads, 20, size)
+    visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]).bool()
+    least, address, table = np.float32(0.1), Stack.of(1, 1.0).loop, NamedArrays(*layers).table
+    written, entries = kv.clone(), x.clone()
+    found = through(
+        Stack(least, least, address), table, 0, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
+        visible.numpy(), 3, 9, 2,
+    )  # fmt: skip
+    mask = torch.cat([torch.ones(4, 6).bool(), visible], 1)
+    for number, (matrices, bias, scale, last) in enumerate(zip(parts, biases, scales, lasts, strict=True)):
+        qkv, out, gate_up, down, shift = (dequantised(each) for each in matrices)
+        x = x + torch.cat([x, x[before]], -1) @ shift.T
+        rows = (normed(x) @ qkv.T + bias[tokens if by_token else 0]).view(4, -1, size)
+        turned, (cos, sin) = normed(rows[:, :6]) * scale, turns[positions].unsqueeze(1).unbind(2)
+        left, right = turned.chunk(2, -1)
+        turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+        both = torch.stack([turned[:, heads:], rows[:, heads + kv_heads :]]).transpose(1, 2)
+        assert torch.allclose(written[number, :, :, 9:13], both, atol=5e-3)
+        assert torch.equal(written[number, :, :, :9], kv[number, :, :, :9])
+        assert torch.equal(written[number, :, :, 13:], kv[number, :, :, 13:])
+        keys, values = torch.cat([kv[number, :, :, 3:9], both], 2)[:, None]
+        attended = F.scaled_dot_product_attention(
+            turned[None, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=True
+        )
+        x = x + last + attended[0].transpose(0, 1).flatten(1) @ out.T
+        gate, up = (normed(x) @ gate_up.T).chunk(2, -1)
+        x = x + (F.silu(gate) * up) @ down.T
+    assert np.allclose(found, x[2:], atol=1e-2)
 
 
 def test_of_equal_keys_the_earlier_ones_are_the_highest():

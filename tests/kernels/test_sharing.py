@@ -1,9 +1,17 @@
-"""A team's threads sleep while nothing runs, and miss no call that begins as they fall asleep."""
+"""A team's threads sleep while nothing runs, miss no call that begins as they fall asleep, and join none that has ended."""
 
 import threading
 import time
 
-from engine.kernels.sharing import CALL, MOST, TABLE, Team, cores
+import numpy as np
+from numba import carray
+
+from engine.kernels.by_address import address_of
+from engine.kernels.compiling import exactly_compiled
+from engine.kernels.intrinsics import pointer
+from engine.kernels.named_arrays import FIELDS
+from engine.kernels.phases import WORK_ON, helping
+from engine.kernels.sharing import CALL, LINE, MOST, TABLE, WORK, Team, close_call, cores, open_call
 
 
 class Script:
@@ -51,6 +59,45 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
     assert team.asleep[1] and len(script.counts) == 2
     team.wake()
     assert script.called(3)
+
+
+@exactly_compiled
+def counted(table, part):
+    """A thread's part of a call: count it, and count it apart where its table is at no address. `part` is the counts' address."""
+    counts = carray(pointer(part), 2, np.int64)
+    counts[0] += 1
+    if table.ctypes.data == 0:
+        counts[1] += 1
+
+
+@exactly_compiled
+def short_calls(state, table, count):
+    for _ in range(count):
+        open_call(state, table)
+        close_call(state)
+
+
+def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
+    """Calls end at once here, most of them while a thread joins. A table at no address would end the process by a signal."""
+    state, table = np.zeros(5 * LINE, np.int64), np.zeros((3, FIELDS), np.int64)
+    state[WORK] = address_of(counted, WORK_ON)
+    counts, over = np.zeros((4, LINE), np.int64), threading.Event()
+
+    def help(row):
+        last = 0
+        while not over.is_set():
+            last = helping(state, row.ctypes.data, last, 1000)
+
+    threads = [threading.Thread(target=help, args=(row,)) for row in counts]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while counts[:, 0].sum() < 10_000 and time.monotonic() < deadline:
+        short_calls(state, table, 10_000)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert counts[:, 0].sum() >= 10_000 and counts[:, 1].sum() == 0
 
 
 def test_a_process_uses_the_cores_that_it_may_use(monkeypatch):

@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from engine.measure.options import add_pair, load_given
 from engine.models import loading
 from engine.models.chat import chat_text, chat_tokens, prompt_tokens
+from engine.page.screens.orders import cache_bytes
 from engine.race import Race, Settings, encoded
 from engine.record.race_file import Record
-from engine.screens.orders import cache_bytes
 from helpers.checkpoints import byte_tokenizer, pair_of, write
 
 CHATML = (

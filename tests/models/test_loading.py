@@ -144,6 +144,7 @@ def test_no_network_is_a_sentence(tmp_path, monkeypatch, no_network):
         (hub.RevisionNotFoundError, r"shows no org/name at revision a{40}"),
         (hub.RepositoryNotFoundError, r"shows no org/name at revision a{40}"),
         (torch.OutOfMemoryError, r"Out of memory while loading org/name.*--quantisation 8-bit or nf4"),
+        (MemoryError, r"Out of memory while loading org/name"),
         (ImportError, r"org/name needs packages that are not installed.*requirements.txt"),
     ],
 )

@@ -1,11 +1,13 @@
 """Memory: what is computed from a configuration is what loading takes, and what does not fit is refused before a weight is read."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 import transformers as tr
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from engine.forward.runner import Runner
@@ -69,9 +71,9 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
     model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype])
     runner = Runner(model, threads=1)
     if runner.way == "compiled":
-        made = runner.lean.stored_bytes
+        made = runner.own.stored_bytes
     else:
-        weights = [weight for layer in runner.lean.layers for weight in layer] + [runner.lean.head]
+        weights = [weight for layer in runner.own.layers for weight in layer] + [runner.own.head]
         made = sum(each.packed.numel() * 2 for each in weights)
     config = loading.config_in(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
@@ -79,10 +81,13 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
 
 
 def test_a_real_size_is_counted_without_its_memory():
-    """8.19 billion weights; two lanes of 512 rows; nothing is allocated for them."""
+    """8.19 billion weights; two lanes of 1,024 rows, to which a GPU rounds up, and their graphs' logits. Nothing is allocated."""
     found = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16)
     assert found.weights / 2 == pytest.approx(8.19e9, rel=0.01) and found.copies == 0
-    assert found.rows == 2 * 512 * 2 * 36 * 8 * 128 * 2
+    assert found.rows == 2 * 1024 * 2 * 36 * 8 * 128 * 2
+    assert found.graphs == 2 * 127 * 151936 * 2 and found.total == found.weights + found.rows + found.graphs
+    assert needed(QWEN3_8B, CPU, torch.float32).rows == 2 * 512 * 2 * 36 * 8 * 128 * 4
+    assert needed(QWEN3_8B, CPU, torch.float32).graphs == 0
     eight = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16, "8-bit")
     assert eight.weights == pytest.approx(6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01)  # embedding and head stay in bf16
     assert needed(QWEN3_8B, CPU, torch.float32).copies == pytest.approx(2 * 7.57e9, rel=0.01)
@@ -93,6 +98,24 @@ def test_draft_and_rows_count_too(llama, qwen):
     both = needed(target, CPU, torch.float32) + needed(draft, CPU, torch.float32)
     assert both.total == sum(needed(each, CPU, torch.float32).total for each in (target, draft))
     assert both.rows == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
+
+
+def test_learned_drafters_count_as_they_lie_in_memory(tmp_path, free):
+    """A file that is not safetensors counts nothing: loading refuses it."""
+    for name, numbers in (("eagle", 5_000_000), ("medusa", 1_000_000)):
+        (tmp_path / name).mkdir()
+        save_file({"a": torch.zeros(numbers, dtype=torch.half)}, tmp_path / name / "model.safetensors")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"no")
+    assert memory.nets_in(str(tmp_path)).total == 4 * 6_000_000 and memory.nets_in(None).total == 0
+    free(1)
+    with_nets = replace(PAIR, drafters=str(tmp_path))
+    config = KINDS["llama"][1]
+    alone = needed(config, CPU, torch.float32).total
+    free((alone + 12_000_000) / GIB)
+    assert memory.refuse_too_large(PAIR, config, None, CPU, torch.float32, "none") is None
+    with pytest.raises(ValueError, match=r"needs 0\.0 GiB of memory"):
+        memory.refuse_too_large(with_nets, config, None, CPU, torch.float32, "none")
 
 
 @pytest.fixture
@@ -116,17 +139,17 @@ def refused(gib: float, free, device=CPU, dtype=torch.float32, quantisation="non
 def test_what_would_fit_is_named(free):
     gpu = torch.device("cuda", 0)
     said = refused(16, free, gpu, torch.bfloat16)
-    assert said.startswith("Qwen3 0.6B → 8B needs 16.6 GiB of memory, and 16.0 GiB are free here. ")
-    assert said.endswith("--quantisation 8-bit would need 10.2 GiB and --quantisation nf4 would need 7.3 GiB.")
-    assert refused(9, free, gpu, torch.bfloat16).endswith("free here. --quantisation nf4 would need 7.3 GiB.")
+    assert said.startswith("Qwen3 0.6B → 8B needs 17.0 GiB of memory, and 16.0 GiB are free here. ")
+    assert said.endswith("--quantisation 8-bit would need 10.5 GiB and --quantisation nf4 would need 7.7 GiB.")
+    assert refused(9, free, gpu, torch.bfloat16).endswith("free here. --quantisation nf4 would need 7.7 GiB.")
     assert refused(9, free, gpu, torch.bfloat16, "8-bit").startswith(
-        "Qwen3 0.6B → 8B needs 10.2 GiB of memory as 8-bit"
+        "Qwen3 0.6B → 8B needs 10.5 GiB of memory as 8-bit"
     )
-    assert refused(6.5, free, gpu, torch.bfloat16, "nf4").endswith("without a draft model would need 6.1 GiB.")
+    assert refused(6.5, free, gpu, torch.bfloat16, "nf4").endswith("without a draft model would need 6.3 GiB.")
     assert refused(1, free, gpu, torch.bfloat16).endswith(
         "Nothing of it fits: choose a smaller pair or a larger device."
     )
-    free(17)
+    free(17.5)
     assert memory.refuse_too_large(PAIR, QWEN3_8B, QWEN3_06B, gpu, torch.bfloat16, "none") is None
 
 

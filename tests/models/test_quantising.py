@@ -24,18 +24,26 @@ def raced(pair, temperature: float, seed: int) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("quantisation", "kept", "nearest", "farthest"),
-    [("8-bit", torch.int8, 0.003, 0.1), ("nf4", torch.uint8, 0.005, 0.3)],
+    ("quantisation", "kept", "way", "nearest", "farthest"),
+    [("8-bit", torch.int8, "compiled", 0.003, 0.1), ("nf4", torch.uint8, "transformers", 0.005, 0.3)],
 )
-def test_weights_are_kept_so_and_forward_near_the_plain_ones(quantisation, kept, nearest, farthest, llama):
+def test_weights_are_kept_so_and_forward_near_the_plain_ones(quantisation, kept, way, nearest, farthest, llama):
     """Through bitsandbytes for real: near the plain logits and not equal to them. Embedding and head stay as they are."""
     loaded = loading.load_pair(pair_of(llama[0]), device="cpu", quantisation=quantisation)
     model = loaded.target.model
-    assert (loaded.dtype, loaded.target.way) == (quantisation, "transformers")
+    assert (loaded.dtype, loaded.target.way) == (quantisation, way)
     assert model.model.layers[0].mlp.down_proj.weight.dtype == kept
     assert model.lm_head.weight.dtype == model.model.embed_tokens.weight.dtype == torch.float32
     wanted = reference(llama[1])
     assert nearest < (logits_of(loaded.target) - wanted).std() / wanted.std() < farthest
+
+
+def test_eight_bits_on_a_cpu_are_computed_as_bitsandbytes_does(llama):
+    """The compiled forward's logits are those of bitsandbytes' own layers, but for the order in which float32 sums are added up."""
+    runner = loading.load_pair(pair_of(llama[0]), device="cpu", quantisation="8-bit").target
+    with torch.inference_mode():
+        wanted = reference(runner.model)
+    assert runner.way == "compiled" and (logits_of(runner) - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -107,3 +115,52 @@ def test_an_unknown_quantisation_names_the_known_ones(llama):
     with pytest.raises(ValueError, match=r"Unknown quantisation 'int3'\. Available: none, 8-bit, nf4"):
         loading.load(pair_of(llama[0]), "cpu", quantisation="int3")
     assert [checked_quantisation(each) for each in QUANTISATIONS] == list(QUANTISATIONS)
+
+
+# ---- checkpoints that are in eight bits already
+
+
+@pytest.fixture(scope="module")
+def kept(llama, tmp_path_factory):
+    """The small checkpoint as bitsandbytes writes it, with its usual threshold for columns of outliers."""
+    folder = tmp_path_factory.mktemp("kept")
+    asked = tr.BitsAndBytesConfig(load_in_8bit=True)
+    model = tr.AutoModelForCausalLM.from_pretrained(llama[0], quantization_config=asked, dtype=torch.float16)
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_a_checkpoint_in_eight_bits_stays_as_it_is_when_nothing_is_asked(kept, llama):
+    """It is what quantising the plain checkpoint gives, but for the float16 of the embedding."""
+    loaded, made = (
+        loading.load_pair(pair_of(folder), "cpu", quantisation=asked)
+        for folder, asked in ((kept, None), (llama[0], "8-bit"))
+    )
+    model = loaded.target.model
+    assert (loaded.dtype, loaded.target.way) == ("8-bit", "compiled")
+    assert {each.dtype for each in model.parameters()} == {
+        torch.int8,
+        torch.float32,
+    } and model.config.dtype == torch.float32
+    assert torch.equal(model.model.layers[0].mlp.up_proj.weight, made.target.model.model.layers[0].mlp.up_proj.weight)
+    wanted = logits_of(made.target)
+    assert (logits_of(loaded.target) - wanted).std() < 0.01 * wanted.std()
+
+
+def test_a_checkpoint_in_eight_bits_is_widened_where_none_is_asked(kept):
+    """A target for `--quantisation none`, and every draft model."""
+    loaded, plain = (loading.load_pair(pair_of(kept, kept), "cpu", quantisation=asked) for asked in (None, "none"))
+    for model in (plain.target.model, plain.draft.model, loaded.draft.model):
+        assert {type(each) for each in model.modules() if hasattr(each, "in_features")} == {torch.nn.Linear}
+        assert {each.dtype for each in model.parameters()} == {torch.float32}
+    wanted = logits_of(loaded.target)
+    assert plain.dtype == "fp32" and 0 < (logits_of(plain.target) - wanted).std() < 0.1 * wanted.std()
+
+
+def test_a_checkpoint_in_eight_bits_does_not_become_four(kept):
+    for call in (loading.load_pair, loading.checked_files):
+        with pytest.raises(
+            ValueError, match="holds weights in 8-bit: load it with the quantisation 8-bit or none, got nf4"
+        ):
+            call(pair_of(kept), "cpu", quantisation="nf4")

@@ -73,7 +73,7 @@ def test_an_unknown_type_of_layer_is_refused_from_disk(llama, tmp_path):
     [
         (MambaConfig(), "recurrent state"),
         (T5Config(), "no causal language model"),
-        (AutoConfig.for_model("deepseek_v3"), "plain keys and values"),
+        (AutoConfig.for_model("deepseek_v2"), "plain keys and values"),
         (LlamaConfig(**SIZES, quantization_config={"quant_method": "awq"}), "already quantised"),
         (
             LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),

@@ -14,9 +14,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-from engine.models.loading import hardware_name
 from tests.mutations.mutation import Mutation
 from tests.mutations.table import MUTATIONS
 
@@ -31,7 +28,7 @@ def copy_to(folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "node_modules")
     for name in ("engine", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for name in (".pytest.ini", ".coveragerc", "app.py", "README.md"):
+    for name in (".pytest.ini", ".coveragerc", "app.py", "README.md", "Spaces.md"):
         shutil.copy2(ROOT / name, folder / name)
     (folder / "assets").symlink_to(ROOT / "assets")
 
@@ -71,6 +68,10 @@ def main(arguments: list[str]) -> int:
         for each in mutations:
             print(f"{each.file:<{WIDTH}} {each.costs:<7}  {each.name}: {each.tests}")
         return 0
+    import torch  # the list waits for no model
+
+    from engine.models.loading import hardware_name
+
     with tempfile.TemporaryDirectory(prefix="treerace-mutations-") as temporary:
         folder = Path(temporary)
         copy_to(folder)

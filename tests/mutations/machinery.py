@@ -48,8 +48,8 @@ MACHINERY = [
         (
             "the window ends a token late",
             "decode.py",
-            "context - 1 - position  #",
-            "context - position  #",
+            "context - 1 - text.position  #",
+            "context - text.position  #",
             f"{EXACT} -k window",
         ),
         (
@@ -270,6 +270,13 @@ MACHINERY = [
             RECORDED,
         ),
         (
+            "another text at temperature 0 passes as the same distribution",
+            "race_file.py",
+            '(worst == "law" and temperature > 0)',
+            'worst == "law"',
+            "tests/record/test_race_file.py -k same_law",
+        ),
+        (
             "the target's own token is not in tau",
             "served_trace.py",
             "return 1 + sum(",
@@ -278,7 +285,7 @@ MACHINERY = [
         ),
     ),
     *of(
-        "measure/study/",
+        "lab/study/",
         (
             "the mean alone confirms",
             "verdict.py",
@@ -306,8 +313,8 @@ MACHINERY = [
         (
             "memory counted as none",
             "counts.py",
-            "key = (name, temperature, repeated, memory)",
-            "key = (name, temperature, repeated)",
+            "key = (name, temperature, repeated, memory, *more.values())",
+            "key = (name, temperature, repeated, *more.values())",
             f"{STUDY} -k counted_once",
             "figures",
         ),

@@ -31,9 +31,12 @@ WINDOWS = "tests/forward/test_families.py"
 DRAFTS, CHUNKS = f"{EXACT} -k drafts_own_cache", f"{LONG} -k 'several_chunks and llama'"
 BATCHED, SHARES = "tests/forward/test_batched_forward.py", "tests/rounds/test_batched_rounds.py -k reckons"
 BLOCK = "tests/drafters/test_published_dflash.py -k block_guesses"
+BOUND = "tests/core/test_constraint.py"
 BLOCKS = (
     "tests/acceptance/test_blocks.py "
     "-k 'never_accepts_less or accepts_more or best_chain or (awkward and (block or traversal or gbv))'"
 )
-STUDY = "tests/measure/test_study.py"
+AHEAD = "tests/policies/test_ahead.py"
+STUDY = "tests/lab/test_study.py"
+REMOTE_CLOCK = "tests/remote/test_remote_clock.py"
 REMOTE, RECORDED = "tests/remote/test_remote_lane.py", "tests/record/test_race_file.py -k remote"

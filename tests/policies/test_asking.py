@@ -15,7 +15,7 @@ from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
 
 VOCAB = 256
-RANKS = Calibration(ranks=[[0.5, 0.2, 0.1]] * 3)
+RANKS = Calibration(ranks={"medusa": [[0.5, 0.2, 0.1]] * 3})
 EVERY_WAY = [
     (name, proposal)
     for name, policy in POLICIES.items()

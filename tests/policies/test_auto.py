@@ -83,6 +83,14 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
     assert levels[0] > levels[1] > levels[2] >= 1
 
 
+def test_caution_asks_more_of_a_guess_than_it_costs():
+    """A node must win a quarter more tokens than its row's time is worth at the running rate."""
+    auto = policy()
+    rate, row = max(auto.pace.rate, auto.plain), (COSTS.verify_at(24) - COSTS.verify_at(1)) / 23
+    auto.grow(Fixed(0.6), 0, 0, Sampling(), 99)
+    assert float(auto.expansion.terms["least"]) == pytest.approx(1.25 * rate * row)
+
+
 def test_the_first_trees_are_shallow_and_later_ones_follow_the_paths():
     auto = policy(replace(COSTS, level_ms=0.01))
     assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 5

@@ -21,9 +21,10 @@ from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia
 from engine.policies.shared.ranking import favourites
 from engine.policies.shared.static_trees import BestTrees
-from engine.policies.sparse import Sparse, best_neighbours
+from engine.policies.sparse import Sparse
 from engine.policies.widths import narrowing
 from engine.record.calibration import Calibration
+from engine.record.promise import best_neighbours
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
 from engine.systems import SYSTEMS, System, fits, serves
 from engine.tree import DraftTree
@@ -33,7 +34,7 @@ from helpers.pairs import tiny_pair
 
 MEASURED = Calibration(
     acceptance=[0.6, 0.2, 0.1, 0.05],
-    ranks=[[0.6, 0.2, 0.1], [0.5, 0.2, 0.05], [0.4, 0.1, 0.05]],
+    ranks={"medusa": [[0.6, 0.2, 0.1], [0.5, 0.2, 0.05], [0.4, 0.1, 0.05]]},
     verify_ms={1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0},
     draft_ms=0.6,
 )
@@ -154,6 +155,21 @@ def test_dyspec_asks_about_one_node_at_a_time_and_its_threshold_form_about_a_lev
         assert set(drafter.asked) == {1} if name == "dyspec" else len(drafter.asked) <= 3
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_draw_of_the_threshold_form_is_worth_its_place(seed):
+    """A draw behind a node of value v is worth v times what is left of q there."""
+    nodes = 12
+    tree = POLICIES["dyspec_threshold"](3, 6, nodes, "").grow(
+        TableDrafter(Tables(seed, vocab=8), ()), 0, seed, Sampling(1.0, seed=seed), 9
+    )
+    assert len(tree) > 2
+    for parent in range(len(tree)):
+        left = tree.score[parent]
+        for child in tree.children(parent):
+            assert left >= 1 / nodes - 1e-9
+            left -= tree.score[child]
+
+
 def test_opt_tree_is_best_first():
     """OPT-Tree without its early stop: the best n of every level, then the best n of all levels."""
     for seed, temperature in itertools.product(range(10), (0.0, 0.8)):
@@ -242,9 +258,9 @@ def test_costs_between_measured_sizes_lie_on_a_line():
 
 
 def test_the_sparse_tree_takes_the_best_products():
-    chosen = best_neighbours(MEASURED.ranks, width=3, nodes=9)
+    chosen = best_neighbours(MEASURED.ranks["medusa"], width=3, nodes=9)
     values = {
-        ranks: torch.tensor([MEASURED.ranks[level][rank] for level, rank in enumerate(ranks)]).prod().item()
+        ranks: torch.tensor([MEASURED.ranks["medusa"][level][rank] for level, rank in enumerate(ranks)]).prod().item()
         for levels in (1, 2, 3)
         for ranks in itertools.product(range(3), repeat=levels)
     }

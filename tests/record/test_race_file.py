@@ -2,35 +2,17 @@
 
 import copy
 import json
-from collections.abc import Callable
+import math
 from dataclasses import replace
 
 import pytest
 
 from engine.record.race_file import Record, side_by_side
-from helpers.traces import DRAFTED, made_race, remote_race
-
-
-def spoilt(change: Callable[[dict], object]) -> str:
-    values = json.loads(made_race().to_json())
-    change(values)
-    return json.dumps(values)
+from helpers.traces import DRAFTED, made_race, remote_race, setting, spoilt
 
 
 def step_of(values: dict) -> dict:
     return values["lanes"][1]["trace"]["steps"][0]
-
-
-def setting(path: str, value: object) -> Callable[[dict], None]:
-    """Sets what "lanes.1.title" names."""
-
-    def change(values: dict) -> None:
-        *way, last = [int(each) if each.isdigit() else each for each in path.split(".")]
-        for each in way:
-            values = values[each]
-        values[last] = value
-
-    return change
 
 
 STEP = "lanes.1.trace.steps.0"
@@ -200,7 +182,7 @@ def test_two_lanes_stand_side_by_side():
     assert side_by_side(record) == record.lanes
     for count in (1, 3):
         with pytest.raises(ValueError, match=f"this one has {count} lane"):
-            side_by_side(Record((record.lanes * 2)[:count]))
+            side_by_side(Record((record.lanes * 2)[:count], ""))
 
 
 # ---- a race that was stopped
@@ -226,6 +208,30 @@ def test_a_text_that_ended_early_is_another_text():
     assert record.result()["identical"] is False
 
 
+def parted_race(dtype: str, chance: float, temperature: float = 0.0) -> dict:
+    """What is said of two lanes whose fourth tokens differ, where the tree's has this probability and the other's one half."""
+    record = made_race()
+    for lane in record.lanes:
+        lane.trace.dtype, lane.trace.temperature = dtype, temperature
+    plain, tree = (lane.trace.steps for lane in record.lanes)
+    plain[3] = replace(plain[3], bonus_p=0.5)
+    tree[1] = replace(tree[1], tokens=[99, 77, *tree[1].tokens[2:]], burst=[77, *tree[1].burst[1:]])
+    tree[1].p[tree[1].path[0]] = chance
+    return record.result()["divergence"]
+
+
+def test_a_near_tie_of_a_rounding_type_is_called_so_with_its_margin():
+    said = parted_race("bf16", 0.48)
+    assert said["index"] == 3 and said["margin"] == pytest.approx(math.log(0.5 / 0.48))
+    assert said["words"].startswith("A near-tie: bf16 rounds, and the two tokens are 0.04 apart in log-probability.")
+    for dtype, chance, temperature in (("fp32", 0.48, 0.0), ("bf16", 0.1, 0.0), ("bf16", 0.48, 0.8)):
+        assert parted_race(dtype, chance, temperature)["words"] == ""
+    assert (
+        parted_race("bf16", 0.1)["margin"] == pytest.approx(math.log(5))
+        and parted_race("bf16", 0.48, 0.8)["margin"] is None
+    )
+
+
 # ---- a lane that another server wrote
 
 
@@ -243,11 +249,21 @@ def test_where_a_remote_lanes_text_differs_is_said_by_character():
     record = remote_race(" a little wolf")
     result = record.result()
     assert result["identical"] == "other text"
-    assert result["divergence"] == {"index": 10, "left": "fox a little fox", "right": "wolf"}
+    assert result["divergence"] == {
+        "index": 10, "left": "fox a little fox", "right": "wolf", "margin": None, "words": "",
+    }  # fmt: skip
     assert remote_race(" a little fox").result()["divergence"]["right"] == "(end)"
     assert remote_race(end="").result()["identical"] == "text"
     assert remote_race(" a", end="").result()["identical"] == "text" and not remote_race(end="").result()["finished"]
     assert remote_race(" a", end="failed", note="It broke.").result()["identical"] == "failed"
+
+
+def test_figures_by_lane_are_each_lanes_own():
+    record = made_race()
+    record.lanes[1].trace.steps.pop()
+    left, right = record.result()["lanes"]
+    assert (left["tokens"], right["tokens"], left["forwards"], right["forwards"]) == (6, 3, 6, 1)
+    assert right["tau"] == 3 and right["tokens_per_s"] == pytest.approx(3 / right["seconds"])
 
 
 @pytest.mark.parametrize(
@@ -271,3 +287,26 @@ def test_a_wrong_value_of_a_remote_lane_is_named(path, value, words):
     setting(path, value)(values)
     with pytest.raises(ValueError, match=words):
         Record.from_json(json.dumps(values))
+
+
+# ---- what a lane promises
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "temperature", "identical"),
+    [
+        ("tokens", 0.8, False),
+        ("law", 0.8, "law"),
+        ("law", 0.0, False),
+        ("lossy", 0.8, "lossy"),
+        ("lossy", 0.0, "lossy"),
+    ],
+)
+def test_another_text_is_the_same_law_only_where_chance_has_a_part(guarantee, temperature, identical):
+    record = made_race()
+    for lane in record.lanes:
+        lane.trace.temperature = temperature
+    record.lanes[1].guarantee = guarantee
+    record.lanes[1].trace.steps[1].burst[-1] = 77
+    result = record.result()
+    assert result["identical"] == identical and result["lanes"][1]["identical"] == identical

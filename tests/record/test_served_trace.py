@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from engine.page.views.reading import answer
 from engine.record.parsing import parse
 from engine.record.served_trace import ServedTrace, is_served
-from engine.views.reading import answer
 
 # The form of vLLM 0.32's documentation, with the steps that `detailed` adds.
 ANSWER = {

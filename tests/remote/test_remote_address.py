@@ -9,7 +9,7 @@ from engine.remote.server import Server
     "address", ["", "127.0.0.1:8000", "ftp://x/v1", "http://", "http://x:99999/v1", "http://x/v1?key=1", "file:///etc"]
 )
 def test_a_wrong_address_is_refused(address):
-    with pytest.raises(ValueError, match="--remote must be an address such as"):
+    with pytest.raises(ValueError, match="A server's address must be one such as"):
         Server(address)
 
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from engine.measure.record_races import record, write
+from engine.lab.record_races import record, write
 from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.page.screens.device import Call, Device
+from engine.page.screens.orders import order
+from engine.page.views import gif, standalone, wire
 from engine.race import Race, Settings
 from engine.record.race_file import Record
 from engine.record.trace import FAILED, WAIT
 from engine.remote import server as remote_server
 from engine.remote.server import BY_CHAT, Server
-from engine.screens.device import Call, Device
-from engine.screens.orders import order
-from engine.views import gif, standalone, wire
 from helpers.page import HOSTILE
 from helpers.pairs import tiny_pair
 from helpers.remote.streaming import STREAM, Reply, chat, event, generating, serving, text

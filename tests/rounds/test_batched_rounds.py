@@ -74,17 +74,17 @@ def test_a_batch_writes_every_sequences_own_text_with_the_same_bits(embedded, na
 
 @pytest.mark.parametrize("name", ["vanilla", "tree", "lookup"])
 def test_a_padded_batch_writes_the_same_tokens(name):
-    pair = tiny_pair(lean=False)
+    pair = tiny_pair(own=False)
     prompts = [[1, 2, 3], [9], list(range(40)), [5] * 12, [200, 7]]
     found = together(pair, name, prompts, temperature=0.8)
     for seed, prompt in enumerate(prompts):
         assert tokens_of(found[seed]) == tokens_of(alone(pair, "vanilla", prompt, seed, 0.8))
 
 
-@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("name", ["vanilla", "tree"])
-def test_a_stop_token_or_a_full_window_ends_one_sequence_and_no_other(name, lean):
-    pair = tiny_pair(lean=lean, same=True)
+def test_a_stop_token_or_a_full_window_ends_one_sequence_and_no_other(name, own):
+    pair = tiny_pair(own=own, same=True)
     prompts = [[1, 2, 3], [t % 256 for t in range(150)], [9, 8], [4, 5]]
     whole = [tokens_of(alone(pair, "vanilla", prompt, seed, 1.0)) for seed, prompt in enumerate(prompts)]
     stop = next(token for token in whole[0][2:9] if token not in whole[2] + whole[3])

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gpu
 def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
     """float32: the loop's forwards are graphs there, too, by buckets; the reference is the loop without any, eager and unpadded."""
     tiny = tiny_pair(same=True)
-    runner = Runner(tiny.target.model.to("cuda"), lean=False)
+    runner = Runner(tiny.target.model.to("cuda"), own=False)
     pair = dataclasses.replace(tiny, target=runner, draft=runner, learned={})
     sampling = Sampling(temperature=temperature, seed=3, device=runner.device)
     shape, written = {"depth": 4, "width": 4, "nodes": 8}, []
@@ -50,7 +50,7 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
 
 
 def test_on_a_gpu_a_graph_gives_the_logits_of_its_own_function():
-    runner = Runner(tiny_llama(0, layers=4, kv_heads=1).to("cuda"), lean=False)
+    runner = Runner(tiny_llama(0, layers=4, kv_heads=1).to("cuda"), own=False)
     target = committed(runner, features=True, graphed=True)
     for bucket in target.session.buckets.by_size:
         assert bucket.captured.graph is not None

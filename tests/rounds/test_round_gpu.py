@@ -1,10 +1,12 @@
 """Rounds that a device decides alone, run eagerly: they are the loop's rounds, token for token and number for number."""
 
+import contextlib
+
 import pytest
 import torch
 
 from engine.forward.runner import Runner
-from engine.rounds.round_gpu import DeviceRound, DeviceRounds
+from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
@@ -40,10 +42,24 @@ def test_limits_end_device_rounds_where_they_end_the_loops():
 
 def test_a_shape_is_made_once_and_serves_lane_after_lane():
     pair = tiny_pair(same=True)
+    pair.target.lender.most = 10**9
     for seed in range(3):
         assert_same_rounds(*lane_rounds(pair, "tree", PROMPT, 12, temperature=1.0, seed=seed))
     kept = [made for _, made in pair.target.lender.idle if isinstance(made, DeviceRound)]
     assert len(kept) == 1
+
+
+def test_moments_are_recorded_on_the_rounds_own_device(monkeypatch):
+    """The process's current device may be another one, and an event of it would order nothing here."""
+    recorded, place = [], torch.device("cuda", 1)
+    event = type(
+        "Event", (), {"__init__": lambda self, **_: None, "record": lambda self, stream=None: recorded.append(stream)}
+    )
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"the stream of {device}")
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(recorded.append(device)))
+    Marks(place).set(0)
+    assert recorded == [place, "the stream of cuda:1"]
 
 
 def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
@@ -52,7 +68,7 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
         draft = tiny_llama(0)
         draft.resize_token_embeddings(size, mean_resizing=False)
         draft.lm_head.weight.data[256:] = 9.0  # what no token stands for must not be guessed
-        object.__setattr__(pair, "draft", Runner(draft, lean=False))
+        object.__setattr__(pair, "draft", Runner(draft, own=False))
         prompt = [each % 200 for each in PROMPT]
         expected = expected or [t for each in lane_rounds(pair, "vanilla", prompt, 16)[0] for t in each.burst]
         loop, device = lane_rounds(pair, "tree", prompt, 16) if size >= 256 else ([], [])

@@ -36,6 +36,18 @@ TreeRace.ledger = (() => {
   }
 
   /**
+   * A ratio whose clocks were disturbed says so.
+   * @param {HTMLElement} made the ratio's cell
+   * @param {string} disturbed why it may not be repeatable, "" for nothing
+   */
+  function doubted(made, disturbed) {
+    if (!disturbed) return made;
+    made.dataset.disturbed = "";
+    made.title = disturbed;
+    return made;
+  }
+
+  /**
    * A row of column heads.
    * @param {string[]} names
    */
@@ -55,5 +67,5 @@ TreeRace.ledger = (() => {
     return made;
   }
 
-  return { cell, heads, percent, ratio, sameText, speed };
+  return { cell, doubted, heads, percent, ratio, sameText, speed };
 })();

@@ -1,4 +1,5 @@
-// A visitor's own prompts on the page: a file, a row for every prompt, the sum of them. Knows the messages of engine/prompts.py.
+// A visitor's own prompts on the page: a file, a row for every prompt, the sum of them. Knows the messages of
+// engine/page/screens/own_prompts.py.
 "use strict";
 
 TreeRace.ownPrompts = (() => {
@@ -6,7 +7,7 @@ TreeRace.ownPrompts = (() => {
   const { saveCsv } = TreeRace.downloads;
   const { finder } = TreeRace.elements;
   const { press } = TreeRace.form;
-  const { cell, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
+  const { cell, doubted, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, isLevel } = TreeRace.numbers;
   const { PromptFile, many } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
@@ -14,7 +15,7 @@ TreeRace.ownPrompts = (() => {
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
   const WAITING = "Waiting for the models …";
-  const COLUMNS = ["", "Prompt", "Speed", "tau", "Tokens", "Draft", "Verify", "Text"];
+  const COLUMNS = ["#", "Prompt", "Speed", "A pass", "Tokens", "Draft", "Verify", "Text"];
   const TOKENS = COLUMNS.indexOf("Tokens");
   const FIGURES = [
     "index",
@@ -28,6 +29,7 @@ TreeRace.ownPrompts = (() => {
     "base_tokens",
     "base_seconds",
     "identical",
+    "disturbed",
     "refused",
   ];
   class PromptsView {
@@ -176,7 +178,7 @@ TreeRace.ownPrompts = (() => {
         const shares = [row.draft_share, row.verify_share].map((share) => cell("td", percent(share)));
         shown.replaceChildren(
           ...kept,
-          speed(row.speedup),
+          doubted(speed(row.speedup), row.disturbed),
           cell("td", row.tau.toFixed(2)),
           cell("td", row.tokens),
           ...shares,
@@ -225,11 +227,12 @@ TreeRace.ownPrompts = (() => {
     verdict(before) {
       const { summary } = this;
       if (!summary?.raced) return `${before}No prompt was raced.`;
-      const { speedup, speedup_total: total, identical, raced } = summary;
+      const { speedup, speedup_total: total, identical, raced, disturbed } = summary;
       const times = `${asNumber(total > 1 ? total : 1 / total, 2)}× ${total > 1 ? "faster" : "slower"} than`;
       const words = isLevel(total) ? "as fast as" : times;
       const finding = `${words} plain decoding over ${many(raced, "prompt")}, median ${ratio(speedup)}`;
-      return `${before}${this.title}: ${finding}, identical text in ${identical} of them.`;
+      const sentence = `${before}${this.title}: ${finding}, identical text in ${identical} of them.`;
+      return disturbed ? `${sentence} ${disturbed}` : sentence;
     }
 
     // ---- what leaves ------------------------------------------------------------------------------------------------

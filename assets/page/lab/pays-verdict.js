@@ -9,7 +9,7 @@ TreeRace.paysVerdict = (() => {
   const { asNumber } = TreeRace.numbers;
   const { drawSplit, splitLegend } = TreeRace.timeSplitPlot;
 
-  const COLUMNS = ["Best setting", "Speed", "95 %", "× generate()", "95 %", "tau", "Gains", "Text"];
+  const COLUMNS = ["Best setting", "Speed", "95 %", "× generate()", "95 %", "A pass", "Gains", "Text"];
   const BARS = 3; // systems whose time is drawn, beside plain decoding
   const FEW = 10; // prompts; an interval over fewer is too narrow
   const LIMITS = {
@@ -133,7 +133,7 @@ TreeRace.paysVerdict = (() => {
    */
   function fillPrompts(head, body, report) {
     const best = report.systems.find((row) => row.name === report.best);
-    head.replaceChildren(heads(["", "Prompt", `Speed with ${best?.setting}`]));
+    head.replaceChildren(heads(["#", "Prompt", `Speed with ${best?.setting}`]));
     const ranked = [...report.prompts].sort((a, b) => b.speedup - a.speedup);
     const rows = ranked.map(({ index, prompt, speedup }) =>
       make("tr", "", cell("td", index + 1), cell("td", prompt, "prompt"), speed(speedup)),

@@ -1,5 +1,5 @@
 // Does it pay, on the page: a file of prompts, how far the races are, then the verdict, the prompts and the what-if. Knows the messages of
-// engine/screens/pays.py; leaves tables and sliders to their own files.
+// engine/page/screens/pays.py; leaves tables and sliders to their own files.
 "use strict";
 
 TreeRace.paysView = (() => {
@@ -63,8 +63,9 @@ TreeRace.paysView = (() => {
       this.say("Press Start.");
     }
 
-    // What Start sends.
+    // What Start sends. Without a file the page's own prompts are raced.
     pending() {
+      if (!this.file.prompts.length) this.file.takeGallery();
       this.run = null;
       this.root.dataset.state = "running";
       this.progress(0, 1);

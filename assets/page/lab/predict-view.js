@@ -4,34 +4,42 @@
 TreeRace.predictView = (() => {
   const { finder, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
+  const { keepDrawn } = TreeRace.plotBase;
+  const { standing } = TreeRace.treeLayout;
+  const { drawTree } = TreeRace.treePlot;
   const { onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "Three trees, one text: which one is fastest? Choose first, then press Start.";
   const WAITING = "Waiting for the models …";
-  const SPAN = 100; // of the drawing's box
-  const SVG = "http://www.w3.org/2000/svg";
+  const [SURE, RIVAL] = [0.6, 0.4]; // of a favourite guess, and of each further one beside it
 
   /**
-   * The tree as dots in levels, the root on top.
+   * The tree that such a draft most often gives, best guess first: a step that was never taken.
    * @param {number} depth
+   * @param {number} width
    * @param {number} nodes
    */
-  function drawing(depth, nodes) {
-    const svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 ${SPAN} ${SPAN}`);
-    svg.setAttribute("aria-hidden", "true");
-    const levels = [1, ...Array.from({ length: depth }, (_, at) => Math.floor((nodes - 2 + depth - at) / depth))];
-    const radius = Math.min(7, 26 / Math.max(...levels, levels.length));
-    levels.forEach((count, level) => {
-      for (let at = 0; at < count; at += 1) {
-        const dot = document.createElementNS(SVG, "circle");
-        dot.setAttribute("cx", String((SPAN * (at + 0.5)) / count));
-        dot.setAttribute("cy", String((SPAN * (level + 0.5)) / levels.length));
-        dot.setAttribute("r", String(radius));
-        svg.append(dot);
-      }
-    });
-    return svg;
+  function sketchOf(depth, width, nodes) {
+    const parents = [-1];
+    const score = [1];
+    const level = [0];
+    const children = [0];
+    while (parents.length < nodes) {
+      const worth = parents.map((_, at) =>
+        level[at] < depth && children[at] < width ? score[at] * SURE * RIVAL ** children[at] : 0,
+      );
+      const best = worth.indexOf(Math.max(...worth));
+      if (!worth[best]) break;
+      parents.push(best);
+      score.push(worth[best]);
+      level.push(level[best] + 1);
+      children.push(0);
+      children[best] += 1;
+    }
+    const texts = parents.map(() => "");
+    const q = score.map((each, at) => each / (score[parents[at]] ?? 1));
+    const verdicts = parents.map((parent) => (parent < 0 ? "root" : "rejected"));
+    return /** @type {any} */ ({ parents, texts, q, p: q, verdicts, path: [], has_bonus: false, ...standing(parents) });
   }
 
   /**
@@ -68,6 +76,8 @@ TreeRace.predictView = (() => {
     run = null;
     /** @type {number[]} tokens of every lane, the baseline's first */
     tokens = [];
+    /** @type {Record<string, { canvas: HTMLElement, sketch: Step, step: Step }>} by size */
+    trees = {};
 
     /**
      * @param {HTMLElement} root
@@ -107,12 +117,34 @@ TreeRace.predictView = (() => {
         choice,
         title,
         make("small", "", shape),
-        drawing(depth, nodes),
+        this.picture(size, sketchOf(depth, width, nodes)),
         make("span", "bar", bar),
         figures,
       ];
       this.cards[size] = make("label", "guess", ...inside);
       return this.cards[size];
+    }
+
+    /**
+     * The tree of a size: a sketch, then each round's own.
+     * @param {string} size
+     * @param {Step} sketch
+     */
+    picture(size, sketch) {
+      const canvas = make("div", "canvas");
+      canvas.setAttribute("aria-hidden", "true");
+      this.trees[size] = { canvas, sketch, step: sketch };
+      keepDrawn(canvas, () => drawTree(canvas, this.trees[size].step));
+      return canvas;
+    }
+
+    /**
+     * @param {string} size
+     * @param {Step} step
+     */
+    grow(size, step) {
+      this.trees[size].step = step;
+      drawTree(this.trees[size].canvas, step);
     }
 
     /** @param {string} size */
@@ -132,6 +164,7 @@ TreeRace.predictView = (() => {
         finderOf(card, ".figures").textContent = "";
         finderOf(card, "i").style.width = "0";
       }
+      for (const size of this.sizes) this.grow(size, this.trees[size].sketch);
       this.at("why").textContent = "";
     }
 
@@ -179,6 +212,12 @@ TreeRace.predictView = (() => {
       }
       if (message.run !== this.run || this.root.dataset.state !== "running") return;
       for (const [lane, step] of message.steps ?? []) this.tokens[lane] += step.burst.length;
+      for (const [index, size] of this.sizes.entries()) {
+        const drawn = message.steps?.findLast(
+          (/** @type {[number, Step]} */ [lane, { parents }]) => lane === index + 1 && parents.length > 1,
+        );
+        if (drawn) this.grow(size, drawn[1]);
+      }
       this.sizes.forEach((size, index) => {
         finderOf(this.cards[size], "i").style.width = `${(100 * this.tokens[index + 1]) / this.most}%`;
       });

@@ -1,4 +1,5 @@
-// A setting for production on the page: one card for every engine. Knows what engine/production.py answers; asks anew when a choice changes.
+// A setting for production on the page: every engine, and the code of the one that is open. Knows what
+// engine/page/screens/serving/ answers; asks anew when a choice changes.
 "use strict";
 
 TreeRace.productionView = (() => {
@@ -13,6 +14,7 @@ TreeRace.productionView = (() => {
 
   class ProductionView {
     asked = ""; // the last question
+    open = 0; // the engine whose code is shown
     timer = 0;
 
     /**
@@ -66,13 +68,27 @@ TreeRace.productionView = (() => {
         return this.say(answer.refused);
       }
       this.say(INVITATION);
-      this.at("engines").replaceChildren(...answer.engines.map((engine) => this.card(engine)));
+      this.at("engines").replaceChildren(...answer.engines.map((engine, index) => this.card(engine, index)));
+      this.choose(this.open);
     }
 
-    /** @param {Engine} engine */
-    card({ engine, version, idea, code, cannot, source }) {
+    /** @param {number} index of the engine whose code is shown */
+    choose(index) {
+      this.open = index;
+      for (const [at, card] of [...this.at("engines").children].entries()) {
+        card.querySelector("[data-open]")?.setAttribute("aria-expanded", String(at === index));
+        card.querySelector("[data-setting]")?.toggleAttribute("hidden", at !== index);
+      }
+    }
+
+    /**
+     * @param {Engine} engine
+     * @param {number} index
+     */
+    card({ engine, version, idea, code, cannot, source }, index) {
       const card = copyOf(this.at("engine-template"));
       const at = finder(card);
+      at("open").addEventListener("click", () => this.choose(index));
       at("engine").textContent = engine;
       at("version").textContent = `for ${version}`;
       at("idea").textContent = idea;

@@ -27,10 +27,15 @@ TreeRace.promptFile = (() => {
       this.read = read;
       this.say = say;
       this.taken = taken;
-      const gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
-      this.at("gallery").textContent = `Take this page’s ${gallery.length}`;
-      this.at("gallery").addEventListener("click", () => this.keep(gallery, "this page"));
+      this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
+      this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
+      this.at("gallery").addEventListener("click", () => this.takeGallery());
       this.listen(root);
+    }
+
+    // The prompts of the page's own menus.
+    takeGallery() {
+      this.keep(this.gallery, "this page");
     }
 
     /** @param {File} file */

@@ -17,6 +17,7 @@ TreeRace.sweepWords = (() => {
     "tokens",
     "forwards",
     "identical",
+    "disturbed",
     "refused",
   ];
 

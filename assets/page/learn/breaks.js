@@ -10,7 +10,7 @@ TreeRace.breaks = (() => {
   const { onWire } = TreeRace.wire;
 
   const SHAPE = ["depth", "width", "nodes"];
-  const FORM = ["prompt", "temperature", "seed", "max_new_tokens"];
+  const FORM = ["prompt", "temperature", "seed", "max_new_tokens", "constraint"];
 
   /** @param {Divergence} divergence */
   function parted({ index, left, right }) {
@@ -242,7 +242,7 @@ TreeRace.breaks = (() => {
     );
     return {
       ...view.result,
-      slowdown: view.result.slowdown ?? 1,
+      slowdown: view.speeds.fitting,
       start: true,
       systems: view.systems,
       recorded: view.recorded,

@@ -1,10 +1,9 @@
-// The light of the walk: a ring around one thing on the page, all else a little dimmer, and marks over the plots. Knows rectangles only.
+// The light of the walk: a ring around one thing on the page, all else a little dimmer. Knows rectangles only.
 "use strict";
 
 TreeRace.spotlight = (() => {
   const { finder } = TreeRace.elements;
   const ROOM = 5; // pixels between the thing and its ring
-  const SVG = "http://www.w3.org/2000/svg";
 
   /** @typedef {[left: number, top: number, right: number, bottom: number]} Box */
 
@@ -50,8 +49,6 @@ TreeRace.spotlight = (() => {
     constructor(root) {
       this.root = root;
       this.at = finder(root);
-      this.marks = document.createElementNS(SVG, "svg");
-      this.at("marks").append(this.marks);
       this.observer = new ResizeObserver(() => this.soon());
       window.addEventListener("resize", () => this.soon());
       document.addEventListener("scroll", ({ target }) => this.scrolled(target), { capture: true, passive: true });
@@ -94,29 +91,11 @@ TreeRace.spotlight = (() => {
       this.drawn = drawn;
       const [left, top, right, bottom] = box;
       const [x, y, width, height] = [left, top, right - left, bottom - top].map((each) => `${each}px`);
-      Object.assign(this.at("ring").style, { left: x, top: y, width, height });
+      Object.assign(this.at("ring").style, { translate: `${x} ${y}`, width, height });
       /** @type {Box[]} */
       const holes = [[0, 0, innerWidth, innerHeight]];
       for (const each of boxes) if (each) holes.push(each);
       this.at("veil").style.clipPath = `path(evenodd, "${holes.map(outline).join(" ")}")`;
-    }
-
-    /**
-     * Draws shapes by plot: circles [x, y] and rectangles [x, y, width, height], in pixels from the plot's corner.
-     * @param {...[plot: Element, shapes: number[][]]} plots
-     */
-    mark(...plots) {
-      this.marks.replaceChildren();
-      for (const [plot, shapes] of plots) {
-        const corner = plot.getBoundingClientRect();
-        for (const [x, y, width, height] of shapes) {
-          const shape = document.createElementNS(SVG, width ? "rect" : "circle");
-          const [left, top] = [corner.left + x, corner.top + y];
-          const places = width ? { x: left, y: top, width, height, rx: 3 } : { cx: left, cy: top, r: 15 };
-          for (const [name, value] of Object.entries(places)) shape.setAttribute(name, String(value));
-          this.marks.append(shape);
-        }
-      }
     }
   }
 

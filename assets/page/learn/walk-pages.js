@@ -40,7 +40,7 @@ TreeRace.walkPages = (() => {
 
   // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
   // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
-  const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80 };
+  const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80, constraint: "" };
   /** @type {WalkPage[]} */
   const PAGES = [
     {
@@ -166,7 +166,7 @@ TreeRace.walkPages = (() => {
         "Switch one on, and the right tree races on the left against the broken one on the right.",
       lit: "[data-lanes]",
       form: { right: "tree" },
-      breaks: ["mask", "positions", "acceptance", "trim"],
+      breaks: ["mask", "positions", "acceptance", "trim", "constraint"],
       task: { words: "switch one on and see where the texts part.", on: "break" },
     },
   ];

@@ -47,7 +47,7 @@ TreeRace.walkPictures = (() => {
   function forwards(_, { taus }) {
     const most = Math.max(...taus.values());
     const bars = [...taus].slice(-3).map(([name, tau]) => shareBar(name, asNumber(tau, 2), (100 * tau) / most, "tau"));
-    return bars.length ? [make("p", "label", "tau: tokens that one forward gave on average"), ...bars] : [];
+    return bars.length ? [make("p", "label", "Tokens a pass: how many one forward gave on average"), ...bars] : [];
   }
 
   /**

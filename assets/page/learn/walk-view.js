@@ -160,11 +160,11 @@ TreeRace.walkView = (() => {
       const home = this.at("picture");
       const held = [...home.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
       const node = this.pointer.node ?? step?.path.at(-1) ?? 0;
-      const onNode = (/** @type {number} */ at) => this.pointer.point("node", at);
+      const onNode = (/** @type {number} */ at) => this.pointer.point(at);
       const about = { steps: view.steps, taus: this.watcher.taus, node, onNode };
+      this.at("story").hidden = !(step?.parents.length > 1);
       home.replaceChildren(...(picture && step && this.watcher.fits ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
-      this.pointer.mark(step);
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
@@ -195,7 +195,6 @@ TreeRace.walkView = (() => {
       screenRoot().toggleAttribute("data-broken", Boolean(name));
       if (name) this.did("break");
       else this.begin();
-      this.light.mark();
       this.breaks.show(this.page.breaks || []);
       this.shine();
       this.at("breaks").querySelector("[data-name]")?.focus({ preventScroll: true });
@@ -211,10 +210,10 @@ TreeRace.walkView = (() => {
       this.at("next").addEventListener("click", () => this.next());
       this.at("back").addEventListener("click", () => this.go(this.index - 1));
       this.at("close").addEventListener("click", () => this.close());
+      this.at("story").addEventListener("click", () => TreeRace.view.slowStart.tellShown());
       onWire("treerace", (message) => {
         if (message.start && !message.recorded && !this.breaks.on) this.did("race", message.systems);
       });
-      window.addEventListener("resize", () => this.isOpen && this.light.mark());
       document.addEventListener("change", ({ target }) => {
         if (target instanceof HTMLInputElement && target.name === "view") this.did("view", target.value);
       });

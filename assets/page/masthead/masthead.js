@@ -10,6 +10,7 @@ TreeRace.masthead = (() => {
   const { popover } = TreeRace.popover;
   const { mountPresentation } = TreeRace.presentation;
   const { followReadiness } = TreeRace.readiness;
+  const { addStageKeys } = TreeRace.stageKeys;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
   const { screenMenu } = TreeRace.screens;
 
@@ -25,7 +26,8 @@ TreeRace.masthead = (() => {
     for (const [domain, each] of Object.entries(prompts)) {
       at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
     }
-    mountPresentation(at("stage-button"));
+    mountPresentation(at("stage-button"), at("race-again"));
+    addStageKeys(Object.values(prompts).flat());
     mountDarkMode(at("theme"));
     popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
     at("keys").addEventListener("click", showKeys);

@@ -3,16 +3,22 @@
 
 TreeRace.presentation = (() => {
   const { announceResize } = TreeRace.elements;
+  const { pressRace } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
+  const { closeAll } = TreeRace.popover;
   const { screenRoot } = TreeRace.screens;
 
-  /** @param {HTMLButtonElement} button */
-  function mountPresentation(button) {
+  /**
+   * @param {HTMLButtonElement} button
+   * @param {HTMLButtonElement} [race] a small one, where the form's is hidden
+   */
+  function mountPresentation(button, race) {
     const screen = screenRoot();
     const isOn = () => screen.hasAttribute("data-stage");
 
     /** @param {boolean} on */
     const show = (on) => {
+      if (on !== isOn()) closeAll();
       screen.toggleAttribute("data-stage", on);
       button.setAttribute("aria-pressed", String(on));
       announceResize();
@@ -25,11 +31,12 @@ TreeRace.presentation = (() => {
     };
     /** @param {KeyboardEvent} event */
     const leave = (event) => {
-      const another = document.querySelector("dialog[open], [aria-expanded=true]"); // Escape closes that first
-      if (event.key === "Escape" && isOn() && !another) toggle();
+      const list = document.querySelector("dialog[open]"); // Escape closes that first
+      if (event.key === "Escape" && isOn() && !list) toggle();
     };
 
     button.addEventListener("click", toggle);
+    race?.addEventListener("click", pressRace);
     addKeys(["F"], "presentation: the screen alone, large; F or Escape leaves", { f: toggle });
     document.addEventListener("keydown", leave, true);
     document.addEventListener("fullscreenchange", () => !document.fullscreenElement && show(false));

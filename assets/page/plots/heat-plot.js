@@ -22,7 +22,7 @@ TreeRace.heatPlot = (() => {
   /** @type {Record<string, Heat>} */
   const HEATS = {
     speedup: {
-      text: (cell, short) => `${asNumber(cell.speedup, short ? 1 : 2)}×`,
+      text: (cell, short) => `${asNumber(cell.speedup, short ? 1 : 2)}×${cell.disturbed ? "?" : ""}`,
       stops: (colours) => [colours.base, colours.cell, colours.tree],
       // As much faster is as far from the middle as so much slower.
       at: (cells) => {

@@ -1,14 +1,15 @@
-// The attention mask of one step, drawn with Plotly: rows look at columns. Builds it from the parents alone, in the order it is given.
+// The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone, in the order it is given.
 "use strict";
 
 TreeRace.maskPlot = (() => {
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
-  const { plotLabel, textWidth } = TreeRace.text;
+  const { draw } = TreeRace.elements;
+  const { palette } = TreeRace.plotBase;
+  const { textWidth, visible } = TreeRace.text;
 
   const LARGEST_CELL = { width: 110, height: 56 };
-  const LARGEST_NAMED = 28; // with more nodes the axes carry no labels
-  const LARGEST_GAPPED = 40;
-  const [UNSEEN, SEEN, ON_PATH] = [0, 1, 2];
+  const LEAST_NAME = 11; // pixels of a row that can have a name
+  const LETTERS = 10; // of a name, at most
+  const EDGE = 8;
 
   /**
    * @param {number[]} parents
@@ -22,108 +23,60 @@ TreeRace.maskPlot = (() => {
 
   /**
    * What a broken mask lets a node see: all that stand before it in the arrays.
-   * @param {number[]} _
    * @param {number} node
    */
-  function earlier(_, node) {
-    return new Set(Array(node + 1).keys());
-  }
+  const earlier = (node) => new Set(Array(node + 1).keys());
 
   /**
-   * One row for each node: the cache, which every node sees, then all nodes.
+   * What a cell says, a line each.
    * @param {Step} step
-   * @param {number[]} order
-   * @param {(node: number) => string} name
-   * @param {(parents: number[], node: number) => Set<number>} sees
+   * @param {number} query
+   * @param {number | null} key null for the text so far
+   * @param {boolean} causal
    */
-  function cellsOf(step, order, name, sees) {
-    const accepted = new Set([0, ...step.path]);
-    /** @type {number[][]} */
-    const z = [];
-    /** @type {string[][]} */
-    const notes = [];
-    for (const query of order) {
-      const [seen, kin] = [sees(step.parents, query), ancestors(step.parents, query)];
-      const [row, words] = [[SEEN], [`${name(query)} → the text so far<br>may look: all of it`]];
-      for (const key of order) {
-        row.push(!seen.has(key) ? UNSEEN : accepted.has(query) && accepted.has(key) ? ON_PATH : SEEN);
-        const why = key === query ? "may look: itself" : kin.has(key) ? "may look: an ancestor" : may(seen.has(key));
-        words.push(`${name(query)} → ${name(key)}<br>${why}`);
-      }
-      z.push(row);
-      notes.push(words);
-    }
-    return { z, notes };
+  function cellFacts(step, query, key, causal) {
+    const title = `${nameOf(step.texts[query])} → ${key === null ? "the text so far" : nameOf(step.texts[key])}`;
+    if (key === null) return [title, "may look: all of it"];
+    if (key === query) return [title, "may look: itself"];
+    if (ancestors(step.parents, query).has(key)) return [title, "may look: an ancestor"];
+    return [title, causal && key < query ? "looks, and should not" : "may not look"];
   }
 
-  /** @param {boolean} looks */
-  const may = (looks) => (looks ? "looks, and should not" : "may not look");
-
-  /**
-   * The room that labels of this size take, and whether the columns' labels fit above them without turning.
-   * @param {number} size
-   * @param {string[]} texts
-   * @param {number} width
-   * @param {Palette} colours
-   */
-  function axesAt(size, texts, width, colours) {
-    const font = `400 ${size}px ${colours.mono}`;
-    const named = texts.length <= LARGEST_NAMED;
-    const longest = textWidth("m".repeat(11), font);
-    const widest = Math.max(...texts.map((text) => Math.min(textWidth(text, font), longest)));
-    const left = named ? Math.ceil(widest) + 20 : 8;
-    const cellWidth = Math.min(LARGEST_CELL.width, (width - left - 8) / (texts.length + 1));
-    const flat = named && cellWidth > Math.min(widest, 4.5 * size) + 4;
-    const limit = flat ? Math.max(3, Math.floor(cellWidth / textWidth("m", font))) : 10;
-    return { size, named, widest, left, cellWidth, flat, limit };
+  /** @param {string} text */
+  function nameOf(text) {
+    const { dots, rest } = visible(text);
+    const letters = [...(dots + rest)];
+    return letters.length > LETTERS ? `${letters.slice(0, LETTERS - 1).join("")}…` : letters.join("") || "…";
   }
 
   /**
-   * The largest size whose labels need not be turned, else the largest that fits the rows.
-   * @param {string[]} texts
+   * Sizes of cells and letters, as large as they fit. Where columns have no room for names, rows keep theirs as long as they can.
+   * @param {string[]} names
    * @param {number} width
    * @param {number} height
    * @param {Palette} colours
    */
-  function chooseAxes(texts, width, height, colours) {
-    const wanted = Math.min(22, width / 34) * colours.zoom;
-    const largest = Math.round(Math.max(10, Math.min(wanted, (height - 60) / texts.length - 3)));
-    for (let size = largest; size >= 13; size--) {
-      const axes = axesAt(size, texts, width, colours);
-      if (axes.flat) return axes;
+  function sizesOf(names, width, height, colours) {
+    const wanted = Math.round(Math.min(22, width / 30) * colours.zoom);
+    for (const over of [true, false]) {
+      for (let size = wanted; size >= LEAST_NAME; size--) {
+        const longest = Math.max(...names.map((name) => textWidth(name, `400 ${size}px ${colours.mono}`)));
+        const left = Math.ceil(longest) + 14;
+        const cellWidth = Math.min(LARGEST_CELL.width, (width - left - EDGE) / (names.length + 1));
+        const flat = cellWidth > longest + 4;
+        const top = !over ? EDGE : flat ? size + 12 : Math.ceil(longest) + 14;
+        const cellHeight = Math.min(LARGEST_CELL.height, (height - top - EDGE) / names.length);
+        const fits = cellHeight >= size + 1 && (!over || flat || cellWidth >= 0.9 * size);
+        if (fits) return { size, rows: true, columns: over, flat, left, top, cellWidth, cellHeight };
+      }
     }
-    return axesAt(largest, texts, width, colours);
-  }
-
-  /** @param {Palette} colours */
-  function steps(colours) {
-    const levels = [colours.cell, colours.sees, colours.tree];
-    return levels.flatMap((colour, level) => [
-      [level / 3, colour],
-      [(level + 1) / 3, colour],
-    ]);
+    const cellWidth = (width - 2 * EDGE) / (names.length + 1);
+    const cellHeight = (height - 2 * EDGE) / names.length;
+    return { size: 0, rows: false, columns: false, flat: true, left: EDGE, top: EDGE, cellWidth, cellHeight };
   }
 
   /**
-   * A frame around each block; the cache's column stands left of them.
-   * @param {[number, number][]} blocks
-   * @param {number} block
-   * @param {number} nodes
-   * @param {string} colour
-   */
-  function frames(blocks, block, nodes, colour) {
-    return blocks.map(([row, column]) => ({
-      type: "rect",
-      x0: column * block + 0.5,
-      x1: Math.min(nodes, (column + 1) * block) + 0.5,
-      y0: row * block - 0.5,
-      y1: Math.min(nodes, (row + 1) * block) - 0.5,
-      line: { color: colour, width: 1 },
-    }));
-  }
-
-  /**
-   * `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed. `causal`: as a broken system has it.
+   * `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed, with lines thinner than any mark.
    * @param {HTMLElement} div
    * @param {Step} step
    * @param {number[]} order
@@ -132,55 +85,112 @@ TreeRace.maskPlot = (() => {
    * @param {boolean} causal as a broken system has it
    */
   function drawMask(div, step, order, blocks, block, causal = false) {
-    const room = roomOf(div);
-    if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
-    const texts = order.map((node) => step.texts[node]);
-    const label = (/** @type {string} */ text, /** @type {number} */ limit) =>
-      plotLabel(text, colours.faint, limit) || "…";
-    const { z, notes } = cellsOf(step, order, (node) => label(step.texts[node], 10), causal ? earlier : ancestors);
-    const { size, named, widest, left, cellWidth, flat, limit } = chooseAxes(texts, width, height, colours);
-    const gap = texts.length > LARGEST_GAPPED ? 0 : 2;
-    const heat = {
-      type: "heatmap",
-      z,
-      zmin: UNSEEN,
-      zmax: ON_PATH,
-      colorscale: steps(colours),
-      showscale: false,
-      xgap: gap,
-      ygap: gap,
-      customdata: notes,
-      hovertemplate: "%{customdata}<extra></extra>",
+    const [width, height] = [div.clientWidth, div.clientHeight];
+    if (!width || !height) return;
+    const names = order.map((node) => nameOf(step.texts[node]));
+    const { size, rows, columns, flat, left, top, cellWidth, cellHeight } = sizesOf(names, width, height, palette(div));
+    const [gapX, gapY] = [cellWidth, cellHeight].map((side) => (side > 8 ? 1 : side > 5 ? 0.5 : 0.25));
+    const cell = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const [x, y] = [left + column * cellWidth + gapX, top + row * cellHeight + gapY];
+      return `M${x.toFixed(2)} ${y.toFixed(2)}h${(cellWidth - 2 * gapX).toFixed(2)}v${(cellHeight - 2 * gapY).toFixed(2)}h${(2 * gapX - cellWidth).toFixed(2)}z`;
     };
-    const axis = (/** @type {string[]} */ ticktext) => ({
-      fixedrange: true,
-      showgrid: false,
-      zeroline: false,
-      ticks: "",
-      ticklabelstandoff: 5,
-      showticklabels: named,
-      tickfont: { family: colours.mono, size, color: colours.ink },
-      tickvals: ticktext.map((_, index) => index),
-      ticktext,
-    });
-    const keys = [`<span style="color:${colours.faint}">cache</span>`, ...texts.map((text) => label(text, limit))];
-    const queries = texts.map((text) => label(text, 10));
-    const top = named ? (flat ? size : Math.max(widest, 3 * size)) + 12 : 8;
-    const margin = {
-      l: left,
-      r: Math.max(8, width - left - cellWidth * keys.length),
-      t: top,
-      b: Math.max(8, height - top - LARGEST_CELL.height * queries.length),
-    };
-    const axes = {
-      xaxis: { ...axis(keys), side: "top", tickangle: flat ? 0 : -90 },
-      yaxis: { ...axis(queries), autorange: "reversed" },
-      shapes: causal ? [] : frames(blocks, block, order.length, colours.ink),
-    };
-    Plotly.react(div, [heat], plotLayout(colours, width, height, margin, axes), PLOT);
+    const kept = new Set([0, ...step.path]);
+    const places = new Map(order.map((node, index) => [node, index + 1]));
+    const svg = draw("svg", { width, height, class: "mask-drawing" });
+    for (const [row, query] of order.entries()) {
+      const seen = causal ? earlier(query) : ancestors(step.parents, query);
+      const shades = { empty: "", seen: cell(row, 0), kept: "" };
+      for (const key of order) {
+        const shade = !seen.has(key) ? "empty" : kept.has(query) && kept.has(key) ? "kept" : "seen";
+        shades[shade] += cell(row, /** @type {number} */ (places.get(key)));
+      }
+      const group = draw("g", { class: "row" });
+      group.dataset.node = String(query);
+      for (const [shade, d] of Object.entries(shades)) if (d) group.append(draw("path", { class: shade, d }));
+      const whole = {
+        x: left - 2,
+        y: top + row * cellHeight,
+        width: (order.length + 1) * cellWidth + 4,
+        height: cellHeight,
+      };
+      group.append(draw("rect", { class: "ring", ...whole }));
+      if (rows)
+        group.append(
+          draw(
+            "text",
+            { class: "row-name", x: left - 6, y: top + (row + 0.5) * cellHeight + 0.34 * size, "font-size": size },
+            names[row],
+          ),
+        );
+      svg.append(group);
+    }
+    for (const [row, column] of causal ? [] : blocks) {
+      const [x, y] = [left + (1 + column * block) * cellWidth, top + row * block * cellHeight];
+      const [right, bottom] = [(column + 1) * block, (row + 1) * block].map((at) => Math.min(order.length, at));
+      svg.append(
+        draw("rect", {
+          class: "block",
+          x,
+          y,
+          width: left + (1 + right) * cellWidth - x,
+          height: top + bottom * cellHeight - y,
+        }),
+      );
+    }
+    if (columns) {
+      for (const [column, name] of ["cache", ...names].entries()) {
+        const x = left + (column + 0.5) * cellWidth;
+        const transform = flat ? "" : `rotate(-90 ${x + 0.34 * size} ${top - 5})`;
+        const at = {
+          x: flat ? x : x + 0.34 * size,
+          y: top - (flat ? 6 : 5),
+          "font-size": size,
+          "text-anchor": flat ? "middle" : "start",
+        };
+        svg.append(draw("text", { class: column ? "column-name" : "column-name faint", ...at, transform }, name));
+      }
+    }
+    svg.append(draw("rect", { class: "column", y: top - 2, width: cellWidth, height: order.length * cellHeight + 4 }));
+    div.replaceChildren(svg);
+    drawn.set(div, { left, top, cellWidth, cellHeight, order });
   }
 
-  return { drawMask };
+  /** @typedef {{ left: number, top: number, cellWidth: number, cellHeight: number, order: number[] }} Drawn */
+  /** @type {WeakMap<Element, Drawn>} */
+  const drawn = new WeakMap();
+
+  /**
+   * The row and the column at a place in the mask: nodes; the key is null in the cache's column. Null outside.
+   * @param {HTMLElement} div
+   * @param {MouseEvent} event
+   */
+  function cellAt(div, event) {
+    const now = drawn.get(div);
+    if (!now) return null;
+    const corner = div.getBoundingClientRect();
+    const column = Math.floor((event.clientX - corner.left - now.left) / now.cellWidth);
+    const row = Math.floor((event.clientY - corner.top - now.top) / now.cellHeight);
+    const query = now.order[row];
+    if (query === undefined || column > now.order.length) return null;
+    return { query, key: column <= 0 ? null : now.order[column - 1] };
+  }
+
+  /**
+   * Rings a node's row and its column; null takes the rings away.
+   * @param {HTMLElement} div
+   * @param {number | null} node
+   */
+  function lightMask(div, node) {
+    const now = drawn.get(div);
+    const column = div.querySelector(".column");
+    if (!now || !column) return;
+    for (const row of /** @type {NodeListOf<SVGElement>} */ (div.querySelectorAll(".row"))) {
+      row.classList.toggle("lit", Number(row.dataset.node) === node);
+    }
+    const at = node === null ? -1 : now.order.indexOf(node);
+    column.classList.toggle("lit", at >= 0);
+    column.setAttribute("x", String(now.left + (at + 1) * now.cellWidth));
+  }
+
+  return { cellAt, cellFacts, drawMask, lightMask };
 })();

@@ -2,6 +2,8 @@
 "use strict";
 
 TreeRace.plotBase = (() => {
+  const { make } = TreeRace.elements;
+
   const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
 
   /** @param {Element} element */
@@ -36,11 +38,15 @@ TreeRace.plotBase = (() => {
   }
 
   /**
-   * Calls `then` when Plotly's script is there, which may be after the page's own.
+   * Calls `then` when Plotly's script is there. A page that holds the script as text runs it when it is first needed.
    * @param {() => void} then
    */
   function whenPlotly(then) {
-    if (window.Plotly) return then();
+    const held = document.querySelector("script#plotly");
+    if (held) {
+      held.replaceWith(make("script", "", held.textContent ?? ""));
+      return then();
+    }
     const arrived = () => {
       if (!window.Plotly) return;
       document.removeEventListener("load", arrived, true);
@@ -50,13 +56,14 @@ TreeRace.plotBase = (() => {
   }
 
   /**
-   * Draws again when the page turns dark or light and when the element changes its size.
+   * Draws again when the page turns dark or light, when the element changes its size, and when a font has come.
    * @param {Element} element
    * @param {() => void} draw
    */
   function keepDrawn(element, draw) {
     new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     new ResizeObserver(draw).observe(element);
+    document.fonts.addEventListener("loadingdone", draw); // labels were measured in another face
   }
 
   /**

@@ -21,7 +21,10 @@ TreeRace.sweepCells = (() => {
       `${asNumber(cell.speedup, 2)}× plain decoding’s speed, tau ${asNumber(cell.tau, 2)}`,
       `${asNumber(cell.mean_nodes, 1)} nodes a tree, ${asNumber(cell.ms_per_token, 2)} ms a token`,
       `${percent(cell.draft_share)} of the time drafts, ${percent(cell.verify_share)} verifies`,
-    ].join("<br>");
+      escapeMarkup(cell.disturbed),
+    ]
+      .filter(Boolean)
+      .join("<br>");
   }
 
   return { cellWords, lettering, percent };

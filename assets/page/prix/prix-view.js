@@ -9,8 +9,9 @@ TreeRace.prixView = (() => {
   const { placesOf } = TreeRace.places;
   const { Player, Speeds } = TreeRace.player;
   const { ResultTable } = TreeRace.resultTable;
-  const { horizon } = TreeRace.steps;
+  const { horizon, retimed } = TreeRace.steps;
   const { Track } = TreeRace.track;
+  const { runsOf } = TreeRace.verdict;
   const { onRuns, onWire } = TreeRace.wire;
 
   const INVITATION = "Choose a field and press Race.";
@@ -131,9 +132,10 @@ TreeRace.prixView = (() => {
       if (message.run !== this.run || message.run === this.stopped) return;
       if (message.lost) return this.broken();
       for (const [lane, step] of message.steps || []) this.tracks[lane].push(step);
-      if (message.end) this.end = message;
+      if (message.again || message.end) this.end = retimed(this.tracks, message);
       const tokens = this.tracks.filter((track) => track.ended).map((track) => track.tokens);
       if (tokens.length === this.tracks.length) this.total = Math.max(1, ...tokens);
+      if (message.end && this.root.dataset.state === "done") this.ended();
     }
 
     halt() {
@@ -199,8 +201,18 @@ TreeRace.prixView = (() => {
     ended() {
       this.player.pause();
       this.state("done");
-      if (this.end) this.result.show(this.systems, this.end.lanes);
+      if (this.end) this.showResult(this.end);
       this.verdict();
+    }
+
+    /**
+     * The table and the places on the tracks, both by the headline's ratios.
+     * @param {RaceMessage} end
+     */
+    showResult(end) {
+      this.result.show(this.systems, end);
+      const places = placesOf(end.lanes.map((lane) => lane.speedup));
+      for (const [index, track] of this.tracks.entries()) track.place(places[index]);
     }
 
     again() {
@@ -219,7 +231,8 @@ TreeRace.prixView = (() => {
       const wrong = lanes.some((lane) => lane.identical === false);
       const others = lanes.length - 1;
       const texts = same === others ? "All wrote the same text." : `${same} of ${others} wrote the same text.`;
-      this.say(`${wins} ${texts}`, wrong ? "different" : "won");
+      const runs = runsOf({ ...this.end, ...lanes[first] });
+      this.say([wins, runs, texts].filter(Boolean).join(" "), wrong ? "different" : "won");
     }
 
     /**

@@ -35,7 +35,7 @@ TreeRace.resultTable = (() => {
     column("place", (lane) => lane.place, whole, "By tokens a second"),
     column("system", (lane) => lane.title),
     column("ratio", (lane) => lane.speedup, times, "Tokens a second by those of token by token"),
-    column("tau", (lane) => lane.tau, hundredths, "Tokens per target forward"),
+    column("tau", (lane) => lane.tau, hundredths, "Tokens a pass: tokens per target forward"),
     column("forwards", (lane) => lane.forwards, whole, "Target forwards after the prompt"),
     column("drafts", (lane) => lane.draft_forwards, whole, "Forwards of a draft network"),
     column("draft", (lane) => lane.draft_share, percent, "Share of its clock spent on drafting"),
@@ -52,6 +52,8 @@ TreeRace.resultTable = (() => {
   // Of the file alone: what the page has no room for.
   const MORE = [
     column("name", (lane) => lane.name),
+    column("least", (lane) => lane.least),
+    column("most", (lane) => lane.most),
     column("tokens", (lane) => lane.tokens),
     column("seconds", (lane) => lane.seconds),
     column("tokens_per_s", (lane) => lane.tokens_per_s),
@@ -83,17 +85,17 @@ TreeRace.resultTable = (() => {
     }
 
     /**
-     * `systems` as the first event has them, `lanes` their figures.
+     * `systems` as the first event has them, and the last event with their figures.
      * @param {RacedSystem[]} systems
-     * @param {LaneFigures[]} lanes
+     * @param {RaceMessage} end
      */
-    show(systems, lanes) {
+    show(systems, { lanes, runs, disturbed }) {
       const ranks = placesOf(lanes.map((lane) => lane.speedup));
       this.lanes = lanes
         .map((lane, index) => ({ ...lane, ...systems[index], place: ranks[index] }))
         .sort((one, other) => one.place - other.place);
       this.baseline = lanes[0];
-      this.caption = captionOf(systems[0].trace);
+      this.caption = captionOf(systems[0].trace, runs.length, disturbed);
       this.at("result").dataset.state = "known";
       this.at("caption").textContent = this.caption;
       this.at("table").tBodies[0].replaceChildren(...this.lanes.map(row));
@@ -137,11 +139,17 @@ TreeRace.resultTable = (() => {
     return made;
   }
 
-  /** @param {Trace} trace */
-  function captionOf({ pair, hardware, dtype, temperature, seed, max_new_tokens: most }) {
+  /**
+   * @param {Trace} trace
+   * @param {number} runs
+   * @param {string} disturbed
+   */
+  function captionOf({ pair, hardware, dtype, temperature, seed, max_new_tokens: most }, runs, disturbed) {
+    const medians = runs > 1 ? ` Ratios are medians of ${runs} runs, all else is of the run nearest to them.` : "";
     return (
       `${pair}, ${hardware}, ${dtype}; temperature ${temperature}, seed ${seed}, up to ${most} new tokens. ` +
-      "Every system has a clock of its own that counts its own work alone, prefill included; ratios are to token by token."
+      "Every system has a clock of its own that counts its own work alone, prefill included; ratios are to token by token." +
+      `${medians}${disturbed && ` ${disturbed}`}`
     );
   }
 

@@ -14,7 +14,7 @@ TreeRace.keepsake = (() => {
     nodes: "nodes",
     temperature: "temperature",
   };
-  const MORE = { tokens: "max_new_tokens", seed: "seed" };
+  const MORE = { tokens: "max_new_tokens", seed: "seed", constraint: "constraint" };
 
   class Keepsake {
     /** @type {Record<string, any> | null} what the form held when a race was last asked for */

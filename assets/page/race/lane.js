@@ -125,10 +125,34 @@ TreeRace.lane = (() => {
       return burst;
     }
 
-    /** @param {number} index */
+    /**
+     * The burst that is looked at; its tokens can be pointed at one by one.
+     * @param {number} index
+     */
     mark(index) {
-      this.bursts.querySelector(".current")?.classList.remove("current");
-      this.bursts.children[index]?.classList.add("current");
+      const [before, now] = [this.bursts.querySelector(".current"), this.bursts.children[index]];
+      if (before === now) return;
+      before?.classList.remove("current");
+      const old = before?.querySelector(".ink");
+      old?.replaceChildren(old.textContent ?? "");
+      now?.classList.add("current");
+      const { pieces } = this.steps[index] ?? { pieces: [] };
+      const shown = pieces.map((piece, at) => {
+        const leads = pieces.slice(0, at).every((each) => !each.trim()); // the colour leaves out the leading space
+        const part = make("span", "", leads ? piece.trimStart() : piece);
+        part.dataset.piece = String(at);
+        return part;
+      });
+      now?.querySelector(".ink")?.replaceChildren(...shown);
+    }
+
+    /**
+     * Lights a token of the burst that is looked at; -1 none.
+     * @param {number} piece
+     */
+    light(piece) {
+      this.bursts.querySelector(".lit")?.classList.remove("lit");
+      this.bursts.querySelector(`.current [data-piece="${piece}"]`)?.classList.add("lit");
     }
 
     /**

@@ -12,16 +12,17 @@ TreeRace.raceFile = (() => {
   }
 
   /**
-   * A Record in JSON (engine/record.py). A race that was stopped holds the steps so far.
-   * @param {{ systems: RacedSystem[], lanes: { steps: Step[] }[], recorded: string | null }} race
+   * A Record in JSON (engine/record/race_file.py). A race that was stopped holds the steps so far.
+   * @param {{ systems: RacedSystem[], lanes: { steps: Step[] }[], recorded: string | null, result: RaceMessage | null }} race
    */
-  function raceFile({ systems, lanes, recorded }) {
+  function raceFile({ systems, lanes, recorded, result }) {
     const filed = systems.map(({ title, idea, guarantee, costs, trace }, index) => {
       const steps = lanes[index].steps.map(traced);
       return { title, idea, guarantee, costs, trace: { ...trace, steps } };
     });
     const today = new Date().toISOString().slice(0, 10);
-    return JSON.stringify({ lanes: filed, recorded: recorded || today });
+    const runs = result && result.runs.length > 1 ? result.runs : [];
+    return JSON.stringify({ lanes: filed, recorded: recorded || today, runs, busy: Boolean(result?.busy) });
   }
 
   /**
@@ -29,8 +30,9 @@ TreeRace.raceFile = (() => {
    * @param {{ systems: RacedSystem[] }} race
    */
   function raceLink({ systems: [left, right] }) {
-    const { prompt, depth, width, nodes, temperature, max_new_tokens: tokens, seed } = right.trace;
-    const settings = { left: left.name, right: right.name, depth, width, nodes, temperature, tokens, seed, prompt };
+    const { prompt, depth, width, nodes, temperature, max_new_tokens: tokens, seed, constraint } = right.trace;
+    const bound = { seed, ...(constraint ? { constraint } : {}), prompt };
+    const settings = { left: left.name, right: right.name, depth, width, nodes, temperature, tokens, ...bound };
     const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
     const link = `${location.origin}${location.pathname}?${query}`;
     return link.length > LONGEST_LINK ? "" : link;

@@ -14,6 +14,7 @@ TreeRace.raceKeys = (() => {
       ArrowRight: () => view.go(view.step + 1),
     });
     add(["Home", "End"], "first or last step", { Home: () => view.go(0), End: () => view.go(Infinity) });
+    add(["S"], "the step, told as a story; Escape leaves it", { s: () => view.slowStart.tellShown() });
     const { names, radios } = view.speeds;
     add(
       radios.map((_, index) => String(index + 1)),

@@ -18,8 +18,10 @@ TreeRace.raceStrip = (() => {
      * @param {string} kind
      * @param {string} outcome
      * @param {number | string} winner the lane whose colour the outcome has
+     * @param {string} runs how often it was measured, and what disturbed that
      */
-    say(words, kind = "", outcome = "", winner = 1) {
+    say(words, kind = "", outcome = "", winner = 1, runs = "") {
+      this.at("runs").textContent = runs;
       this.at("outcome").textContent = outcome;
       this.at("outcome").dataset.hue = winner;
       this.at("words").textContent = words;
@@ -61,8 +63,8 @@ TreeRace.raceStrip = (() => {
      */
     verdict(result, systems) {
       const lossy = systems.some((system) => system.guarantee === "lossy");
-      const { words, kind, outcome, winner } = verdictOf(result, lossy);
-      this.say(words, kind, outcome, winner);
+      const { words, kind, outcome, winner, runs } = verdictOf(result, lossy);
+      this.say(words, kind, outcome, winner, runs);
     }
   }
 

@@ -6,13 +6,15 @@ TreeRace.raceView = (() => {
   const { copyOf, finder, isCalm } = TreeRace.elements;
   const { Lane } = TreeRace.lane;
   const { Player, Speeds } = TreeRace.player;
-  const { keepDrawn, whenPlotly } = TreeRace.plotBase;
+  const { keepDrawn } = TreeRace.plotBase;
+  const { Pointing } = TreeRace.pointing;
   const { addRaceKeys } = TreeRace.raceKeys;
   const { RaceStrip } = TreeRace.raceStrip;
   const { recordedWords } = TreeRace.recordedRace;
   const { Costs } = TreeRace.roundCosts;
+  const { SlowStart } = TreeRace.slowStart;
   const { StepView } = TreeRace.stepView;
-  const { horizon } = TreeRace.steps;
+  const { horizon, retimed } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
   const { onRuns, onWire } = TreeRace.wire;
 
@@ -42,7 +44,6 @@ TreeRace.raceView = (() => {
     picked = null;
     total = 1; // tokens of the whole way
     step = -1; // that is shown
-    canDraw = false; // Plotly's script is there
 
     /**
      * @param {HTMLElement} root
@@ -65,6 +66,8 @@ TreeRace.raceView = (() => {
       this.strip = new RaceStrip(root);
       this.stepView = new StepView(root, () => this.tell());
       this.strip.say(INVITATION);
+      this.slowStart = new SlowStart(this);
+      this.pointing = new Pointing(this);
       this.listen();
     }
 
@@ -76,6 +79,7 @@ TreeRace.raceView = (() => {
       this.total = 1;
       this.step = -1;
       this.stepView.forget();
+      this.slowStart.cancel();
       this.player.reset();
     }
 
@@ -150,11 +154,14 @@ TreeRace.raceView = (() => {
       if (message.start) this.begin(message);
       if (message.run !== this.run || message.run === this.stopped) return;
       if (message.lost) return this.broken();
+      if (message.start || message.slowdown < this.speeds.fitting) this.speeds.suggest(message.slowdown); // a stall is known at the end
       for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
       this.atFocus();
-      if (message.end) this.result = message;
-      const ended = this.lanes.filter((lane) => lane.ended);
-      if (ended.length) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
+      const over = this.atEnd;
+      if (message.again || message.end) this.result = retimed(this.lanes, message);
+      if (this.lanes.some((lane) => lane.ended)) this.total = Math.max(1, ...this.lanes.map((lane) => lane.tokens));
+      this.slowStart.look();
+      if (message.end && this.told) return over ? this.player.skip() : this.ended();
       this.tell();
     }
 
@@ -182,11 +189,9 @@ TreeRace.raceView = (() => {
         const system = this.systems[index];
         lane.reset(system.trace.prompt, system.trace.chat);
         lane.describe(system);
-        lane.card.race(system.name);
+        lane.card.race(system.name, system.costs.promised);
       }
-      this.speeds.suggest(message.slowdown);
-      this.strip.say("");
-      this.player.play();
+      this.slowStart.begin();
     }
 
     // The lane whose trees are drawn: the one that was picked, else the right one unless only the left one drafts.
@@ -241,6 +246,7 @@ TreeRace.raceView = (() => {
 
     // What the play button does next, and whether the strip says who leads or how it ended.
     changed() {
+      this.slowStart.cancel();
       const [sign, name] = this.playing ? ["❚❚", "Pause"] : this.atEnd ? ["↻", "Play again"] : ["▶", "Play"];
       this.at("sign").textContent = sign;
       this.at("play").setAttribute("aria-label", name);
@@ -326,10 +332,6 @@ TreeRace.raceView = (() => {
       }
       addRaceKeys(this);
       keepDrawn(this.at("tree"), () => this.run && this.draw(true));
-      whenPlotly(() => {
-        this.canDraw = true;
-        this.draw(true);
-      });
     }
   }
 

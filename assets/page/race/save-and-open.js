@@ -6,7 +6,7 @@ TreeRace.saveAndOpen = (() => {
   const { copy } = TreeRace.copyButton;
   const { saveFile } = TreeRace.downloads;
   const { finder, make, whenThere } = TreeRace.elements;
-  const { press } = TreeRace.form;
+  const { press, pressRace } = TreeRace.form;
   const { Keepsake, kept } = TreeRace.keepsake;
   const { galleryMenu } = TreeRace.gallery;
   const { asNumber } = TreeRace.numbers;
@@ -35,6 +35,7 @@ TreeRace.saveAndOpen = (() => {
       this.menu = finder(root)("take");
       this.at = finder(this.menu);
       this.server = server;
+      this.goes = false; // whether the race begins when the form has them
       this.query = ""; // settings that the form is to take, as a link has them
       this.timer = 0;
       this.notice = finder(root)("notice");
@@ -58,8 +59,10 @@ TreeRace.saveAndOpen = (() => {
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
-      const { run, systems, lanes, recorded } = TreeRace.view;
-      return run && !this.live && lanes.every((lane) => lane.steps.length) ? { systems, lanes, recorded } : null;
+      const { run, systems, lanes, recorded, result } = TreeRace.view;
+      return run && !this.live && lanes.every((lane) => lane.steps.length)
+        ? { systems, lanes, recorded, result }
+        : null;
     }
 
     // Steps are still on their way.
@@ -117,7 +120,6 @@ TreeRace.saveAndOpen = (() => {
       if (kind === "tree") drawTree(canvas, step);
       else view.panel.drawMask(step, canvas);
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
-      Plotly.purge(canvas);
       canvas.remove();
     }
 
@@ -138,7 +140,6 @@ TreeRace.saveAndOpen = (() => {
      * @param {RaceMessage} event
      */
     open(event) {
-      TreeRace.view.speeds.chosen = false; // its own pace
       showScreen("race");
       showRecorded(event);
       this.say("");
@@ -198,6 +199,27 @@ TreeRace.saveAndOpen = (() => {
     /** @param {{ refusals: string }} answer */
     told({ refusals }) {
       this.say(refusals);
+      if (this.goes && !refusals) pressRace();
+      this.goes = false;
+    }
+
+    /**
+     * Races another system in the right lane; all else stays.
+     * @param {string} name
+     */
+    raceWith(name) {
+      this.goes = true;
+      this.set(`${location.origin}${location.pathname}?right=${encodeURIComponent(name)}`);
+    }
+
+    /**
+     * The form takes what the page's address sets. The race begins by itself where it says `go=1`.
+     * @param {URLSearchParams} query
+     */
+    follow(query) {
+      this.goes = query.get("go") === "1";
+      this.set(location.href);
+      if (!this.goes) TreeRace.view.strip.say("Press Race.");
     }
 
     // ---- what the visitor does --------------------------------------------------------------------------------------
@@ -262,7 +284,7 @@ TreeRace.saveAndOpen = (() => {
       const before = kept();
       if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
-      if (LINKED.some((name) => query.has(name))) return this.set(location.href);
+      if (LINKED.some((name) => query.has(name))) return this.follow(query);
       if (!races.length) return;
       const { event } = await answered(this.server.recorded(races[0].name));
       if (event && !TreeRace.view.run) showRecorded(JSON.parse(event));

@@ -5,6 +5,9 @@ TreeRace.systemCard = (() => {
   const { finder } = TreeRace.elements;
   const { popover } = TreeRace.popover;
   const { plainName } = TreeRace.systemNames;
+  const { asNumber } = TreeRace.numbers;
+
+  const MOST_CHOICES = 5; // that a card names
 
   /** @type {Record<Guarantee, [string, string]>} */
   const GUARANTEES = {
@@ -28,6 +31,8 @@ TreeRace.systemCard = (() => {
       this.shown = "";
       /** @type {string | undefined} */
       this.raced = undefined;
+      /** @type {Record<string, number>} */
+      this.promised = {};
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
@@ -51,16 +56,34 @@ TreeRace.systemCard = (() => {
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];
       for (const kind of Object.keys(this.parts)) this.showPart(kind, system[kind], mixed);
       this.shown = system.name;
-      this.race(this.raced);
+      this.race(this.raced, this.promised);
     }
 
     /**
      * What the lane shows the race of, if any; the card may already tell of the next one.
      * @param {string} [name]
+     * @param {Record<string, number>} [promised] by drafter, where it chose one: how many times as fast as plain decoding
      */
-    race(name) {
+    race(name, promised = {}) {
       this.raced = name;
+      this.promised = promised;
       this.root.classList.toggle("next", Boolean(name) && name !== this.shown);
+      const choice = name === this.shown ? this.choice(promised) : "";
+      for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
+      this.at("its-choice").textContent = choice;
+    }
+
+    /**
+     * @param {Record<string, number>} promised
+     * @returns {string} which drafter was chosen, and what each promised; "" without a choice
+     */
+    choice(promised) {
+      const sorted = Object.entries(promised).sort(([, one], [, other]) => other - one);
+      const [best, ...others] = sorted.slice(0, MOST_CHOICES).map(([name, speedup]) => {
+        const title = this.parts.drafter[name]?.title ?? plainName(name);
+        return `${title} ${asNumber(speedup, 1)}x`;
+      });
+      return best ? `With what promises the most on this machine: ${best}${["", ...others].join(", ")}.` : "";
     }
 
     /**

@@ -77,7 +77,7 @@ TreeRace.verdict = (() => {
     if (identical === "text" && finished === false)
       return ["stopped; the same text so far, compared by text", "identical"];
     if (identical === "text") return ["the same text: compared by text, not by tokens", "identical"];
-    const { index, left, right } = /** @type {Divergence} */ (divergence);
+    const { index, left, right, words } = /** @type {Divergence} */ (divergence);
     if (identical === "other text")
       return [
         `other text, compared by text, from character ${index + 1} on: ${quoted(left)} or ${quoted(right)}`,
@@ -85,7 +85,19 @@ TreeRace.verdict = (() => {
       ];
     const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
     if (lossy || identical === "lossy") return [`lossy: other text ${where}`, "lossy"];
-    return [`not identical ${where}`, "different"];
+    return [words ? `not identical ${where}. ${words}` : `not identical ${where}`, "different"];
+  }
+
+  /**
+   * How often a race was measured: between which ratios its headline lies, and what disturbed its clocks.
+   * @param {RaceMessage} result
+   */
+  function runsOf({ again, runs, speedup, least, most, disturbed }) {
+    const ends = speedup >= 1 ? [least, most] : [1 / most, 1 / least];
+    const [low, high] = ends.map((ratio) => asNumber(ratio, 1));
+    const first = "The first run; it runs again, unseen, for a median.";
+    const spread = runs.length > 1 ? `${low} to ${high} in ${runs.length} runs.` : "";
+    return [again ? first : spread, disturbed].filter(Boolean).join(" ");
   }
 
   /**
@@ -103,6 +115,7 @@ TreeRace.verdict = (() => {
     return {
       words,
       kind,
+      runs: none ? "" : runsOf(result),
       outcome: none ? "" : level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
       winner: none || level ? "" : Number(faster),
     };
@@ -118,5 +131,5 @@ TreeRace.verdict = (() => {
     );
   }
 
-  return { finisherOf, leadOf, verdictOf, writeTheSame };
+  return { finisherOf, leadOf, runsOf, verdictOf, writeTheSame };
 })();

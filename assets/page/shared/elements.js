@@ -17,6 +17,19 @@ TreeRace.elements = (() => {
   }
 
   /**
+   * An element of a drawing with these attributes and these things in it.
+   * @param {string} tag
+   * @param {Record<string, string | number>} [attributes]
+   * @param {...(string | Node)} inside
+   */
+  function draw(tag, attributes = {}, ...inside) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+    made.append(...inside);
+    return /** @type {SVGElement} */ (made);
+  }
+
+  /**
    * Finds elements of `root` by the name in their data attribute. The page's own markup holds them all, so the type is left open.
    * @param {ParentNode} root
    * @param {string} prefix
@@ -58,5 +71,5 @@ TreeRace.elements = (() => {
   const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
   const isCalm = () => motion.matches;
 
-  return { make, finder, copyOf, whenThere, announceResize, isCalm };
+  return { make, draw, finder, copyOf, whenThere, announceResize, isCalm };
 })();

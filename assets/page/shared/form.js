@@ -31,7 +31,13 @@ TreeRace.form = (() => {
     /** @type {HTMLElement | null} */ (document.querySelector(selector))?.click();
   }
 
+  // Starts a race, from wherever its button is hidden; none while one is on its way.
+  function pressRace() {
+    const { view, take } = TreeRace;
+    if (view.root.dataset.state !== "waiting" && !take.live) press("#race-go");
+  }
+
   const pressGo = () => goButton()?.click();
 
-  return { fill, goButton, press, pressGo };
+  return { fill, goButton, press, pressGo, pressRace };
 })();

@@ -24,7 +24,7 @@ TreeRace.keys = (() => {
   function uses(target, key) {
     if (!target.closest || target.closest(TYPING)) return true;
     if (target.matches(MOVING)) return key.startsWith("Arrow") || key === "Home" || key === "End";
-    return key === " " && target.closest(PRESSED) !== null;
+    return (key === " " || key === "Enter") && target.closest(`${PRESSED}${key === "Enter" ? ", a" : ""}`) !== null;
   }
 
   /** @param {KeyboardEvent} event */

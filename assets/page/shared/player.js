@@ -1,38 +1,58 @@
-// Plays races on their lanes' clocks, at one of four speeds. Knows time, radios and how far the clocks may run; nothing of what is shown.
+// Plays races on their lanes' clocks, at a pace that people can follow. Knows time, radios and how far the clocks may run; nothing of
+// what is shown.
 "use strict";
 
 TreeRace.player = (() => {
   const { make } = TreeRace.elements;
   const { LEEWAY } = TreeRace.steps;
-  const SPEEDS = { "0.1×": 10, "0.25×": 4, "1×": 1, "4×": 0.25 }; // seconds on the page for each second on the clocks
+  const WATCHED = 10; // seconds on the page that a race takes at the speed 1×
+  const REAL = "real time";
+  /** @type {Record<string, number>} how many times as fast as what can be followed */
+  const SPEEDS = { "½×": 0.5, "1×": 1, "2×": 2, [REAL]: 0 };
+  const BEGINNING = 0.4; // of the mean speed, at a race's start; with GROWTH the mean is 1
+  const GROWTH = 1.61;
   const LONGEST = 0.25; // seconds of a frame; a page that was hidden goes on where it was
 
   /**
-   * What a speed means, in words.
-   * @param {number} rate
+   * Two digits at most, so that it can be said.
+   * @param {number} value above 1
    */
-  function speedWords(rate) {
-    if (rate === 1) return "real time";
-    return rate > 1 ? "slow motion, clocks show the measured time" : "four times as fast, clocks as measured";
+  function sayable(value) {
+    const unit = 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1);
+    return String(Math.round(value / unit) * unit);
   }
 
+  /**
+   * What a pace means, in words.
+   * @param {number} rate seconds on the page for each second on the clocks
+   */
+  function speedWords(rate) {
+    if (Math.abs(rate - 1) < 0.05) return REAL;
+    const pace = rate > 1 ? `about 1/${sayable(rate)} of real time` : `about ${sayable(1 / rate)} times real time`;
+    return `${pace}; clocks as measured`;
+  }
+
+  /**
+   * How much faster than on average a race is played, by the share of it that is over: faster and faster, to its end.
+   * @param {number} share
+   */
+  const haste = (share) => BEGINNING + GROWTH * Math.max(0, Math.min(1, share));
+
   class Speeds {
+    fitting = 1; // seconds on the page for each second on the clocks, so that the race can be followed
+
     /**
-     * Radios of that name in `home`, the first one chosen; `words` takes what the chosen one means.
+     * Radios of that name in `home`; `words` takes what the chosen one means.
      * @param {HTMLElement} home
      * @param {string} name
      * @param {HTMLElement} words
      */
     constructor(home, name, words) {
       this.words = words;
-      this.chosen = false; // by the visitor
-      this.radios = Object.entries(SPEEDS).map(([speed, rate], index) => {
+      this.radios = this.names.map((speed) => {
         const radio = make("input");
-        Object.assign(radio, { type: "radio", name, value: rate, checked: !index });
-        radio.addEventListener("change", () => {
-          this.chosen = true;
-          this.say();
-        });
+        Object.assign(radio, { type: "radio", name, value: speed, checked: speed === "1×" });
+        radio.addEventListener("change", () => this.say());
         home.append(make("label", "", radio, make("span", "", speed)));
         return radio;
       });
@@ -42,20 +62,29 @@ TreeRace.player = (() => {
       return Object.keys(SPEEDS);
     }
 
-    get rate() {
-      return Number(this.radios.find((each) => each.checked)?.value);
+    get chosen() {
+      return this.radios.find((each) => each.checked)?.value ?? REAL;
     }
 
-    set rate(rate) {
-      for (const radio of this.radios) radio.checked = Number(radio.value) === rate;
+    // Seconds on the page for each second on the clocks, over the whole race.
+    get rate() {
+      return this.chosen === REAL ? 1 : this.fitting / SPEEDS[this.chosen];
     }
 
     /**
-     * The speed for a race that begins, unless the visitor has chosen one.
-     * @param {number} rate
+     * The same where so much of the race is over.
+     * @param {number} share
+     */
+    rateAt(share) {
+      return this.chosen === REAL || this.fitting === 1 ? this.rate : this.rate / haste(share);
+    }
+
+    /**
+     * The pace at which the race that begins can be followed.
+     * @param {number} rate seconds on the page for each second on the clocks
      */
     suggest(rate) {
-      if (!this.chosen) this.rate = rate;
+      this.fitting = rate;
       this.say();
     }
 
@@ -67,7 +96,7 @@ TreeRace.player = (() => {
   class Player {
     /**
      * `race.show(animate, now)` draws the time that is reached, `race.ended()` is called when a played race is over.
-     * @param {{ rate: number }} speeds
+     * @param {{ fitting: number, rateAt(share: number): number }} speeds
      * @param {{ horizon: number, isOver: boolean, show(animate: boolean, now: number): void, ended(): void, changed(): void }} race
      */
     constructor(speeds, race) {
@@ -151,12 +180,13 @@ TreeRace.player = (() => {
       const passed = Math.min(LONGEST, (now - (this.last ?? now)) / 1000);
       this.last = this.playing ? now : null;
       if (!this.playing) return;
-      this.time = Math.min(this.race.horizon, this.time + passed / this.speeds.rate);
+      const whole = Math.max(this.race.horizon, WATCHED / this.speeds.fitting); // seconds on the clocks, as far as is known
+      this.time = Math.min(this.race.horizon, this.time + passed / this.speeds.rateAt(this.time / whole));
       this.race.show(true, now);
       if (this.atEnd) this.race.ended();
       this.wait(); // also when it has ended: the next frame forgets this one
     }
   }
 
-  return { Speeds, Player, speedWords };
+  return { GROWTH, Speeds, Player, haste, speedWords };
 })();

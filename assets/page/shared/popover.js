@@ -2,6 +2,9 @@
 "use strict";
 
 TreeRace.popover = (() => {
+  /** @type {((open: boolean) => void)[]} */
+  const all = [];
+
   /**
    * `home` holds the button and the panel. Returns a function that opens (true) or closes (false) the panel.
    * @param {HTMLElement} home
@@ -27,8 +30,14 @@ TreeRace.popover = (() => {
       button.focus();
     });
     show(false);
+    all.push(show);
     return show;
   }
 
-  return { popover };
+  // What covers them, or takes them off the page, leaves none of them open.
+  function closeAll() {
+    for (const show of all) show(false);
+  }
+
+  return { popover, closeAll };
 })();

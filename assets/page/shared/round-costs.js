@@ -1,4 +1,4 @@
-// What a round costs and wins: engine/costs.py in the page, and its words. Knows measured milliseconds and a lane's steps.
+// What a round costs and wins: engine/record/costs.py in the page, and its words. Knows measured milliseconds and a lane's steps.
 "use strict";
 
 TreeRace.roundCosts = (() => {
@@ -71,7 +71,7 @@ TreeRace.roundCosts = (() => {
 
   /** @param {{ nodes: number, levels: number, price: number, tau: number }} round */
   function costWords({ nodes, levels, price, tau }) {
-    const soFar = `tau so far is ${asNumber(tau, 2)}`;
+    const soFar = `${asNumber(tau, 2)} tokens a pass so far (tau)`;
     if (!levels) return `No draft: a one-node tree is the baseline itself; ${soFar}.`;
     const ratio = tau / price;
     const times = `${asNumber(ratio, 1)}×`;

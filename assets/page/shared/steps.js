@@ -50,6 +50,19 @@ TreeRace.steps = (() => {
   }
 
   /**
+   * Gives every step the time and the seconds that another run took, where the message holds them. Returns the message.
+   * @template {{ times?: [number, Record<string, number>][][] }} Message
+   * @param {{ steps: Step[] }[]} lanes
+   * @param {Message} message
+   */
+  function retimed(lanes, message) {
+    for (const [index, times] of (message.times || []).entries()) {
+      for (const [at, [t, seconds]] of times.entries()) Object.assign(lanes[index].steps[at], { t, seconds });
+    }
+    return message;
+  }
+
+  /**
    * How far the clocks may run: no lane is shown waiting for data that is still on its way.
    * @param {{ ended: boolean, lastTime: number }[]} lanes
    */
@@ -59,5 +72,5 @@ TreeRace.steps = (() => {
     return open.length ? Math.min(...times) : Math.max(...times);
   }
 
-  return { Steps, horizon, LEEWAY };
+  return { Steps, horizon, retimed, LEEWAY };
 })();

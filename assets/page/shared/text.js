@@ -41,9 +41,18 @@ TreeRace.text = (() => {
    */
   function textWidth(text, font) {
     const { dots, rest } = visible(text);
-    brush.font = font;
-    return brush.measureText(dots + rest).width;
+    return plainWidth(dots + rest, font);
   }
 
-  return { visible, escapeMarkup, plotLabel, textWidth };
+  /**
+   * Width in pixels of the text as it is.
+   * @param {string} text
+   * @param {string} font
+   */
+  function plainWidth(text, font) {
+    brush.font = font;
+    return brush.measureText(text).width;
+  }
+
+  return { visible, escapeMarkup, plainWidth, plotLabel, textWidth };
 })();

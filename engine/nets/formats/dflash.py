@@ -1,6 +1,9 @@
 """DFlash checkpoints in the form of z-lab (`dflash_config`) and in that of speculators (`speculators_model_type`), as `DFlash` nets.
 
 z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place.
+
+Both forms share the target's embedding and head, so their nets are as wide as the target. A net with a width of its own is trained here
+alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head. Other engines refuse it by `fc.weight`.
 """
 
 from dataclasses import dataclass
@@ -61,6 +64,8 @@ class DFlashCheckpoint:
             parameters = self.kind(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config).state_dict()
         wanted = {name: tuple(each.shape) for name, each in parameters.items()}
         optional = self.optional()
+        names = self.kind.names
+        wanted = {names.get(name, name): shape for name, shape in wanted.items()}
         if reduced:
             wanted |= {name: optional.pop(name) for name in ("lm_head.weight", "d2t")}
         refuse_other_tensors(folder, found, wanted, optional)
@@ -68,7 +73,7 @@ class DFlashCheckpoint:
         own_head = found.get("lm_head.weight", head).to(embedding.device)
         vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
-        net.load_state_dict({name: found[name].float() for name in parameters})
+        net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
         net.to(embedding.device).eval().requires_grad_(False).pack()
         return net
 
@@ -86,10 +91,12 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
     refuse_other_blocks(folder, config, layer, own)
     vocab, hidden = embedding.shape
-    if (layer["vocab_size"], layer["hidden_size"]) != (vocab, hidden):
+    said = None if speculators else config.get("target_hidden_size")
+    trained_for = layer["vocab_size"], said or layer["hidden_size"]
+    if trained_for != (vocab, hidden):
         raise ValueError(
-            f"The drafter in {folder} was trained for a target of {layer['vocab_size']} tokens and hidden size "
-            f"{layer['hidden_size']}, this one has {vocab} and {hidden}. Use the drafter that was trained for this target."
+            f"The drafter in {folder} was trained for a target of {trained_for[0]} tokens and hidden size {trained_for[1]}, this one "
+            f"has {vocab} and {hidden}. Use the drafter that was trained for this target."
         )
     block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
     if type(block) is not int or block < 2:
@@ -101,7 +108,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         raise ValueError(f"{folder}/config.json must give draft_vocab_size between 1 and {vocab}, got {size!r}.")
     qwen, rotary = rotary_of(folder, layer, Qwen3Config)
     sizes = DFlashSizes(
-        hidden=hidden,
+        hidden=layer["hidden_size"],
         heads=qwen.num_attention_heads,
         kv_heads=qwen.num_key_value_heads,
         head_dim=qwen.head_dim,
@@ -116,6 +123,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         inverse=rotary.inv_freq,
         attention_scaling=rotary.attention_scaling,
         biased=bool(layer.get("attention_bias")),
+        target_hidden=hidden if layer["hidden_size"] != hidden else 0,
     )
     return DFlashCheckpoint(sizes, whole=speculators, config=config)
 

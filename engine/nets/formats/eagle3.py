@@ -1,10 +1,9 @@
-"""EAGLE-3 checkpoints in the form of SafeAILab (`midlayer.*`) and in that of speculators and vLLM (`layers.0.*`), as `Eagle3` nets.
+"""EAGLE-3 checkpoints in the form of SafeAILab (`midlayer.*`) and in that of speculators and vLLM (`layers.0.*`), as `Eagle` nets.
 
 Both count a layer to read by the number of layers before it. Where a config does not name them, they are 2, half of all, and all but 3.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +11,65 @@ import torch
 from transformers import LlamaConfig
 
 from engine.forward.session import tapped_layers
-from engine.nets.eagle import Eagle
-from engine.nets.eagle3 import Eagle3, Eagle3Sizes
+from engine.nets.eagle import WINDOW, Eagle, EagleForm
 from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
-from engine.nets.layer import NetConfig, RMSNorm
+from engine.nets.layer import EPS, NetConfig
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+# The weights of `Eagle`, and the published ones that each is made of, one below the other
 IN_LAYER = {
-    "input_layernorm.weight": "norm_token.weight",
-    "hidden_norm.weight": "norm_feature.weight",
-    "post_attention_layernorm.weight": "norm_mlp.weight",
-    "self_attn.q_proj.weight": "q.weight",
-    "self_attn.k_proj.weight": "k.weight",
-    "self_attn.v_proj.weight": "v.weight",
-    "self_attn.o_proj.weight": "o.weight",
-    "self_attn.q_norm.weight": "norm_q.weight",
-    "self_attn.k_norm.weight": "norm_k.weight",
-    "mlp.gate_proj.weight": "gate.weight",
-    "mlp.up_proj.weight": "up.weight",
-    "mlp.down_proj.weight": "down.weight",
+    "norm_token.weight": ("input_layernorm.weight",),
+    "norm_feature.weight": ("hidden_norm.weight",),
+    "layer.norm.weight": ("post_attention_layernorm.weight",),
+    "layer.qkv.weight": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+    "layer.out.weight": ("self_attn.o_proj.weight",),
+    "layer.norm_q.weight": ("self_attn.q_norm.weight",),
+    "layer.norm_k.weight": ("self_attn.k_norm.weight",),
+    "layer.gate_up.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+    "layer.down.weight": ("mlp.down_proj.weight",),
 }
 OUTSIDE = {
-    "fc.weight": "fuse.weight",
-    "norm.weight": "norm_out.weight",
-    "lm_head.weight": "unembed.weight",
-    "input_norm.weight": "norm_input.weight",
+    "fuse.weight": ("fc.weight",),
+    "norm_out.weight": ("norm.weight",),
+    "unembed": ("lm_head.weight",),
+    "norm_input.weight": ("input_norm.weight",),
 }
 
 
-def names_of(prefix: str, taps: int) -> dict[str, str]:
-    """The name in `Eagle3` of every weight that a checkpoint may have, by the checkpoint's own name."""
-    each_tap = {f"fc_norm.{tap}.weight": f"norm_tap_{tap}.weight" for tap in range(taps)}
-    return {prefix + name: own for name, own in IN_LAYER.items()} | OUTSIDE | each_tap
+def names_of(prefix: str, taps: int) -> dict[str, tuple[str, ...]]:
+    """The published names of what every weight of `Eagle` is made of, by the weight's own name."""
+    layer = {own: tuple(prefix + name for name in names) for own, names in IN_LAYER.items()}
+    return layer | OUTSIDE | {f"norm_taps.{tap}.weight": (f"fc_norm.{tap}.weight",) for tap in range(taps)}
+
+
+def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor that a checkpoint must have, by its published name."""
+    hidden, width, keys = config.hidden, config.heads * form.head_dim, form.kv_heads * form.head_dim
+    read = len(form.layers) * form.target_hidden
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "hidden_norm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (width, 2 * hidden),
+        "self_attn.k_proj.weight": (keys, 2 * hidden),
+        "self_attn.v_proj.weight": (keys, 2 * hidden),
+        "self_attn.o_proj.weight": (hidden, width),
+        "mlp.gate_proj.weight": (config.mlp, hidden),
+        "mlp.up_proj.weight": (config.mlp, hidden),
+        "mlp.down_proj.weight": (hidden, config.mlp),
+    }
+    if form.head_norms:
+        layer["self_attn.q_norm.weight"] = layer["self_attn.k_norm.weight"] = (form.head_dim,)
+    found = {prefix + name: shape for name, shape in layer.items()}
+    found |= {"fc.weight": (hidden, read), "norm.weight": (hidden,), "lm_head.weight": (config.own_vocab, hidden)}
+    if form.normed_input:
+        found["input_norm.weight"] = (read,)
+    if form.normed_taps:
+        found |= {f"fc_norm.{tap}.weight": (form.target_hidden,) for tap in range(len(form.layers))}
+    return found
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -56,76 +79,60 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return named or "speculators_model_type" in config or "draft_vocab_size" in config
 
 
-OUTSIDE_LAYER = ("fuse", "norm_token", "norm_feature", "norm_out")  # modules that `Eagle` and `Eagle3` both have
-
-
 @dataclass(frozen=True)
 class Eagle3Checkpoint:
     """A published EAGLE-3 drafter that fits the target by its config. `prefix` is what the names of its layer's tensors begin with.
 
-    `own` holds the sizes of an `Eagle` net that computes what the config says, None where it says anything else.
+    `trained` says whether the config describes what the `Eagle` that is trained here computes.
     """
 
-    sizes: Eagle3Sizes
+    config: NetConfig
+    form: EagleForm
     prefix: str
-    own: NetConfig | None = None
+    trained: bool = False
 
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle3 | Eagle:
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle:
         """The net for a target with `embedding [V, H_t]` and `head [V, H_t]`. Raises `ValueError` for tensors that do not fit.
 
-        It is the `Eagle` net, whose loops are compiled, where that computes the same: the embedding is the target's and the norms of
-        single layers have no weights.
+        It has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights, and
+        the embedding is the target's, or as narrow as the net.
         """
-        sizes, found = self.sizes, tensors_of(folder)
-        ours = names_of(self.prefix, len(sizes.layers))
-        wanted = {name: sizes.shapes[own] for name, own in ours.items() if own in sizes.shapes}
-        optional = {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "t2d": (sizes.vocab,)}
-        if sizes.own_vocab == sizes.vocab:
-            optional["d2t"] = (sizes.own_vocab,)
+        config, form, found = self.config, self.form, tensors_of(folder)
+        wanted = shapes_of(config, form, self.prefix)
+        optional = {"embed_tokens.weight": (config.vocab, config.hidden), "t2d": (config.vocab,)}
+        if config.own_vocab == config.vocab:
+            optional["d2t"] = (config.own_vocab,)
         else:
-            wanted["d2t"] = (sizes.own_vocab,)
-        if sizes.hidden != sizes.target_hidden:
+            wanted["d2t"] = (config.own_vocab,)
+        if config.hidden != form.target_hidden:
             wanted["embed_tokens.weight"] = optional.pop("embed_tokens.weight")
         refuse_other_tensors(folder, found, wanted, optional)
-        vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+        vocabulary = vocabulary_of(folder, found, config.own_vocab, config.vocab)
         own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
-        weights = {ours[name]: found[name].float() for name in ours if name in found}
-        taps = [weights.pop(name) for name in list(weights) if name.startswith("norm_tap_")] if self.own else []
-        if self.own and own is embedding and all(bool((each == 1).all()) for each in taps):
-            trained = Eagle(self.own, embedding, head)
-            trained.load_state_dict(own_weights(weights, vocabulary))
-            return trained.to(embedding.device).eval().requires_grad_(False).pack()
-        net = Eagle3(sizes, own, head, vocabulary)
-        net.load_state_dict(weights | {f"norm_tap_{tap}.weight": each for tap, each in enumerate(taps)})
-        return net.to(embedding.device).eval().requires_grad_(False)
-
-
-def own_weights(weights: Mapping[str, torch.Tensor], vocabulary: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The weights of an `Eagle` net by its names, from those of an `Eagle3` net by its names and the target's ids `[own_vocab]`."""
-    joined = {
-        "qkv": ("q", "k", "v"),
-        "gate_up": ("gate", "up"),
-        "out": ("o",),
-        "down": ("down",),
-        "norm": ("norm_mlp",),
-    }
-    layer = {
-        f"layer.{name}.weight": torch.cat([weights[f"{part}.weight"] for part in parts])
-        for name, parts in joined.items()
-    }
-    outside = {f"{name}.weight": weights[f"{name}.weight"] for name in OUTSIDE_LAYER}
-    return {
-        **layer,
-        **outside,
-        "unembed": weights["unembed.weight"],
-        "offsets": vocabulary - torch.arange(len(vocabulary)),
-    }
+        weights = {
+            name: torch.cat([found[part].float() for part in parts])
+            for name, parts in names_of(self.prefix, len(form.layers)).items()
+            if parts[0] in found
+        }
+        weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
+        taps = [name for name in weights if name.startswith("norm_taps.")]
+        narrow = config.hidden != form.target_hidden
+        ours = self.trained and (narrow or own is embedding)
+        if ours and all(bool((weights[name] == 1).all()) for name in taps):
+            weights = {name: each for name, each in weights.items() if name not in taps}
+            if narrow:
+                config, weights["embedding"] = replace(config, target_hidden=form.target_hidden), own.float()
+            net = Eagle.blank(config, embedding, head)
+        else:
+            net = Eagle(config, own, head, form)
+        net.load_state_dict(weights)
+        return net.to(embedding.device).eval().requires_grad_(False).pack()
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Eagle3Checkpoint:
     """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H_t]`.
 
-    Raises `ValueError` for another algorithm, for what `Eagle3` does not compute, and for sizes that do not fit the target.
+    Raises `ValueError` for another algorithm, for what `Eagle` does not compute, and for sizes that do not fit the target.
     """
     speculators = "speculators_model_type" in config
     if speculators and config["speculators_model_type"] != "eagle3":
@@ -151,15 +158,10 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
             f"has {vocab} and {target_hidden}. Use the drafter that was trained for this target."
         )
     llama, rotary = rotary_of(folder, layer, LlamaConfig)
-    sizes = Eagle3Sizes(
-        hidden=hidden,
+    form = EagleForm(
         target_hidden=target_hidden,
-        heads=llama.num_attention_heads,
         kv_heads=llama.num_key_value_heads,
         head_dim=llama.head_dim,
-        mlp=llama.intermediate_size,
-        vocab=vocab,
-        own_vocab=config.get("draft_vocab_size") or vocab,
         eps=llama.rms_norm_eps,
         layers=layers_read(folder, config, layers),
         inverse=rotary.inv_freq,
@@ -171,36 +173,21 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
     )
-    theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else None
-    own = own_config(sizes, theta, tapped_layers(layers), guesses_of(config))
-    return Eagle3Checkpoint(sizes, SPECULATORS if speculators else SAFEAILAB, own)
-
-
-def own_config(sizes: Eagle3Sizes, theta: float | None, taps: tuple[int, ...], depth: int) -> NetConfig | None:
-    """The sizes of the `Eagle` net that computes what `sizes` say, None where none does.
-
-    `theta` is the base of plain rotary frequencies, None where they are others; `taps` are the layers that trained drafters read.
-    """
-    width = sizes.heads * sizes.head_dim
-    config = NetConfig(
-        "eagle", sizes.hidden, sizes.heads, sizes.mlp, 1, depth, sizes.vocab, theta or 0.0, sizes.own_vocab
-    )
-    as_ours = Eagle3Sizes(
-        hidden=width,
-        target_hidden=width,
-        heads=sizes.heads,
-        kv_heads=sizes.heads,
-        head_dim=sizes.head_dim,
-        mlp=sizes.mlp,
-        vocab=sizes.vocab,
-        own_vocab=sizes.own_vocab,
-        eps=RMSNorm(1).eps,
-        layers=taps,
-        inverse=sizes.inverse,
-        sliding=Eagle.window,
+    heads, own_vocab = llama.num_attention_heads, config.get("draft_vocab_size") or vocab
+    theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
+    sizes = NetConfig("eagle", hidden, heads, llama.intermediate_size, 1, guesses_of(config), vocab, theta, own_vocab)
+    as_trained = EagleForm(
+        target_hidden=target_hidden,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        eps=EPS,
+        layers=tapped_layers(layers),
+        inverse=rotary.inv_freq,
+        sliding=WINDOW,
         normed_taps=True,
     )
-    return config if theta is not None and sizes == as_ours else None
+    trained = theta > 0 and hidden % heads == 0 and form == as_trained
+    return Eagle3Checkpoint(sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
 
 def guesses_of(config: dict[str, Any]) -> int:

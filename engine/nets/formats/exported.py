@@ -12,8 +12,8 @@ import torch
 
 from engine.forward.session import tapped_layers
 from engine.nets import formats
-from engine.nets.eagle import Eagle
-from engine.nets.layer import NetConfig, RMSNorm
+from engine.nets.eagle import WINDOW
+from engine.nets.layer import EPS, NetConfig
 
 VERSION = "0.7.0"  # of speculators, whose keys these are
 
@@ -61,12 +61,17 @@ def layout(kind: str, architecture: str, config: NetConfig, verifier: Verifier, 
         "transformer_layer_config": {
             "model_type": "llama",
             **config.in_transformers(),
-            "rms_norm_eps": RMSNorm(1).eps,
+            "rms_norm_eps": EPS,
             "mlp_bias": False,
             "max_position_embeddings": verifier.context,
             **layer,
         },
     }
+
+
+def own_width(config: NetConfig) -> dict[str, int]:
+    """What a config says beside its layer of a net with a width of its own."""
+    return {"target_hidden_size": config.target_hidden} if config.target_hidden else {}
 
 
 def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
@@ -77,23 +82,19 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
             f"The EAGLE drafter of {verifier.name} reads the layers {list(taps)}, and the format names a layer once. "
             "Only drafters of targets with at least 4 layers can be exported."
         )
-    queries, keys, values = weights["layer.qkv.weight"].chunk(3)
-    gate, up = weights["layer.gate_up.weight"].chunk(2)
-    ours = {
-        **{name: weights[name] for name in (f"{each}.weight" for each in formats.eagle3.OUTSIDE_LAYER)},
-        **{"q.weight": queries, "k.weight": keys, "v.weight": values, "gate.weight": gate, "up.weight": up},
-        **{"o.weight": weights["layer.out.weight"], "down.weight": weights["layer.down.weight"]},
-        **{"norm_mlp.weight": weights["layer.norm.weight"], "unembed.weight": weights["unembed"]},
-        **{f"norm_tap_{tap}.weight": torch.ones_like(weights["norm_out.weight"]) for tap in range(len(taps))},
-    }
-    names = {own: name for name, own in formats.eagle3.names_of(formats.eagle3.SPECULATORS, len(taps)).items()}
-    offsets = weights["offsets"]
+    made_of = formats.eagle3.names_of(formats.eagle3.SPECULATORS, len(taps))
+    ones = {f"norm_taps.{tap}.weight": weights["norm_out.weight"].new_ones(config.reads) for tap in range(len(taps))}
+    offsets, tensors = weights["offsets"], {}
+    for name, each in {**weights, **ones}.items():
+        if name in made_of:  # of parts of one size
+            tensors |= zip(made_of[name], each.chunk(len(made_of[name])), strict=True)
     ids = offsets + torch.arange(len(offsets))
-    tensors = {names[own]: each for own, each in ours.items()}
     tensors |= {"d2t": offsets, "t2d": torch.zeros(config.vocab, dtype=torch.bool).index_fill_(0, ids, True)}
-    window = {"layer_types": ["sliding_attention"], "sliding_window": Eagle.window}
+    if config.target_hidden:
+        tensors["embed_tokens.weight"] = weights["embedding"]
+    window = {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
     described = layout("eagle3", "Eagle3Speculator", config, verifier, **window)
-    described |= {
+    described |= own_width(config) | {
         "draft_vocab_size": config.own_vocab,
         "eagle_aux_hidden_state_layer_ids": list(taps),
         "norm_before_residual": False,
@@ -110,7 +111,15 @@ def eagle(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
 
 
 def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
-    """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form."""
+    """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form.
+
+    Raises `ValueError` for heads with a width of their own.
+    """
+    if config.target_hidden:
+        raise ValueError(
+            f"The Medusa heads of {verifier.name} are {config.hidden} wide and their target {config.target_hidden}. The format has "
+            f"only heads as wide as their target. Train such with `python -m engine train medusa --hidden {config.target_hidden}`."
+        )
     inner, outer = formats.medusa.VLLM
     tensors = {
         inner.format(head=k, block=0, part=part): weights[f"blocks.{k}.{part}"]
@@ -140,7 +149,7 @@ def medusa(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
 def parallel(config: NetConfig, weights: Weights, verifier: Verifier) -> Export:
     """As `treerace_parallel`, with tensors by our own names."""
     described = layout(formats.parallel.TYPE, "TreeRaceParallel", config, verifier)
-    described |= {
+    described |= own_width(config) | {
         "block_size": config.depth,
         formats.parallel.LAYER_IDS: list(tapped_layers(verifier.layers)),
     }

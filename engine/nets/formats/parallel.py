@@ -40,7 +40,7 @@ class ParallelCheckpoint:
 
     def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
         """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
-        found, net = tensors_of(folder), Parallel(self.config, embedding, head)
+        found, net = tensors_of(folder), Parallel.blank(self.config, embedding, head)
         refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
         net.load_state_dict({name: each.float() for name, each in found.items()})
         net.to(embedding.device).eval().requires_grad_(False).pack()
@@ -54,15 +54,16 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     """
     try:
         sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZES.items()}
-        found = NetConfig("parallel", depth=config["block_size"], **sizes)
+        target_hidden = config.get("target_hidden_size") or 0
+        found = NetConfig("parallel", depth=config["block_size"], target_hidden=target_hidden, **sizes)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
     for name, value in {**config["transformer_layer_config"], "block_size": found.depth}.items():
         if name in WHOLE and (type(value) is not int or value < 1):
             raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {value!r}.")
-    if (found.vocab, found.hidden) != tuple(embedding.shape):
+    if (found.vocab, found.reads) != tuple(embedding.shape):
         raise ValueError(
-            f"The drafter in {folder} was trained for a target of {found.vocab} tokens and hidden size {found.hidden}, "
+            f"The drafter in {folder} was trained for a target of {found.vocab} tokens and hidden size {found.reads}, "
             f"this one has {embedding.shape[0]} and {embedding.shape[1]}. Use the drafter that was trained for this target."
         )
     if config.get(LAYER_IDS) != list(tapped_layers(layers)):

@@ -1,11 +1,11 @@
-"""Growing: grows a tree of favourites on an `Expansion`'s terms, with any drafter. Knows no policy."""
+"""Growing: grows a tree of favourites on an `Expansion`'s terms, with any drafter."""
 
 import numpy as np
 
 from engine.contracts import Drafter
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
-from engine.policies.shared.asking import guesses
-from engine.policies.shared.ranking import shortlist
+from engine.policies.shared.ahead import Reach
+from engine.policies.shared.asking import shortlists
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -31,21 +31,27 @@ def grow(
 
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
-    plant(expansion.table, root)
     terms, counts, promised = expansion.terms, expansion.counts, 0.0
+    last = expansion.columns["depth"][: counts["nodes"]]
+    expected = (
+        1 + int(last.max()) if len(last) else levels
+    )  # levels, by the last tree; each costs a forward that may be in vain
+    plant(expansion.table, root)
     width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
         asked = counts["asked"]
-        free = level > asked + 1  # a level so far took no forward, so this one takes none either
+        free = level > asked + 1  # a drafter that answered one level without a forward answers all later ones so
         enough = promised > (free_promise if free else promise)
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        log_q = guesses(drafter, grown(expansion), frontier)
-        if log_q is None:
+        left = min(levels, max(reach, 1), expected if level == 1 else levels) - level + 1
+        most = Reach(left, terms["beams"], expansion.chances)
+        found = shortlists(drafter, grown(expansion), frontier, position + level, width, sampling, most)
+        if found is None:
             break
         counts["asked"] += drafter.forwards > before
-        promised = admit(expansion.table, *shortlist(log_q, position + level, width, sampling))
+        promised = admit(expansion.table, *found)
         if promised < 0:
             break
     harvest(expansion.table)

@@ -1,4 +1,4 @@
-"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them. Knows no tree."""
+"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them."""
 
 import numpy as np
 import torch
@@ -7,6 +7,8 @@ from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_on_cpu
 from engine.sampling import Sampling
 
 Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
+Shortlist = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same as arrays [n, width]
+NO_LAW = "a row with NaN, with plus infinity, or with minus infinity for every token"
 NO_NOISE = np.zeros(0, np.float32)
 
 
@@ -20,14 +22,11 @@ def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Samplin
     return tuple(each.tolist() for each in shortlist(log_q, position, width, sampling))
 
 
-def shortlist(
-    log_q: torch.Tensor, position: int, width: int, sampling: Sampling
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
     """`favourites` as arrays `[n, width]`: int64, float64, float64."""
-    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
     if not log_q.is_cpu:
-        tokens, scores, q = (each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))
-        return tokens, scores.astype(np.float64), q.astype(np.float64)
+        return read(log_q, [position], width, sampling)
+    noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).cpu()
     return ranked_on_cpu(
         (log_q if sampling.open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
         NO_NOISE if noise is None else noise.numpy(),
@@ -36,12 +35,35 @@ def shortlist(
     )
 
 
+def read(log_q: torch.Tensor, positions: list[int], width: int, sampling: Sampling) -> Shortlist:
+    """`shortlist` of `log_q [n, V]` on a device, for one position or for one of each row. The host waits for one copy.
+
+    Raises `ValueError` for rows that are no distributions, which could not be seen before.
+    """
+    noise = None if sampling.greedy else sampling.noise.rows(positions, log_q.shape[-1]).to(log_q.device)
+    return split(on_host(torch.cat([each.double() for each in ranked(sampling.scaled(log_q), noise, width)], -1)))
+
+
+def on_host(rows: torch.Tensor) -> np.ndarray:
+    """Rows of what `ranked` found. The host waits once. Raises `ValueError` for NaN, which rows that are no distributions give."""
+    found = rows.cpu().numpy()
+    if np.isnan(found).any():
+        raise ValueError(f"The drafter answered {NO_LAW}. Its `log_q` must return log-probabilities.")
+    return found
+
+
+def split(rows: np.ndarray) -> Shortlist:
+    """Tokens, scores and q from `rows [n, 3 width]`."""
+    tokens, scores, q = np.split(rows, 3, -1)
+    return tokens.astype(np.int64), scores, q
+
+
 def ranked(
     scaled: torch.Tensor, noise: torch.Tensor | None, width: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`favourites` as tensors `[n, width]`; waits for no device.
 
-    `scaled [n, V]` is log q / T, or log q when greedy. `noise [V]` is the position's, None when greedy.
+    `scaled [n, V]` is log q / T, or log q when greedy. `noise [V]` is the position's, or `[n, V]` each row's; None when greedy.
     """
     count = min(max(width, SHORTLIST), scaled.shape[-1])
     log_q = scaled if noise is None else scaled.log_softmax(-1)

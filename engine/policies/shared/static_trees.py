@@ -1,6 +1,6 @@
 """Static trees: the most valuable shape when a[b] is the probability that a node's b-th child is the first accepted one.
 
-Knows numbers; knows no drafter and no tokens. Source: the dynamic program of Sequoia (Chen et al. 2024, section 3.1).
+Source: the dynamic program of Sequoia (Chen et al. 2024, section 3.1).
 """
 
 Shape = tuple["Shape", ...]  # the shapes below a node's children, in order; () is a leaf

@@ -50,15 +50,20 @@ def chat(piece: str, finish: str | None = None) -> bytes:
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[Served]:
-    """A server on a free port of this machine. `script` gets the path behind /v1/ and the request's body."""
+def serving(script: Script, pages: Callable[[str], Reply] = lambda path: Reply([b""], 404)) -> Iterator[Served]:
+    """A server on a free port of this machine. `script` gets the path behind /v1/ and the request's body; `pages` a whole path."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(pages(self.path))
+
         def do_POST(self) -> None:
             path = self.path.removeprefix("/v1/")
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             served.requests.append((path, body))
-            reply = script(path, body)
+            self.answer(script(path, body))
+
+        def answer(self, reply: Reply) -> None:
             try:
                 self.send_response(reply.status)
                 self.send_header("Content-Type", reply.kind)

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Player, speedWords } = load("shared/elements.js", "shared/steps.js", "shared/player.js").player;
+const { Player, haste, speedWords } = load("shared/elements.js", "shared/steps.js", "shared/player.js").player;
 
 // A race of so many seconds that writes down what the player tells it, and the frames that the browser would run.
 function made({ rate = 1, seconds = 10, isOver = true } = {}) {
@@ -28,7 +28,7 @@ function made({ rate = 1, seconds = 10, isOver = true } = {}) {
       this.changes += 1;
     },
   };
-  const player = new Player({ rate }, race);
+  const player = new Player({ fitting: 1, rateAt: () => rate }, race);
   const run = (...times) => {
     for (const now of times) for (const frame of frames.splice(0)) frame(now);
   };
@@ -175,11 +175,31 @@ test("reset forgets the time and stops", () => {
   assert.deepEqual([player.time, player.playing], [0, false]);
 });
 
+test("a race is played faster and faster, and takes as long as at a steady pace", () => {
+  assert.ok(haste(0) < 0.5 && haste(1) > 1.9);
+  let [share, turns] = [0, 0];
+  for (; share < 1; turns += 1) share += 0.001 * haste(share);
+  assert.ok(Math.abs(turns - 1000) < 15, `${turns} turns`);
+});
+
+test("the share of the race that is over decides the pace, over what is known of its length", () => {
+  const asked = [];
+  const speeds = { fitting: 4, rateAt: (share) => asked.push(share) && 1 };
+  const frames = [];
+  globalThis.requestAnimationFrame = (frame) => frames.push(frame);
+  const race = { horizon: 0.5, isOver: false, show() {}, ended() {}, changed() {} };
+  const player = new Player(speeds, race);
+  player.play();
+  for (const now of [0, 100, 200]) for (const frame of frames.splice(0)) frame(now);
+  assert.deepEqual(asked, [0, 0, 0.1 / 2.5]); // 10 s on the page are 2.5 s on the clocks
+});
+
 test("speeds in words", () => {
-  assert.deepEqual([10, 4, 1, 0.25].map(speedWords), [
-    "slow motion, clocks show the measured time",
-    "slow motion, clocks show the measured time",
+  assert.deepEqual([150.4, 37.2, 1.02, 1, 0.2].map(speedWords), [
+    "about 1/150 of real time; clocks as measured",
+    "about 1/37 of real time; clocks as measured",
     "real time",
-    "four times as fast, clocks as measured",
+    "real time",
+    "about 5 times real time; clocks as measured",
   ]);
 });

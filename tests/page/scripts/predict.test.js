@@ -8,7 +8,12 @@ const { load } = require("./load.js");
 const { priceOf, verdictOf } = load(
   "shared/elements.js",
   "shared/numbers.js",
+  "shared/text.js",
   "shared/wire.js",
+  "plots/plot-base.js",
+  "plots/tree-layout.js",
+  "plots/zooming.js",
+  "plots/tree-plot.js",
   "lab/predict-view.js",
 ).predictView;
 const FOUND = {

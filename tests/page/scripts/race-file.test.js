@@ -15,9 +15,9 @@ function system(name, trace = TRACE) {
   return { name, title: `the ${name}`, idea: "", guarantee: "tokens", costs: { verify_ms: { 1: 2 } }, trace };
 }
 
-function race(recorded) {
+function race(recorded, result = null) {
   const lanes = [{ steps: [{ index: 0, path: [1], ...DRAWN }] }, { steps: [] }];
-  return { systems: [system("vanilla"), system("tree")], lanes, recorded };
+  return { systems: [system("vanilla"), system("tree")], lanes, recorded, result };
 }
 
 test("a file holds systems and steps without what the page adds to them", () => {
@@ -26,6 +26,20 @@ test("a file holds systems and steps without what the page adds to them", () => 
   assert.deepEqual(file.lanes[0].trace, { ...TRACE, steps: [{ index: 0, path: [1] }] });
   assert.deepEqual(file.lanes[1].trace.steps, []);
   assert.deepEqual(Object.keys(file.lanes[1]), ["title", "idea", "guarantee", "costs", "trace"]);
+});
+
+test("a file holds the seconds of all runs, where there were several", () => {
+  const told = (/** @type {object | null} */ result) => {
+    const { runs, busy } = JSON.parse(raceFile(race("", result)));
+    return [runs, busy];
+  };
+  const several = [
+    [2, 1],
+    [2.2, 1],
+  ];
+  assert.deepEqual(told(null), [[], false]);
+  assert.deepEqual(told({ runs: [[2, 1]], busy: true }), [[], true]);
+  assert.deepEqual(told({ runs: several, busy: false }), [several, false]);
 });
 
 test("a live race is dated today", () => {

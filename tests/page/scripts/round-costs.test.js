@@ -53,7 +53,7 @@ test("the words say whether it pays", () => {
   const words = (tau, price) => costWords({ nodes: 4, levels: 1, price, tau });
   assert.equal(
     words(3, 1.5),
-    "This step: 4 nodes in 1 level cost 1.50 tokens’ time; tau so far is 3.00, so it pays 2.0×.",
+    "This step: 4 nodes in 1 level cost 1.50 tokens’ time; 3.00 tokens a pass so far (tau), so it pays 2.0×.",
   );
   assert.match(words(1, 2), /so it loses: 0\.5×\.$/);
   assert.match(words(1.52, 1.5), /so it breaks even\.$/);
@@ -62,5 +62,5 @@ test("the words say whether it pays", () => {
 
 test("a one-node tree is the baseline", () => {
   const words = costWords({ nodes: 1, levels: 0, price: 1, tau: 1 });
-  assert.equal(words, "No draft: a one-node tree is the baseline itself; tau so far is 1.00.");
+  assert.equal(words, "No draft: a one-node tree is the baseline itself; 1.00 tokens a pass so far (tau).");
 });

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Steps, horizon } = load("shared/steps.js").steps;
+const { Steps, horizon, retimed } = load("shared/steps.js").steps;
 
 function lane(...steps) {
   const made = new Steps();
@@ -50,4 +50,30 @@ test("the clocks run as far as the slowest open lane, and to the last end when n
   assert.equal(horizon([ended, open, later]), 0.5);
   assert.equal(horizon([ended, lane()]), 0);
   assert.equal(horizon([ended, lane([0.7, 1, "length"])]), 0.7);
+});
+
+test("another run's times take the place of the first one's, and nothing else does", () => {
+  const lanes = [lane([0.1, 3], [0.25, 1, "stop"]), lane([0.2, 4, "stop"])];
+  assert.equal(retimed(lanes, { end: true }).end, true);
+  assert.equal(lanes[0].lastTime, 0.25);
+  const verify = (/** @type {number} */ each) => ({ verify: each });
+  const times = [
+    [
+      [0.05, verify(0.05)],
+      [0.15, verify(0.1)],
+    ],
+    [[0.3, verify(0.3)]],
+  ];
+  retimed(lanes, { times });
+  assert.deepEqual(
+    lanes.map(({ steps }) => steps.map(({ t, seconds, burst }) => [t, seconds.verify, burst.length])),
+    [
+      [
+        [0.05, 0.05, 3],
+        [0.15, 0.1, 1],
+      ],
+      [[0.3, 0.3, 4]],
+    ],
+  );
+  assert.equal(horizon(lanes), 0.3);
 });

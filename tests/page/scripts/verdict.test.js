@@ -11,7 +11,8 @@ const { placesOf } = page.places;
 const { asNumber, asShare, isLevel } = page.numbers;
 const { escapeMarkup, plotLabel, visible } = page.text;
 
-const RESULT = { speedup: 2, identical: true, divergence: null, lanes: [{ tokens: 50 }, { tokens: 50 }] };
+const RUNS = { runs: [[1, 0.5]], least: 2, most: 2, disturbed: "" };
+const RESULT = { speedup: 2, identical: true, divergence: null, lanes: [{ tokens: 50 }, { tokens: 50 }], ...RUNS };
 const PARTED = { ...RESULT, identical: false, divergence: { index: 4, left: " cat", right: "\n" } };
 
 test("nobody leads before both lanes have three tokens", () => {
@@ -92,6 +93,8 @@ test("the texts are compared", () => {
   assert.deepEqual(said(stopped), ["stopped; identical so far: 20 tokens", "identical"]);
   assert.deepEqual(said({ ...RESULT, identical: "law" }), ["same distribution, other tokens", "law"]);
   assert.deepEqual(said(PARTED), ["not identical from token 5 on: “cat” or “⏎”", "different"]);
+  const near = { ...PARTED, divergence: { ...PARTED.divergence, margin: 0.06, words: "A near-tie: bf16 rounds." } };
+  assert.deepEqual(said(near)[0], "not identical from token 5 on: “cat” or “⏎”. A near-tie: bf16 rounds.");
   assert.deepEqual(said(PARTED, true), ["lossy: other text from token 5 on: “cat” or “⏎”", "lossy"]);
   assert.deepEqual(said({ ...PARTED, identical: "lossy" })[1], "lossy");
 });
@@ -132,4 +135,16 @@ test("white space of a token is made visible, and markup is not read", () => {
   assert.equal(escapeMarkup("<b>&"), "&lt;b&gt;&amp;");
   assert.equal(plotLabel("<i>abcdef", "#888", 4), "&lt;i&gt;…");
   assert.equal(plotLabel(" a", "#888"), '<span style="color:#888">·</span>a');
+});
+
+test("a headline says in how many runs it was found, and what disturbed them", () => {
+  const of = (/** @type {object} */ more) => verdictOf({ ...RESULT, ...more }, false).runs;
+  const five = { runs: Array(5).fill([1, 0.5]), speedup: 2.9, least: 2.71, most: 3.14 };
+  assert.equal(of({}), "");
+  assert.equal(of(five), "2.7 to 3.1 in 5 runs.");
+  assert.equal(of({ ...five, speedup: 0.5, least: 0.4, most: 0.625 }), "1.6 to 2.5 in 5 runs.");
+  assert.equal(of({ ...five, disturbed: "It was." }), "2.7 to 3.1 in 5 runs. It was.");
+  assert.equal(of({ disturbed: "It was." }), "It was.");
+  assert.match(of({ again: true }), /^The first run; it runs again/);
+  assert.equal(of({ ...five, identical: "failed" }), "");
 });

@@ -1,4 +1,4 @@
-// The what-if's formula by hand. tests/page/test_page_pays.py holds it against Python's.
+// The what-if's formula by hand. tests/page/browser/lab/test_page_pays.py holds it against Python's.
 "use strict";
 
 const assert = require("node:assert/strict");

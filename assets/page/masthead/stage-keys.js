@@ -1,0 +1,41 @@
+// The keys that race without the form, for somebody on a stage: again, the next prompt, another system. Knows the race from outside.
+"use strict";
+
+TreeRace.stageKeys = (() => {
+  const { fill, pressRace } = TreeRace.form;
+  const { addKeys } = TreeRace.keys;
+
+  /** @param {{ prompt: string }[]} prompts in the order in which they come */
+  function addStageKeys(prompts) {
+    const box = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
+
+    const next = () => {
+      if (TreeRace.take.live) return;
+      const at = prompts.findIndex(({ prompt }) => prompt === box().value);
+      fill("#prompt textarea", prompts[(at + 1) % prompts.length].prompt);
+      requestAnimationFrame(pressRace); // the form has the prompt by then
+    };
+
+    /** @param {number} by how many places on, among the systems that guess */
+    const other = (by) => {
+      const { view, take } = TreeRace;
+      if (take.live) return;
+      const names = Object.values(view.about.systems)
+        .filter(({ guesses }) => guesses)
+        .map(({ name }) => name);
+      const at = names.indexOf(view.lanes[1].card.shown);
+      take.raceWith(names[(at + by + names.length) % names.length]);
+    };
+
+    addKeys(["R", "Enter"], "race again", { r: pressRace, Enter: pressRace }, "race");
+    addKeys(["N"], "race the next prepared prompt", { n: next }, "race");
+    addKeys(
+      ["↑", "↓"],
+      "race another system on the right",
+      { ArrowUp: () => other(-1), ArrowDown: () => other(1) },
+      "race",
+    );
+  }
+
+  return { addStageKeys };
+})();

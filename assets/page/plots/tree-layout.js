@@ -1,0 +1,203 @@
+// Where a step's tree is drawn: nodes, labels beside them, edges that cross no label. Knows a step and a room in pixels; draws nothing.
+"use strict";
+
+TreeRace.treeLayout = (() => {
+  const LEAST_FONT = 11; // pixels; below it a larger picture is drawn and scaled
+  const LINE = 1.3; // of a label's size: the height that its row needs
+  const LEAST_ROW = 3; // pixels of a row without labels
+  const LARGEST_ROW = 4.2; // of the largest font
+  const PAD = 14;
+  const [GAP, LEAST_GAP, WIDEST_GAP] = [18, 11, 130]; // pixels between two columns; the least where there is little room
+  const NARROW = 520; // pixels
+
+  /** @typedef {{ width: number, height: number, largest: number, measure: (text: string, size: number) => number }} Room */
+
+  /**
+   * Every node as the drawing needs it, the bonus last.
+   * @param {Step} step
+   * @returns {TreeNode[]}
+   */
+  function nodesOf(step) {
+    const path = new Set(step.path);
+    /** @type {any[]} */
+    const nodes = step.parents.map((parent, index) => ({
+      parent,
+      text: step.texts[index],
+      q: step.q[index],
+      p: step.p[index],
+      verdict: step.verdicts[index],
+      onPath: path.has(index) || index === 0,
+    }));
+    if (step.has_bonus) {
+      const parent = step.path.length ? step.path[step.path.length - 1] : 0;
+      nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true });
+    }
+    return nodes.map((node, index) => ({ ...node, index, column: step.x[index], row: step.y[index] }));
+  }
+
+  /**
+   * Column and row of every node, as engine/page/views/layout.py has them: a node lies on the row of its first child.
+   * @param {number[]} parents
+   */
+  function standing(parents) {
+    const x = parents.map(() => 0);
+    const y = parents.map(() => 0);
+    /** @type {number[][]} */
+    const children = parents.map(() => []);
+    for (const [node, parent] of parents.entries()) {
+      if (parent < 0) continue;
+      children[parent].push(node);
+      x[node] = x[parent] + 1;
+    }
+    let row = 0;
+    const waiting = [0];
+    for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
+      y[node] = row;
+      if (children[node].length) waiting.push(...children[node].reverse());
+      else row += 1;
+    }
+    return { x, y };
+  }
+
+  /**
+   * The nodes with x, y, mark, label, labelled and labelEnd, and what they share. `zoom` is the share by which the whole is drawn smaller.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   * @param {(node: TreeNode) => string} name
+   */
+  function treeLayout(nodes, room, name = (node) => node.text) {
+    const rows = rowsOf(nodes, room);
+    let { size } = rows;
+    let columns = columnsOf(nodes, room, size, rows.labelled, name);
+    while (columns.needed > columns.room && size > LEAST_FONT) {
+      size -= 1;
+      columns = columnsOf(nodes, room, size, rows.labelled, name);
+    }
+    const mark = markOf(size);
+    for (const node of nodes) {
+      const { column, row } = node;
+      node.labelled = rows.labelled[row];
+      node.mark = node.labelled ? mark : Math.min(mark, 0.45 * rows.least);
+      node.x = columns.left[column];
+      node.y = rows.at[row];
+      node.labelX = node.x + mark + 0.35 * size;
+      node.label = node.labelled
+        ? fitting(name(node), size, node.onPath ? Infinity : columns.widths[column], room)
+        : "";
+      node.labelEnd = node.label ? node.labelX + room.measure(node.label, size) + 0.3 * size : node.x + mark;
+      node.columnEnd = columns.left[column] + mark + 0.65 * size + columns.widths[column];
+    }
+    const shrink = Math.min(1, room.width / columns.end, room.height / (rows.bottom + PAD));
+    return { nodes, size, shrink };
+  }
+
+  /** @param {number} size */
+  const markOf = (size) => Math.max(4, 0.42 * size);
+
+  /**
+   * Rows from top to bottom. Where not all can have labels, those with the accepted path have them.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   */
+  function rowsOf(nodes, { height, largest }) {
+    const count = Math.max(...nodes.map((node) => node.row)) + 1;
+    const free = height - 2 * PAD;
+    const all = Math.min(largest, free / count / LINE);
+    const kept = new Set(nodes.filter((node) => node.onPath).map((node) => node.row));
+    const everywhere = all >= LEAST_FONT;
+    const others = count - kept.size;
+    const size = everywhere
+      ? all
+      : Math.max(LEAST_FONT, Math.min(0.7 * largest, (free - others * LEAST_ROW) / kept.size / LINE));
+    const labelled = Array.from({ length: count }, (_, row) => everywhere || kept.has(row));
+    const plain = others ? Math.max(LEAST_ROW, (free - kept.size * size * LINE) / others) : 0;
+    const tallest = LARGEST_ROW * largest;
+    const heights = labelled.map((named) => {
+      if (everywhere) return Math.min(tallest, free / count);
+      return named ? size * LINE : plain;
+    });
+    const total = heights.reduce((sum, each) => sum + each, 0);
+    let top = Math.max(PAD, (height - total) / 2);
+    const at = heights.map((each) => {
+      top += each;
+      return top - each / 2;
+    });
+    return { size: Math.floor(size), labelled, at, least: Math.min(...heights), bottom: top };
+  }
+
+  /**
+   * Left edge and width of each column. Labels on the accepted path stay whole; others are cut where there is no room for them.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   * @param {number} size
+   * @param {boolean[]} labelled by row
+   * @param {(node: TreeNode) => string} name
+   */
+  function columnsOf(nodes, { width, measure }, size, labelled, name) {
+    const count = Math.max(...nodes.map((node) => node.column)) + 1;
+    const whole = Array(count).fill(0);
+    const widest = Array(count).fill(0);
+    for (const node of nodes) {
+      if (!labelled[node.row]) continue;
+      const wide = Math.ceil(measure(name(node), size)) + 1;
+      widest[node.column] = Math.max(widest[node.column], wide);
+      if (node.onPath) whole[node.column] = Math.max(whole[node.column], wide);
+    }
+    const each = 2 * markOf(size) + 0.65 * size;
+    const least = width < NARROW ? LEAST_GAP : GAP;
+    const room = width - 2 * PAD - count * each - (count - 1) * least;
+    const widthsAt = (/** @type {number} */ cap) => widest.map((wide, at) => Math.max(whole[at], Math.min(wide, cap)));
+    const sum = (/** @type {number[]} */ all) => all.reduce((total, one) => total + one, 0);
+    let [low, high] = [0, Math.max(...widest)];
+    if (sum(widthsAt(high)) <= room) low = high;
+    for (let round = 0; round < 20 && low < high; round++) {
+      const middle = (low + high) / 2;
+      if (sum(widthsAt(middle)) <= room) low = middle;
+      else high = middle;
+    }
+    const widths = widthsAt(low);
+    const spare = Math.max(0, room - sum(widths)) / Math.max(1, count - 1);
+    const gap = least + Math.min(WIDEST_GAP, spare);
+    const left = [PAD + markOf(size)];
+    for (let at = 1; at <= count; at++) left[at] = left[at - 1] + each + widths[at - 1] + gap;
+    return { left, widths, room, needed: sum(whole), end: left[count] - gap + PAD - markOf(size) };
+  }
+
+  /**
+   * The text, cut to so many pixels.
+   * @param {string} text
+   * @param {number} size
+   * @param {number} most
+   * @param {Room} room
+   */
+  function fitting(text, size, most, { measure }) {
+    if (measure(text, size) <= most) return text;
+    const letters = [...text];
+    while (letters.length > 1 && measure(`${letters.join("")}…`, size) > most) letters.pop();
+    return letters.length > 2 ? `${letters.join("")}…` : "";
+  }
+
+  /**
+   * The path of a line from the end of the parent's label into the child's mark; it bends between the columns, where no label stands.
+   * @param {TreeNode} parent
+   * @param {TreeNode} child
+   */
+  function edgePath(parent, child) {
+    const [start, end] = [parent.labelEnd, child.x - child.mark];
+    const bend = Math.min(end, Math.max(start, parent.columnEnd));
+    const middle = (bend + end) / 2;
+    return `M${round(start)} ${round(parent.y)}H${round(bend)}C${round(middle)} ${round(parent.y)} ${round(middle)} ${round(child.y)} ${round(end)} ${round(child.y)}`;
+  }
+
+  /**
+   * How thick a guess's line is: as thick as the drafter was sure of it.
+   * @param {number | null} q
+   * @param {number} size of the labels
+   */
+  const thickness = (q, size) => (1 + 5 * (q ?? 0.4)) * Math.min(2, Math.max(0.6, size / 20));
+
+  /** @param {number} value */
+  const round = (value) => Math.round(value * 10) / 10;
+
+  return { edgePath, nodesOf, standing, thickness, treeLayout };
+})();

@@ -1,0 +1,159 @@
+// The story's mask and its strip of the KV cache: rows light with the sweep, are kept, or are thrown away. Knows one step and a room.
+"use strict";
+
+TreeRace.storyRows = (() => {
+  const { draw } = TreeRace.elements;
+  const { ease, moved, setter, together, word, words } = TreeRace.storyParts;
+
+  const LARGEST_CELL = 44; // pixels
+  const NAMED = 15; // pixels of a row that can have a label
+  const CROSSED = 12; // pixels of a row of the cache that can have a cross
+  const COMMITTED = 7; // rows of the cache that stand for all earlier ones
+
+  /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
+
+  /**
+   * When the sweep is at a node, in seconds.
+   * @param {Scene} check
+   * @param {number} share of the sweep's way
+   */
+  const passes = (check, share) => check.from + 0.1 + share * (check.to - check.from - 0.3);
+
+  /**
+   * The mask: every row is a guess, every mark a token that it may look at.
+   * @param {SVGElement} svg
+   * @param {Step} step
+   * @param {Scene[]} scenes
+   * @param {Box} box
+   * @param {number} small the size of letters
+   * @param {{ measure: (text: string, size: number) => number, share: (node: number) => number, causal: boolean }} about
+   */
+  function drawStoryMask(svg, step, scenes, box, small, { measure, share, causal }) {
+    const [, check, , drop] = scenes;
+    const { parents, texts } = step;
+    const count = parents.length;
+    const heading = causal ? "a broken mask: guesses see other branches" : "mask: each guess sees its own branch";
+    svg.append(words("heading", box.x, box.y + small, small, measure(heading, small) <= box.width ? heading : "mask"));
+    const top = box.y + 1.8 * small;
+    const names = texts.map(word);
+    const rough = Math.min(LARGEST_CELL, (box.height - 1.8 * small) / count, box.width / (count + 1));
+    const named = rough >= NAMED;
+    const size = Math.min(small * 1.1, 0.72 * rough);
+    const labels = named ? Math.min(0.4 * box.width, Math.max(...names.map((name) => measure(name, size))) + 10) : 0;
+    const cell = Math.min(rough, (box.width - labels) / (count + 1));
+    const left = box.x + labels;
+    const inset = Math.min(1.5, 0.12 * cell);
+    const square = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const side = cell - 2 * inset;
+      return `M${(left + column * cell + inset).toFixed(1)} ${(top + row * cell + inset).toFixed(1)}h${side}v${side}h${-side}z`;
+    };
+    const columns = Array.from({ length: count + 1 }, (_, column) => column);
+    svg.append(
+      draw("path", {
+        class: "cells",
+        d: parents.flatMap((_, row) => columns.map((column) => square(row, column))).join(""),
+      }),
+    );
+    const kept = new Set([0, ...step.path]);
+    /** @type {((time: number) => void)[]} */
+    const actors = [];
+    for (const row of parents.keys()) {
+      let d = square(row, 0);
+      for (let at = row; at >= 0; at = causal ? at - 1 : parents[at]) d += square(row, at + 1);
+      const seen = draw("path", { class: "seen", d });
+      svg.append(seen);
+      const name = named
+        ? words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[row], "end")
+        : null;
+      if (name) svg.append(name);
+      const lights = setter(seen, "opacity");
+      const colours = setter(seen, "class");
+      const shows = name && setter(name, "opacity");
+      const when = passes(check, share(row));
+      actors.push((time) => {
+        const lit = ease(time, when - 0.1, when + 0.1);
+        const lost = kept.has(row) ? 0 : ease(time, drop.from, drop.to);
+        lights(lit * (1 - 0.85 * lost));
+        colours(
+          kept.has(row) && time >= drop.from
+            ? "seen won"
+            : time < when + 0.45 && time >= when - 0.1
+              ? "seen now"
+              : "seen",
+        );
+        shows?.((0.25 + 0.75 * lit) * (1 - 0.75 * lost));
+      });
+    }
+    return (/** @type {number} */ time) => together(actors, time);
+  }
+
+  /**
+   * The strip: rows of the text so far, rows of the guesses, and what becomes of them.
+   * @param {SVGElement} svg
+   * @param {Step} step
+   * @param {Scene[]} scenes
+   * @param {Box} box
+   * @param {number} small
+   * @param {{ measure: (text: string, size: number) => number, share: (node: number) => number }} about
+   */
+  function drawStoryCache(svg, step, scenes, box, small, { measure, share }) {
+    const [, check, , drop, join] = scenes;
+    const count = step.parents.length;
+    const kept = [0, ...step.path];
+    const heading = `KV cache · ${step.position} rows of the text`;
+    svg.append(words("heading", box.x, box.y + small, small, heading));
+    const top = box.y + 1.7 * small;
+    const tall = Math.max(14, Math.min(2.2 * small, box.height - 3.3 * small));
+    const pitch = Math.min(2.4 * small, box.width / (COMMITTED + count + 1));
+    const wide = Math.max(2, 0.78 * pitch);
+    /** @type {(className: string, x: number) => SVGElement} */
+    const cell = (className, x) =>
+      draw("rect", { class: className, x, y: top, width: wide, height: tall, rx: Math.min(4, wide / 4) });
+    for (let at = 0; at < COMMITTED; at++) {
+      const old = cell("committed", box.x + at * pitch);
+      old.setAttribute("opacity", String(0.25 + (0.75 * (at + 1)) / COMMITTED));
+      svg.append(old);
+    }
+    const start = box.x + (COMMITTED + 0.5) * pitch;
+    /** @type {((time: number) => void)[]} */
+    const actors = [];
+    for (let node = 0; node < count; node++) {
+      const x = start + node * pitch;
+      const lasts = kept.indexOf(node);
+      const group = draw("g", { class: "tried" }, cell("row", x));
+      if (lasts < 0 && wide >= CROSSED)
+        group.append(
+          draw("path", {
+            class: "cross",
+            d: `M${x + 0.2 * wide} ${top + 0.25 * tall}L${x + 0.8 * wide} ${top + 0.75 * tall}M${x + 0.8 * wide} ${top + 0.25 * tall}L${x + 0.2 * wide} ${top + 0.75 * tall}`,
+          }),
+        );
+      svg.append(group);
+      const [goes, shows, colours] = [setter(group, "transform"), setter(group, "opacity"), setter(group, "class")];
+      const when = passes(check, share(node));
+      const slot = box.x + (COMMITTED + lasts) * pitch;
+      actors.push((time) => {
+        const lost = lasts < 0 ? ease(time, drop.from, drop.to + 0.4) : 0;
+        const slides = lasts < 0 ? 0 : ease(time, join.from + 0.2, join.to);
+        goes(moved((slot - x) * slides, 0.9 * tall * lost));
+        shows(ease(time, when - 0.1, when + 0.1) * (1 - lost));
+        colours(time < drop.from ? "tried" : lasts < 0 ? "tried lost" : "tried won");
+      });
+    }
+    const lost = count - kept.length;
+    const told = [
+      { from: check.from + 0.3, to: drop.from, text: `${count} rows tried` },
+      { from: drop.from, to: Infinity, text: `${kept.length} kept, ${lost} thrown away` },
+    ].map(({ from, to, text }) => {
+      const line = words("told", box.x + box.width, box.y + small, small * 1.15, text, "end");
+      if (measure(heading, small) + measure(text, small * 1.15) > box.width - small)
+        line.setAttribute("y", String(top + tall + 1.5 * small));
+      svg.append(line);
+      const shows = setter(line, "opacity");
+      return (/** @type {number} */ time) => shows(time >= to ? 0 : ease(time, from, from + 0.25));
+    });
+    return (/** @type {number} */ time) => together([...actors, ...told], time);
+  }
+
+  return { drawStoryCache, drawStoryMask };
+})();

@@ -1,0 +1,127 @@
+// The story of one step as a script: six scenes, what each says, when each node grows. Knows one step; draws nothing.
+"use strict";
+
+TreeRace.storyScript = (() => {
+  /** @type {[Scene["name"], number][]} seconds of each scene */
+  const SCENES = [
+    ["guess", 1.6],
+    ["check", 1.3],
+    ["choose", 1.1],
+    ["drop", 0.7],
+    ["join", 1.2],
+    ["same", 1.1],
+  ];
+  const LENGTH = SCENES.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const MOST = 24; // guesses that can be read from the back of a room
+  const FIRST = 6; // steps among which a race looks for the one to tell
+
+  /** @type {Record<string, string>} what is promised of the text */
+  const PROMISES = {
+    tokens: "Nothing changes in the text: it only comes sooner.",
+    law: "The text stays just as likely as before: it only comes sooner.",
+    lossy: "This system is lossy: its text may be another one.",
+  };
+
+  /** @param {number[]} parents */
+  function levelsOf(parents) {
+    /** @type {number[]} */
+    const levels = [];
+    for (const parent of parents) levels.push(parent < 0 ? 0 : levels[parent] + 1);
+    return levels;
+  }
+
+  /**
+   * In how many shoots the tree grows: one for each draft forward, at most one for each level.
+   * @param {Step} step
+   * @param {number} deepest
+   */
+  const shootsOf = (step, deepest) => Math.max(1, Math.min(deepest, step.draft_forwards));
+
+  /** @param {number} count */
+  const guesses = (count) => (count === 1 ? "the guess" : `all ${count} guesses`);
+
+  /**
+   * @param {Step} step
+   * @param {number} shoots
+   */
+  function guessWords(step, shoots) {
+    if (!step.draft_forwards) return "What may come next is guessed, without running a model.";
+    return shoots === 1 ? "A small model guesses ahead, in one go." : "A small model guesses ahead, word by word.";
+  }
+
+  /** @param {Step} step */
+  function chosenWords(step) {
+    if (!step.path.length) return "It would have written another word: no guess is right.";
+    return `It marks the words it would have written itself${step.has_bonus ? ", and adds one" : ""}.`;
+  }
+
+  /** @param {Step} step */
+  function dropWords(step) {
+    const wrong = step.parents.length - 1 - step.path.length;
+    if (!wrong) return "This time every guess is right: nothing is thrown away.";
+    return wrong === 1 ? "The wrong guess is thrown away." : "Wrong guesses are thrown away.";
+  }
+
+  /** @param {Step} step */
+  function joinWords(step) {
+    const count = step.burst.length;
+    return count === 1
+      ? "One token joins the text, as without guesses."
+      : `${count} tokens join the text at once, from one run of the large model.`;
+  }
+
+  /**
+   * @param {Step} step
+   * @param {Guarantee} guarantee of its system
+   */
+  function scriptOf(step, guarantee) {
+    const levels = levelsOf(step.parents);
+    const deepest = Math.max(...levels);
+    const shoots = shootsOf(step, deepest);
+    const count = step.parents.length - 1;
+    /** @type {Record<Scene["name"], string>} */
+    const words = {
+      guess: guessWords(step, shoots),
+      check: `The large model checks ${guesses(count)} ${count === 1 ? "" : "at once, "}in one run.`,
+      choose: chosenWords(step),
+      drop: dropWords(step),
+      join: joinWords(step),
+      same: PROMISES[guarantee] ?? PROMISES.tokens,
+    };
+    let at = 0;
+    /** @type {Scene[]} */
+    const scenes = SCENES.map(([name, seconds]) => {
+      const from = at;
+      at += seconds;
+      return { name, from, to: at, words: words[name] };
+    });
+    const each = (SCENES[0][1] - 0.25) / shoots;
+    const shootOf = (/** @type {number} */ level) => Math.floor(((level - 1) * shoots) / deepest);
+    const sprouts = levels.map((level) => (level ? 0.15 + each * shootOf(level) : 0)); // seconds
+    return { scenes, sprouts, shoot: Math.min(0.6, each), shoots, length: at };
+  }
+
+  /**
+   * How well a step tells the story: some guesses are right, some are wrong, all can be read. 0 tells nothing.
+   * @param {Step} step
+   */
+  function tells(step) {
+    const count = step.parents.length - 1;
+    if (count < 1) return 0;
+    const wrong = count - step.path.length;
+    const readable = count <= MOST ? 1 : 0.1;
+    return readable * (1 + Math.min(3, step.path.length) * 2 + Math.min(4, wrong) + Number(step.has_bonus));
+  }
+
+  /**
+   * Which of a race's first steps tells most; -1 when none has a guess.
+   * @param {Step[]} steps
+   */
+  function tellingOf(steps) {
+    const scores = steps.slice(0, FIRST).map(tells);
+    const best = Math.max(0, ...scores);
+    return best ? scores.indexOf(best) : -1;
+  }
+
+  return { LENGTH, scriptOf, tellingOf, tells };
+})();

@@ -1,0 +1,249 @@
+// The story of one step over the race: played, paused, scrubbed, left at any time. Knows one step; what comes before and after is told to it.
+"use strict";
+
+TreeRace.storyView = (() => {
+  const { draw, finder, isCalm } = TreeRace.elements;
+  const { drawStoryCache, drawStoryMask } = TreeRace.storyRows;
+  const { scriptOf } = TreeRace.storyScript;
+  const { drawStoryTree } = TreeRace.storyTree;
+  const { plainWidth } = TreeRace.text;
+
+  const LONGEST = 0.25; // seconds of a frame; a page that was hidden goes on where it was
+  const NARROW = 640; // pixels; below them the pictures stand below each other
+  const STILL = 0.05; // seconds before a scene's end, where its picture is whole
+
+  /**
+   * @typedef {object} Told
+   * @property {Step} step
+   * @property {string} before the text so far
+   * @property {Guarantee} guarantee of the step's system
+   * @property {boolean} causal its mask is broken
+   */
+
+  /**
+   * Where everything stands, in pixels of the stage.
+   * @param {number} width
+   * @param {number} height
+   */
+  function placesOf(width, height) {
+    const narrow = width < NARROW;
+    const small = Math.max(13, Math.min(26, width / (narrow ? 26 : 68)));
+    const size = narrow ? width / 17 : Math.min(width / 34, height / 11);
+    const top = 2.1 * size;
+    const strip = Math.max(5.2 * small, 0.13 * height);
+    const line = { x: 2, y: 0, width: width - 4, height: top };
+    const cache = { x: 2, y: height - strip, width: width - 4, height: strip };
+    const room = height - top - strip - small;
+    if (narrow) {
+      const tree = { x: 0, y: top, width, height: 0.58 * room };
+      const mask = { x: 2, y: top + 0.62 * room, width: width - 4, height: 0.38 * room };
+      return { small, size, largest: Math.max(13, width / 24), line, cache, tree, mask };
+    }
+    const tree = { x: 0, y: top, width: 0.64 * width, height: room };
+    const mask = { x: 0.69 * width, y: top, width: 0.31 * width - 2, height: room };
+    return { small, size, largest: Math.min(width / 44, height / 14), line, cache, tree, mask };
+  }
+
+  class StoryView {
+    /** @type {Told | null} */
+    told = null;
+    /** @type {ReturnType<typeof scriptOf> | null} */
+    script = null;
+    time = 0; // seconds of the story
+    playing = false;
+    /** @type {((time: number) => void)[]} */
+    pictures = [];
+    /** @type {() => void} */
+    after = () => {};
+
+    /** @param {HTMLElement} race the screen that the story covers */
+    constructor(race) {
+      this.race = race;
+      /** @type {HTMLElement} */
+      this.root = finder(race)("story");
+      this.at = finder(this.root, "story-");
+      /** @type {HTMLElement} */
+      this.stage = this.at("stage");
+      this.at("skip").addEventListener("click", () => this.leave());
+      this.at("play").addEventListener("click", () => this.toggle());
+      this.at("scrub").addEventListener("input", () => this.seek(Number(this.at("scrub").value)));
+      document.addEventListener("keydown", (event) => this.key(event), { capture: true }); // before the race's own keys
+      new ResizeObserver(() => this.isOpen && this.build()).observe(this.stage);
+      document.fonts.addEventListener("loadingdone", () => this.isOpen && this.build()); // words were measured in another face
+    }
+
+    get isOpen() {
+      return this.told !== null;
+    }
+
+    /**
+     * @param {Told} told
+     * @param {() => void} then called when it is over or left, not when something else takes its place
+     * @param {boolean} asked by the visitor, who then has the keys in it
+     */
+    tell(told, then, asked) {
+      this.told = told;
+      this.after = then;
+      this.script = scriptOf(told.step, told.guarantee);
+      this.root.hidden = false;
+      this.covers(true);
+      this.at("scrub").max = this.script.length;
+      this.at("words").setAttribute("aria-live", asked ? "polite" : "off");
+      this.build();
+      this.show(0);
+      if (asked) this.at("play").focus({ preventScroll: true });
+      if (isCalm()) this.seek(this.stillAfter(0));
+      else this.play();
+    }
+
+    /** @param {boolean} covered nothing below can be reached */
+    covers(covered) {
+      for (const part of this.race.children) if (part !== this.root) part.toggleAttribute("inert", covered);
+      this.race.toggleAttribute("data-telling", covered);
+    }
+
+    // Ends without a word: something else is shown.
+    close() {
+      if (!this.isOpen) return;
+      this.told = null;
+      this.playing = false;
+      this.covers(false);
+      this.root.hidden = true;
+      this.stage.replaceChildren();
+    }
+
+    leave() {
+      const { after } = this;
+      this.close();
+      after();
+    }
+
+    // ---- time -----------------------------------------------------------------------------------------------------
+
+    play() {
+      this.playing = true;
+      this.says();
+      /** @type {number | null} */
+      let last = null;
+      const frame = (/** @type {number} */ now) => {
+        if (!this.playing) return;
+        const passed = Math.min(LONGEST, (now - (last ?? now)) / 1000);
+        last = now;
+        this.show(this.time + passed);
+        if (this.time < this.length) requestAnimationFrame(frame);
+        else this.leave();
+      };
+      requestAnimationFrame(frame);
+    }
+
+    pause() {
+      this.playing = false;
+      this.says();
+    }
+
+    toggle() {
+      if (this.playing) this.pause();
+      else if (!isCalm()) this.play();
+      else if (this.time >= this.length - 2 * STILL) this.leave();
+      else this.seek(this.stillAfter(this.time));
+    }
+
+    /** @param {number} time */
+    seek(time) {
+      this.pause();
+      this.show(time);
+    }
+
+    get length() {
+      return this.script?.length ?? 0;
+    }
+
+    /**
+     * The next whole picture.
+     * @param {number} time
+     */
+    stillAfter(time) {
+      const stills = this.script?.scenes.map((scene) => scene.to - STILL) ?? [];
+      return stills.find((still) => still > time + STILL / 2) ?? this.length - STILL;
+    }
+
+    /**
+     * The last whole picture before.
+     * @param {number} time
+     */
+    stillBefore(time) {
+      const stills = this.script?.scenes.map((scene) => scene.to - STILL) ?? [];
+      return stills.findLast((still) => still < time - STILL / 2) ?? 0;
+    }
+
+    // ---- pictures -------------------------------------------------------------------------------------------------
+
+    build() {
+      const { told, script, stage } = this;
+      const [width, height] = [stage.clientWidth, stage.clientHeight];
+      if (!told || !script || !width || !height) return;
+      const { fontFamily } = getComputedStyle(stage);
+      /** @type {(text: string, size: number, weight?: number) => number} */
+      const measure = (text, size, weight = 700) => plainWidth(text, `${weight} ${size}px ${fontFamily}`);
+      const { small, size, largest, line, tree, mask, cache } = placesOf(width, height);
+      const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
+      stage.replaceChildren(svg);
+      const { step, before, causal } = told;
+      const drawn = drawStoryTree(svg, step, script, { before, measure, size, largest, small }, line, tree);
+      const share = (/** @type {number} */ node) => drawn.at(drawn.nodes[node]);
+      const about = { measure, share, causal };
+      this.pictures = [
+        drawn.act,
+        drawStoryMask(svg, step, script.scenes, mask, small, about),
+        drawStoryCache(svg, step, script.scenes, cache, small, about),
+      ];
+      this.show(this.time);
+    }
+
+    /** @param {number} time */
+    show(time) {
+      this.time = Math.max(0, Math.min(this.length, time));
+      for (const picture of this.pictures) picture(this.time);
+      const scene = this.script?.scenes.findLast(({ from }) => from <= this.time);
+      const words = this.at("words");
+      if (scene && words.textContent !== scene.words) words.textContent = scene.words;
+      this.at("scrub").value = this.time;
+      this.at("scrub").setAttribute("aria-valuetext", scene?.words ?? "");
+    }
+
+    // What the button does next.
+    says() {
+      const calm = isCalm();
+      const [sign, name] = this.playing
+        ? ["❚❚", "Pause the story"]
+        : calm
+          ? ["›", "Next picture"]
+          : ["▶", "Play the story"];
+      this.at("play").textContent = sign;
+      this.at("play").setAttribute("aria-label", name);
+    }
+
+    /** @param {KeyboardEvent} event */
+    key(event) {
+      const { target, key } = event;
+      if (!this.isOpen || !this.root.getClientRects().length || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (target instanceof Element && (target.closest(TreeRace.keys.TYPING) || document.querySelector("dialog[open]")))
+        return;
+      const onButton = target instanceof Element && target.closest("button, [role=button], summary");
+      /** @type {Record<string, (() => void) | false>} */
+      const actions = {
+        Escape: () => this.leave(),
+        " ": !onButton && (() => this.toggle()),
+        ArrowRight: () => this.seek(this.stillAfter(this.time)),
+        ArrowLeft: () => this.seek(this.stillBefore(this.time)),
+      };
+      const action = actions[key];
+      if (!action) return;
+      event.preventDefault();
+      event.stopPropagation();
+      action();
+    }
+  }
+
+  return { StoryView };
+})();

@@ -1,0 +1,34 @@
+"""Forced drafter: guesses only what a constraint leaves no choice about, such as the keys of a JSON schema. Costs no forward.
+
+It has no guess of its own: `engine.rounds.guiding` answers for every drafter where one token alone is allowed. Without a constraint it
+never guesses, and is plain decoding.
+"""
+
+import torch
+
+from engine.contracts import Counterpart, Drafter
+from engine.models.pairs import LoadedPair
+from engine.tree import DraftTree
+
+
+class ForcedDrafter(Drafter):
+    title = "forced tokens"
+    about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
+    source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
+    counterpart = Counterpart(
+        "n-gram lookup",
+        lacks="forced tokens",
+        lost="Lookup copies what was written. Under a schema engines may append forced tokens by themselves, and name no drafter.",
+    )
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        pass
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        pass
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
+        return None
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        pass

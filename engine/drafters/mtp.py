@@ -1,0 +1,42 @@
+"""MTP drafter: the target's own layers for multi-token prediction go on from its final state. One call a level answers all branches.
+
+It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made anew from the target's true states.
+"""
+
+import torch
+
+from engine.contracts import Counterpart
+from engine.drafters.eagle import EagleDrafter
+from engine.models.pairs import QUANTISATIONS, LoadedPair
+
+
+class MtpDrafter(EagleDrafter):
+    title = "MTP"
+    about = "Layers of the target's own checkpoint that were trained to guess some tokens ahead."
+    source = "multi-token prediction of DeepSeek-V3 (2024)"
+    counterpart = Counterpart("MTP")
+    trained = "mtp"
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when the target has no MTP layers, and when a tensor of theirs is missing or unknown."""
+        if self.trained not in pair.learned:
+            raise ValueError(why_not(pair))
+        super().__init__(pair, capacity)
+
+    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> None:
+        """A level is asked for by `log_q`."""
+
+
+def why_not(pair: LoadedPair) -> str:
+    """Why the pair has no such drafter, in a sentence."""
+    config, held = pair.target.config, ""
+    if pair.target.spread or pair.dtype in QUANTISATIONS:
+        how = "spread over devices" if pair.target.spread else f"kept in {pair.dtype}"
+        held = f" The target is {how}, and MTP layers are read beside plain weights on one device only."
+    elif named := getattr(config, "num_mtp_layers", None):
+        first = config.num_hidden_layers
+        held = f" Its config names {named}, and its files hold no tensor of layer {first} and none of mtp."
+    return (
+        f"The pair {pair.title} has no MTP layers: its target ships none that can be read here.{held} Choose a target that does, "
+        "or the system tree, lookup or auto."
+    )

@@ -1,0 +1,1 @@
+"""Shared: what several drafters are made of. Rows of their caches, growing in one call, and counts of endings."""

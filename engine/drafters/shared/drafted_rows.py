@@ -1,0 +1,62 @@
+"""Rows of a drafter's KV cache: where a stream of entries begins, and which row belongs to which node. Knows no net."""
+
+import torch
+
+from engine.tree import DraftTree
+
+
+class DraftedRows:
+    """The nodes that have drafted rows, by key. Drafted rows follow the committed ones; the root's row is committed."""
+
+    def __init__(self):
+        # By key: the drafted rows of the node's ancestors, then its own.
+        self.seen: dict[int, list[int]] = {}
+        self.count = 0  # rows that are written, those of no node included
+        self.unasked: list[int] = []  # the first row of each level that was drafted ahead and nobody has asked for yet
+
+    def own(self, tree: DraftTree, node: int) -> int:
+        """The row of a node that has one; -1 for the root."""
+        return self.seen[tree.keys[node]][-1] if node else -1
+
+    def place(self, tree: DraftTree, node: int, row: int) -> list[int]:
+        """Let the row be the node's, whose ancestors have rows already. Returns their rows and this one."""
+        rows = self.seen[tree.keys[node]] = [*self.seen.get(tree.keys[tree.parents[node]], ()), row]
+        return rows
+
+    def ahead(self, count: int) -> None:
+        """The next rows are those of a level that nobody has asked for yet."""
+        self.unasked.append(self.count)
+        self.count += count
+
+    def asked(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
+        """The first such level is asked for: the nodes have these of its rows."""
+        first, *self.unasked = self.unasked
+        for node, row in zip(nodes, rows, strict=True):
+            self.place(tree, node, first + row)
+
+    def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        """Assign the next rows to `nodes`, whose ancestors have rows already.
+
+        Returns bool `[n, rows]`: the drafted rows that each node sees, its ancestors' and its own.
+        """
+        first, self.count, self.unasked = self.count, self.count + len(nodes), []
+        count = self.count
+        flags = bytearray(len(nodes) * count)
+        for row, node in enumerate(nodes):
+            for each in self.place(tree, node, first + row):
+                flags[row * count + each] = 1
+        return torch.frombuffer(flags, dtype=torch.bool).view(len(nodes), count)
+
+    def of(self, tree: DraftTree, path: list[int]) -> list[int]:
+        """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
+        keys = [tree.keys[node] for node in path]
+        return [self.seen[key][-1] for key in keys if key in self.seen]
+
+
+def stream_start(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """The position of the first stream entry, and the features `[n, 4, H]` of all entries.
+
+    An entry holds a token and the features of the token before it. Token 0 has none before it, so the stream begins at token 1.
+    A prompt of one token begins at token 0, with zeros as its features.
+    """
+    return (1, features) if len(prompt) > 1 else (0, features.new_zeros(1, *features.shape[1:]))

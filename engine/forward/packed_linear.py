@@ -1,0 +1,71 @@
+"""Lighter modules for any model that runs through transformers on a CPU."""
+
+import torch
+from torch import nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from engine.forward.products import pack, packed_product
+from engine.forward.spread import is_spread
+
+DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
+
+
+def on_cpu(model: PreTrainedModel) -> bool:
+    """Whether the model is on a CPU, all in one of `DTYPES`, not quantised and not spread."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    plain = getattr(model, "hf_quantizer", None) is None and not is_spread(model)
+    return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
+
+
+def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
+    """Whether the model is on a CPU, in float32 but for matrices that bitsandbytes keeps in eight bits, without columns of outliers."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    kept = [module for module in model.modules() if type(module).__name__ == "Linear8bitLt"]
+    whole = all(module.state.threshold == 0 for module in kept)
+    return model.device.type == "cpu" and dtypes == {torch.float32, torch.int8} and whole and not is_spread(model)
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that multiplies by a packed copy of its weight, unless gradients are wanted."""
+
+    packed: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if torch.is_grad_enabled() else packed_product(x, self.packed, self.bias)
+
+
+def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
+    """transformers' sdpa attention, but a single query is computed twice.
+
+    One row of bfloat16 takes three times as long on a CPU as two rows.
+    """
+    if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)
+    kwargs["is_causal"] = False
+    attended, weights = sdpa_attention_forward(module, query.expand(-1, -1, 2, -1), key, value, mask, **kwargs)
+    return attended[:, :1], weights
+
+
+AttentionInterface.register("sdpa_in_two_rows", sdpa_in_two_rows)
+AttentionMaskInterface.register("sdpa_in_two_rows", sdpa_mask)
+
+
+def pack_linear_layers(model: PreTrainedModel) -> None:
+    """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, `sdpa_in_two_rows`.
+
+    Its logits and its weights stay what they are. Call it again after weights have changed. Other models stay as they are.
+    """
+    if not on_cpu(model):
+        return
+    for module in model.modules():
+        if type(module) in (nn.Linear, PackedLinear):
+            module.__class__, module.packed = PackedLinear, pack(module.weight)
+    if model.dtype == torch.bfloat16 and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation("sdpa_in_two_rows")

@@ -1,0 +1,20 @@
+"""Uploads: numbers of the host on a device, without waiting for it."""
+
+from typing import Any
+
+import torch
+
+
+def uploaded(numbers: Any, device: torch.device) -> torch.Tensor:
+    """The tensor, array or list on the device. A copy from pinned memory is queued, where a plain one would make the host wait.
+
+    What is on the device already stays as it is.
+    """
+    made = torch.as_tensor(numbers)
+    queued = device.type == "cuda" and made.is_cpu
+    return made.pin_memory().to(device, non_blocking=True) if queued else made.to(device)
+
+
+def rows_of(tensor: torch.Tensor, rows: list[int]) -> torch.Tensor:
+    """`tensor[rows]`, without waiting for its device."""
+    return tensor.index_select(0, uploaded(rows, tensor.device)) if tensor.is_cuda else tensor[rows]

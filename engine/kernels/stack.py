@@ -1,0 +1,175 @@
+"""A stack of Llama layers in one compiled loop, their matrices in eight bits. Knows arrays; knows no model and no tree.
+
+A net describes its layers as `LayerWeights`, makes the entries that go in, and hands in a mask. All nets call one loop, `through`, by
+its address. A matrix brings along the address of its product.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import types
+
+from engine.kernels.attention import attended, scale_heads, turn
+from engine.kernels.by_address import address_of, calling
+from engine.kernels.compiling import compiled, within
+from engine.kernels.eight_bit import EightBit, product
+from engine.kernels.elementwise import add, gated, log_softmax, put, unit_rows
+from engine.kernels.named_arrays import (
+    Cache,
+    Code,
+    Cube,
+    Ids,
+    Mask,
+    Matrix,
+    Number,
+    Table,
+    Vector,
+    arrays_of,
+    compiled_type,
+    unpacked,
+)
+
+NO_MATRIX = EightBit(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32), 0)
+
+
+class LayerWeights(NamedTuple):
+    """A layer's weights. `qkv` and `gate_up` hold the weights of the norms that they read, see `folded`.
+
+    The rest has no rows where a net does without. `shift [H, 2H]` reads an entry and the one before it; the layer begins with the entry
+    plus that product. `bias [n, q + k + v]` is added to what `qkv` gives: one row to all entries, or a row by token. `scales [heads +
+    kv_heads, head_dim]` are the weights of the norms of queries and keys. `out_bias [H]` is that of attention's output.
+    """
+
+    qkv: EightBit
+    out: EightBit
+    gate_up: EightBit
+    down: EightBit
+    shift: EightBit = NO_MATRIX
+    bias: Matrix = np.zeros((0, 0), np.float32)
+    scales: Matrix = np.zeros((0, 0), np.float32)
+    out_bias: Vector = np.zeros(0, np.float32)
+
+
+class Stack(NamedTuple):
+    """What a net's layers share: `least` and `head_least` keep norms from zero, and `loop` is the address of `through_itself`."""
+
+    least: Number
+    head_least: Number
+    loop: Code
+
+    @classmethod
+    def of(cls, hidden: int, eps: float, head_dim: int = 0) -> "Stack":
+        """For RMS norms with this eps, of the residual stream and of heads."""
+        least, head_least = (np.sqrt(np.array(size * eps, np.float32)) for size in (hidden, head_dim))
+        return cls(np.array(least), np.array(head_least), address_of(through_itself, THROUGH))
+
+
+def folded(matrix: torch.Tensor, norm: torch.Tensor) -> EightBit:
+    """A matrix `[out, n]` that reads an RMS norm with the weight `norm [n]`. It takes in the weight and sqrt(n): loops do without."""
+    return EightBit.of(matrix * norm * len(norm) ** 0.5)
+
+
+LAYER = arrays_of(LayerWeights)
+TAKES = Stack, Table, types.int64, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
+THROUGH = compiled_type(Matrix)(*map(compiled_type, TAKES))
+call = calling(THROUGH)
+
+
+@compiled
+def through(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+    """What the last `asking` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
+
+    The `LayerWeights` stand in `weights` from the row `first` on. `turns` and `positions [N]` are as in `attention.turn`. Rows are
+    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries; a single layer
+    needs no more than `asking` of them. No entry sees a row before `start`. `tokens [N]` picks rows of a `bias` by token, and
+    `before [N]` says which entry stands before each, for layers with a `shift`; others read neither.
+    """
+    return call(
+        stack.loop, stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking
+    )
+
+
+@within
+def through_itself(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+    """`through`, which every net calls by its address."""
+    for number in range(len(kv)):
+        layer = unpacked(LayerWeights, weights, first + LAYER * number)
+        if len(layer.shift.scale) > 0:
+            x = shifted(x, before, layer.shift)
+        qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
+        project(x, stack, layer.qkv, layer.bias, layer.scales, tokens, positions, turns, kv.shape[2], qkv)
+        if len(layer.out_bias) > 0:
+            for row in range(len(x)):
+                add(layer.out_bias, x[row])
+        seeing = visible[len(visible) - asking :] if number == len(kv) - 1 else visible
+        x = behind_attention(x, qkv, kv[number], seeing, start, rows, layer, stack)
+    return x
+
+
+@within
+def shifted(x, before, shift):
+    """The entries `x [N, H]`, each plus the product of `shift` with itself and entry `before[i]`."""
+    count, hidden = x.shape
+    both, out = np.empty((count, 2 * hidden), np.float32), np.empty((count, hidden), np.float32)
+    for row in range(count):
+        put(x[row], both[row, :hidden])
+        put(x[before[row]], both[row, hidden:])
+    product(both, shift, out)
+    for row in range(count):
+        add(x[row], out[row])
+    return out
+
+
+@within
+def project(x, stack, matrix, bias, scales, tokens, positions, turns, kv_heads, out):
+    """Write the heads of the entries `x [N, H]` into `out [N, n]`, of which the last are `kv_heads` values.
+
+    They are the product of the normed entries and the `matrix`, plus the `bias`. All but the values are rotated; the first, as many
+    as `scales` has rows, are normed before.
+    """
+    normed = np.empty_like(x)
+    unit_rows(x, stack.least, normed)
+    product(normed, matrix, out)
+    if len(bias) > 0:
+        for row in range(len(x)):
+            add(bias[tokens[row] if len(bias) > 1 else 0], out[row])
+    scale_heads(out, scales, stack.head_least)
+    turn(out, out.shape[1] // (2 * turns.shape[2]) - kv_heads, turns, positions)
+
+
+@within
+def behind_attention(x, qkv, kv, visible, start, rows, layer, stack):
+    """The residual stream `[n, H]` after a layer, for the last n of N entries, where n is the number of `visible`'s rows.
+
+    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`.
+    """
+    count, hidden = len(visible), x.shape[1]
+    stream = np.empty((count, hidden), np.float32)
+    product(attended(qkv, kv, visible, start, rows, count), layer.out, stream)
+    for row in range(count):
+        add(x[len(x) - count + row], stream[row])
+    normed, gate_up = np.empty_like(stream), np.empty((count, 4 * layer.down.weight.shape[1]), np.float32)
+    unit_rows(stream, stack.least, normed)
+    product(normed, layer.gate_up, gate_up)
+    product(gated(gate_up), layer.down, normed)
+    for row in range(count):
+        add(normed[row], stream[row])
+    return stream
+
+
+@within
+def logits_behind(x, stack, head, outputs):
+    """Logits `[N, outputs]` of what `through` returned, `x [N, H]`, by a head that holds the last norm's weight."""
+    normed, out = np.empty_like(x), np.empty((len(x), outputs), np.float32)
+    unit_rows(x, stack.least, normed)
+    product(normed, head, out)
+    return out
+
+
+@within
+def log_q_behind(x, stack, head, outputs):
+    """The log softmax of `logits_behind`."""
+    out = logits_behind(x, stack, head, outputs)
+    log_softmax(out)
+    return out

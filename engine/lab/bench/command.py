@@ -1,0 +1,325 @@
+"""`python -m engine bench`: race systems over held-out prompts; a table for people, or its figures with --json.
+
+All lanes of a prompt, `generate()` included, run in one process on the same weights, interleaved. Figures are ratios to the baseline,
+medians over prompts. `--repeats` races every prompt so often; of each lane the run of the median time counts, and `runs` are the
+speedups run by run. A race whose clocks were disturbed is run once more, and counted where that was disturbed too. `speedup` compares
+seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
+`least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
+forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
+`transformers` itself offers (assisted generation, prompt lookup) to the same run.
+
+`--acceptance 3.0` races nothing. It estimates from this machine's measured forwards what a tree or a chain would give with that many
+tokens a round, such as a paper reports (`engine.measure.forced`).
+
+Several texts (`--domains`) give a table each, and one that sets them side by side.
+
+`accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
+processes share a CPU, they slow each other; tokens, tau and texts stay the same.
+"""
+
+import statistics
+from argparse import Namespace
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tqdm import tqdm
+
+from engine.measure import forced, peers, processes
+from engine.measure.options import first_prompts, given_constraint, held_out, load_given
+from engine.measure.racing import allows, believed, drained
+from engine.measure.verdict import ratios
+from engine.models.earlier_texts import Memory
+from engine.models.pairs import LoadedPair
+from engine.race import SHAPE, Settings
+from engine.record.disturbance import disturbed_twice
+from engine.record.race_file import worst_of
+from engine.record.trace import Trace
+from engine.record.trace_statistics import tau, time_shares
+from engine.systems import SYSTEMS, find
+
+LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # systems that are compared with the peers
+
+
+def middle(traces: list[Trace]) -> Trace:
+    """The one of the median time."""
+    return sorted(traces, key=lambda trace: trace.seconds)[len(traces) // 2]
+
+
+def seconds_per_round(trace: Trace, phase: str) -> float:
+    return trace.seconds * trace.share(phase) / trace.forwards
+
+
+def limit(base: Trace, mine: Trace) -> float:
+    """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
+    one = seconds_per_round(base, "verify")
+    return mine.tau / (seconds_per_round(mine, "verify") / one + seconds_per_round(mine, "draft") / one)
+
+
+def of_limit(base: Trace, mine: Trace) -> float:
+    """The measured speedup, prefill excluded, as a share of `limit`."""
+    return base.decode_seconds_per_token / mine.decode_seconds_per_token / limit(base, mine)
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What was raced of one prompt: by lane its trace and whether its text was the baseline's, by way what `generate()` wrote."""
+
+    traces: dict[str, Trace]
+    identical: dict[str, bool | str]
+    written: dict[str, peers.Written]
+    runs: dict[str, list[float]]  # by lane: seconds a token of every run
+    disturbed: int  # runs
+
+
+def run(
+    pair: LoadedPair,
+    prompts: list[str],
+    systems: list[str],
+    tokens: int,
+    temperature: float,
+    seed: int,
+    shape: dict[str, int],
+    with_peers: bool = False,
+    repeats: int = 1,
+    bound: dict[str, str] | None = None,
+) -> dict:
+    """Race `vanilla` and the systems over the prompts. Returns the figures as --json prints them.
+
+    What `shape` does not set is each system's own. `with_peers` runs every way of calling `generate()` on every prompt, else only the
+    plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes without it. Of `repeats` runs of a prompt
+    each lane and each way counts its own run of the median time.
+    """
+    names = ["vanilla", *(name for name in systems if name != "vanilla")]
+    ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    for way in ways.values():
+        peers.timed(pair, way, first, 8, temperature)  # first calls
+    mine: list[Prompted] = []
+    for index, prompt in enumerate(
+        tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
+    ):
+        how: dict[str, Any] = {"temperature": temperature, "max_new_tokens": tokens, "seed": seed}
+        settings = Settings(prompt, tuple(names), **how | shape | (bound or {}))
+        races, calls = [], {way: [] for way in ways}
+        for repeat in range(repeats):
+            races.append(race := drained(believed(pair, settings), int))
+            turn = (index + repeat) % len(ways)
+            for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
+                ids = race.lanes[0].trace.prompt_tokens
+                calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
+        results = [race.result() for race in races]
+        lanes = list(enumerate(names))
+        mine.append(
+            Prompted(
+                {name: middle([race.lanes[number].trace for race in races]) for number, name in lanes},
+                {
+                    name: worst_of([result["lanes"][number]["identical"] for result in results])
+                    for number, name in lanes
+                },
+                {
+                    name: sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2]
+                    for name, found in calls.items()
+                },
+                {name: [race.lanes[number].trace.seconds_per_token for race in races] for number, name in lanes},
+                sum(bool(result["disturbed"]) for result in results),
+            )
+        )
+    raced = processes.together(mine, pair.target)
+    traces = {name: [each.traces[name] for each in raced] for name in names}
+    identical = {name: [each.identical[name] for each in raced] for name in names}
+    written = {way: [each.written[way] for each in raced] for way in ways}
+    base = [trace.seconds_per_token for trace in traces["vanilla"]]
+    rows = []
+    for name in systems:
+        own = traces[name]
+        clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
+        beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
+        speedups = ratios(base, [trace.seconds_per_token for trace in own])
+        rows.append(
+            {
+                "name": name,
+                "tau": tau(own),
+                "speedup": statistics.median(speedups),
+                "least_speedup": min(speedups),
+                "total_speedup": sum(b.seconds for b, _ in beside) / clock,
+                "decode_speedup": statistics.median(
+                    b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
+                ),
+                "runs": [
+                    statistics.median(
+                        ratios([each.runs["vanilla"][run] for each in raced], [each.runs[name][run] for each in raced])
+                    )
+                    for run in range(repeats)
+                ],
+                "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
+                "identical": worst_of(identical[name]),
+                "too_wide": too_wide(name, shape, own),
+                "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
+                "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
+                "draft_ms": 1000 * shares["draft"] * clock / forwards,
+                "draft_share": shares["draft"],
+                "verify_share": shares["verify"],
+            }
+        )
+    generated = [each.seconds_per_token for each in written[peers.PLAIN]]
+    figures = {
+        "shape": shape,
+        "machine": pair.hardware,
+        "pair": pair.title,
+        "dtype": pair.dtype,
+        "temperature": temperature,
+        "prompts": len(prompts),
+        "processes": processes.count(),
+        "repeats": repeats,
+        "disturbed": sum(each.disturbed for each in raced),
+        "tokens": tokens,
+        "memory": pair.memory is not None,
+        "constraint": (bound or {}).get("constraint", ""),
+        "guesses": (bound or {}).get("guesses", ""),
+        "baseline": {
+            "tokens_per_s": 1 / statistics.median(base),
+            "vs_generate": statistics.median(ratios(generated, base)),
+        },
+        "systems": rows,
+    }
+    compares = with_peers and processes.leads()
+    return figures | (peers.compare(pair, figures, traces, written) if compares else {})
+
+
+def too_wide(name: str, shape: dict[str, int], traces: list[Trace]) -> str:
+    """A sentence where the system's policy put more children behind a node than the width that it was given, else "".
+
+    A policy that takes a drafter's own tree, or its rank head, may read the width in the drafter's sense.
+    """
+    system = find(name)
+    width, policy = shape.get("width", system.width), system.parts[1]
+    most = max(
+        (max(Counter(step.parents[1:]).values(), default=0) for trace in traces for step in trace.steps), default=0
+    )
+    if most <= width or policy.needs:
+        return ""
+    return f"{name}: its policy {system.policy} ignores its width: it put {most} guesses behind one node, where {width} may stand."
+
+
+def table(figures: dict) -> str:
+    """The figures for people. Nodes, draft forwards and draft milliseconds are means per round, which is one target forward."""
+    lines = [
+        f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
+        f"{figures['prompts']} prompts, up to {figures['tokens']} tokens"
+        + (f", the median of {figures['repeats']} runs each" if figures["repeats"] > 1 else "")
+        + (f", split over {figures['processes']} processes" if figures["processes"] > 1 else "")
+        + (", with a memory of earlier prompts" if figures["memory"] else "")
+        + (f", under a constraint, guesses {figures['guesses']}" if figures["constraint"] else ""),
+        f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
+        f"{figures['baseline']['vs_generate']:.2f}x generate()",
+        "",
+        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
+        f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
+    ]
+    for row in figures["systems"]:
+        lines.append(
+            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
+            f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
+            f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
+        )
+    if figures["repeats"] > 1:
+        spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])
+        lines.append(f"speedup in {figures['repeats']} runs: {', '.join(spread)}")
+    if said := disturbed_twice(figures["disturbed"], figures["prompts"] * figures["repeats"], "races"):
+        lines.append(said.strip())
+    return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
+
+
+def side_by_side(found: dict[str, dict]) -> str:
+    """One table over the texts of `found`: for each its tau, its speedup, and the share of a lane's time that drafting took."""
+    lines = [
+        f"{'':<36}" + "".join(f"{domain:>24}" for domain in found),
+        f"{'system':<18}{'output':<18}" + f"{'tau':>9}{'speedup':>9}{'draft':>6}" * len(found),
+    ]
+    for rows in zip(*(figures["systems"] for figures in found.values()), strict=True):
+        name = rows[0]["name"]
+        cells = (f"{row['tau']:>9.2f}{row['speedup']:>8.2f}x{row['draft_share']:>6.0%}" for row in rows)
+        lines.append(f"{name:<18}{LABELS[find(name).guarantee]:<18}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def beside_peers(pair: LoadedPair) -> list[str]:
+    """The systems that are compared with the peers: the best known ones, as far as the pair can run them."""
+    return [name for name in BESIDE_PEERS if not allows(pair, SYSTEMS[name])]
+
+
+def able(pair: LoadedPair, systems: list[str]) -> list[str]:
+    """Those of the systems that the pair can run. Of the others it prints why not."""
+    reasons = {name: allows(pair, find(name)) for name in systems}
+    for name, reason in reasons.items():
+        if reason and processes.leads():
+            print(f"{name} is left out. {reason}")
+    return [name for name, reason in reasons.items() if not reason]
+
+
+def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed: float) -> dict:
+    """Prints and returns what the systems would give at `assumed` tokens a round. What `shape` does not set is each system's own."""
+    rows = []
+    for name in systems:
+        own = find(name)
+        sizes = "x".join(str(shape.get(each, getattr(own, each))) for each in SHAPE)
+        rows.append(forced.estimate(pair, f"{name}:{sizes}" if shape else name, assumed))
+    if processes.leads():
+        print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.sentences(rows), sep="\n")
+    return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
+
+
+def main(options: Namespace) -> dict | None:
+    if options.list:
+        print(
+            "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
+        )
+        return None
+    if options.repeats < 1 or options.repeats % 2 == 0:
+        raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
+    domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
+    prompts = {domain: first_prompts(domain, options.prompts) for domain in domains}
+    shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
+    every = options.systems == "all"
+    named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
+    bound = {"constraint": given_constraint(options), "guesses": options.guesses}
+    if bound["constraint"] and options.peers:
+        raise ValueError("--peers write freely, so a constraint cannot be compared with them: leave one of them out.")
+    how = {"temperature": options.temperature, "max_new_tokens": options.tokens, "seed": options.seed, **bound}
+    Settings("a prompt", tuple(named or ()), **shape, **how)  # refuses what no race takes, before a model is loaded
+    if options.acceptance is not None and options.peers:
+        raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
+    assumed = None if options.acceptance is None else forced.checked(options.acceptance)
+    options.device = processes.own_device(options.device)
+    pair = load_given(options)
+    if every:
+        named = able(pair, named)
+    if assumed is not None:
+        return estimated(pair, named or ["tree", "chain"], shape, assumed)
+    pair = replace(pair, memory=Memory()) if options.memory else pair
+    systems = named or (beside_peers(pair) if options.peers else ["tree"])
+    found = {}
+    for domain, texts in prompts.items():
+        found[domain] = figures = {"domain": domain} | run(
+            pair,
+            texts,
+            systems,
+            options.tokens,
+            options.temperature,
+            options.seed,
+            shape,
+            options.peers,
+            options.repeats,
+            bound,
+        )
+        if processes.leads():
+            print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
+            if options.peers:
+                print(peers.table(figures), end="\n\n", flush=True)
+    if not processes.leads():
+        return None
+    if len(found) > 1:
+        print(side_by_side(found), end="\n\n")
+    return figures if len(found) == 1 else {"domains": found}

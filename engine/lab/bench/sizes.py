@@ -1,0 +1,214 @@
+"""`python -m engine bench --by size`: how near a forward on this CPU comes to what the machine can do.
+
+It varies model, context, tree and threads. One token reads every stored weight once. So its least time is the time in which a plain
+loop reads as many bytes, on as many threads. `share` is that least time over the time of a forward with one node. With many nodes
+arithmetic binds: `peak` is the share of the rate at which the same products run on weights that stay in the first cache, at the most
+nodes. Models are random Llamas; their weights are stored in 32, 16 or 8 bits. All numbers of nodes of a model take turns, and medians
+count.
+
+A second table tells what a token of a prompt costs, here and in the forward with which `generate()` begins, both on all cores.
+"""
+
+import math
+import statistics
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.runner import Runner
+from engine.kernels.compiling import compiled, exactly_compiled
+from engine.kernels.named_arrays import NamedArrays, unpacked
+from engine.kernels.rounded import rounded_rows
+from engine.kernels.sharing import cores
+from engine.kernels.stored import Entering, Stored, block_product, enter_product
+from engine.lab.train.pretrain import llama
+from engine.models.loading import hardware_name
+from engine.models.quantising import in_eight_bits
+from engine.rounds.timing import binary, interleaved
+from engine.target import Target
+from engine.tree import LARGEST_TREE
+
+SIZES = {  # hidden, layers, heads, MLP
+    "11M": (320, 8, 5, 896),
+    "29M": (512, 8, 8, 1536),
+    "63M": (768, 8, 12, 2240),
+    "110M": (1024, 8, 16, 2912),
+    "1B": (2048, 16, 32, 7424),
+}
+CONTEXTS = (128, 900)
+NODES = (1, 2, 4, 8, 16, 32, 64)
+STORED = {"int8": torch.int8, "fp16": torch.float16, "fp32": torch.float32}
+VOCAB = 4096
+PASSES = 5  # over the bytes in one timed reading, so that starting threads does not count
+CACHED = (
+    64,
+    128,
+)  # outputs and inputs of a matrix that stays in the first cache, with the rows that it is multiplied by
+CACHED_ROWS, CACHED_PASSES = 24, 2000
+
+
+@compiled
+def read_all(numbers):
+    """The sum of `numbers [n]`: a loop that does nothing but read."""
+    total = np.float32(0)
+    for index in range(len(numbers)):
+        total += numbers[index]
+    return total
+
+
+@exactly_compiled
+def multiply_often(table, x, out, codes, mosts, sums, times):
+    """The products of `x [n, in]` with a `Stored` matrix, so often. `out [n, out]`; the others are room for `Entering`."""
+    matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(codes, mosts, sums)
+    width = matrix.shape[2]
+    enter_product(x, matrix, entering)
+    for _ in range(times):
+        for block in range(matrix.shape[0] // width):
+            place = np.int64(out.ctypes.data) + 4 * block * width
+            block_product(x, matrix, block, place, out.shape[1], out, entering)
+
+
+def reading_ms(size: int, threads: int, repeats: int) -> float:
+    """Median ms in which so many threads read `size` bytes once, each its own part."""
+    parts = np.array_split(np.ones(size // 4, np.float32), threads)
+
+    def read(part: np.ndarray) -> None:
+        for _ in range(PASSES):
+            read_all(part)
+
+    return ms_of([partial(read, part) for part in parts], repeats) / PASSES
+
+
+def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
+    """Products of two numbers that so many threads add up in a ms, with weights of this type that stay in the first cache."""
+    numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
+    matrix = Stored.in_eight_bits(*rounded_rows(numbers)) if kind == torch.int8 else Stored.of(numbers.to(kind).float())
+    weights, rows = NamedArrays(matrix), CACHED_ROWS
+
+    def multiply() -> None:
+        x, out = np.ones((rows, CACHED[1]), np.float32), np.empty((rows, CACHED[0]), np.float32)
+        room = np.empty((rows, CACHED[1]), np.int8), np.empty(rows, np.float32), np.empty(rows, np.int32)
+        multiply_often(weights.table, x, out, *room, CACHED_PASSES)
+
+    return CACHED_PASSES * threads * rows * numbers.numel() / ms_of([multiply] * threads, repeats)
+
+
+def ms_of(parts: list[Callable[[], None]], repeats: int) -> float:
+    """Median ms in which threads do these parts side by side."""
+    times = []
+    for _ in range(repeats + 1):
+        workers = [threading.Thread(target=part) for part in parts[1:]]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        parts[0]()
+        for worker in workers:
+            worker.join()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[1:])
+
+
+def rows(
+    sizes: list[str], stored: list[str], contexts: list[int], threads: list[int], repeats: int
+) -> Iterator[dict[str, object]]:
+    """A row for each model, storage, number of threads and context: ms by number of nodes, and the share of the machine's bandwidth."""
+    for name in sizes:
+        for kind in stored:
+            model = random_model(name, STORED[kind])
+            products = sum(each.numel() for each in model.parameters() if each.ndim == 2)  # the head is the embedding
+            for count in threads:
+                rate = multiplied_a_ms(STORED[kind], count, repeats)
+                runner = Runner(model, threads=count)
+                if not isinstance(runner.own, CompiledLlama):
+                    raise ValueError("No compiled forward runs on this machine, so there is nothing to compare.")
+                for context in contexts:
+                    target = Target(runner, context + LARGEST_TREE)
+                    target.prefill([token % VOCAB for token in range(context)])
+                    tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
+                    with runner.undisturbed():
+                        ms = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
+                    least = reading_ms(runner.own.stored_bytes, count, repeats)
+                    yield {
+                        "model": name,
+                        "stored": kind,
+                        "mib": runner.own.stored_bytes / 2**20,
+                        "threads": count,
+                        "context": context,
+                        "ms": ms,
+                        "reading_ms": least,
+                        "share": least / ms[1],
+                        "peak": max(NODES) * products / ms[max(NODES)] / rate,
+                    }
+
+
+def random_model(name: str, kind: torch.dtype) -> PreTrainedModel:
+    """A random Llama of this size, whose weights are stored so."""
+    model = llama(*SIZES[name], VOCAB).to(torch.float16 if kind == torch.int8 else kind).float()
+    return in_eight_bits(model) if kind == torch.int8 else model.eval()
+
+
+def prompts(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
+    """A row for each model, stored in 16 bits, and context: ms a token of a prompt, ours and transformers'."""
+    for name in sizes:
+        model = llama(*SIZES[name], VOCAB).half().float().eval()
+        runner = Runner(model)
+        for context in contexts:
+            ids = [token % VOCAB for token in range(context)]
+            tasks: dict[str, Callable[[], object]] = {
+                "ms": partial(prefill, runner, ids),
+                "transformers_ms": partial(first_forward, model, ids),
+            }
+            times = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
+            yield {"model": name, "context": context, **{each: ms / context for each, ms in times.items()}}
+
+
+def prefill(runner: Runner, ids: list[int]) -> None:
+    Target(runner, len(ids)).prefill(ids)
+
+
+@torch.inference_mode()
+def first_forward(model: PreTrainedModel, ids: list[int]) -> object:
+    """The forward with which `generate()` begins."""
+    return model(input_ids=torch.tensor([ids]), use_cache=True, logits_to_keep=1)
+
+
+def line(row: dict) -> str:
+    """A row of the first table for people."""
+    first = f"{row['model']:>6}{row['stored']:>6}{row['mib']:>8.1f}{row['threads']:>9}{row['context']:>9}"
+    times = "".join(f"{row['ms'][nodes]:>8.2f}" for nodes in NODES)
+    return f"{first}{times}{row['reading_ms']:>9.2f}{100 * row['share']:>7.0f}%{100 * row['peak']:>7.0f}%"
+
+
+HEAD = f"{'model':>6}{'':>6}{'MiB':>8}{'threads':>9}{'context':>9}" + "".join(f"{f't({n})':>8}" for n in NODES)
+HEAD += f"{'reading':>9}{'share':>8}{'peak':>8}"
+
+
+def main(options: Namespace) -> dict:
+    threads = options.threads or sorted({1, cores()})
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
+    if min(options.contexts) < 1 or max(options.contexts) > max(CONTEXTS):
+        raise ValueError(f"--contexts must be between 1 and {max(CONTEXTS)}, got {options.contexts}.")
+    if min(threads) < 1:
+        raise ValueError(f"--threads must be at least 1, got {min(threads)}.")
+    found: list[dict] = []
+    read: list[dict] = []
+    print(HEAD, flush=True)
+    models = len(options.sizes) * len(options.contexts)
+    total = models * len(options.stored) * len(threads)
+    for row in tqdm(rows(options.sizes, options.stored, options.contexts, threads, options.repeats), "forwards", total):
+        found.append(row)
+        tqdm.write(line(row))
+    print(f"\n{'model':>6}{'prompt':>9}{'ms a token':>12}{'transformers':>14}", flush=True)
+    for row in tqdm(prompts(options.sizes, options.contexts, options.repeats), "prompts", models):
+        read.append(row)
+        tqdm.write(f"{row['model']:>6}{row['context']:>9}{row['ms']:>12.3f}{row['transformers_ms']:>14.3f}")
+    return {"machine": hardware_name(torch.device("cpu")), "rows": found, "prompts": read}

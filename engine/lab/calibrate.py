@@ -1,0 +1,181 @@
+"""`python -m engine calibrate`: measure a pair once and write its calibration. Static trees are laid out by it, and `auto` chooses its
+drafter.
+
+The target itself continues the gallery's prompts, or a file's prompts; never the bench's held-out prompts.
+"""
+
+import json
+import statistics
+from argparse import Namespace
+from dataclasses import asdict
+
+import torch
+from tqdm import tqdm
+
+from engine.acceptance.walk import residual
+from engine.acceptance.without_replacement import WithoutReplacement
+from engine.decode import decode
+from engine.drafters import DRAFTERS
+from engine.measure.options import given_pair, load_given, own_place, writable
+from engine.measure.prompts import read
+from engine.models.chat import prompt_tokens
+from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.race import Settings
+from engine.record.calibration import Calibration
+from engine.record.compact_json import to_json
+from engine.rounds.stopwatch import Stopwatch
+from engine.rounds.timing import CONTEXT, verify_ms
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS
+from engine.target import Target
+from engine.tree import LARGEST_TREE, DraftTree
+
+PROMPTS = EMBEDDED.parent / "prompts.json"
+CHILDREN = 16  # length of the acceptance vector
+RANKS = 16  # favourites told apart at each depth
+LEVEL = 4  # nodes of a timed draft level
+
+Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
+
+
+def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, seed: int = 0) -> list[Text]:
+    """The prompts with the target's own continuations, up to `tokens` tokens each."""
+    sampling, texts, capacity = Sampling(temperature=temperature, seed=seed), [], pair.context + LARGEST_TREE
+    for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
+        ids = prompt_tokens(pair, prompt)[: pair.context // 2]
+        rounds = SYSTEMS["vanilla"].rounds(pair, capacity, {"depth": 1, "width": 1, "nodes": 2}, sampling)
+        written = decode(rounds, ids, tokens, pair.stop_ids, pair.context)
+        texts.append((ids, [token for each in written for token in each.burst]))
+    return texts
+
+
+@torch.inference_mode()
+def acceptance(pair: LoadedPair, texts: list[Text], temperature: float, seed: int = 0) -> list[float]:
+    """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft model is the first accepted one.
+
+    At every position of the continuations one row of children is drawn. Their chances are summed; acceptance itself is not drawn.
+    """
+    sampling, rule = Sampling(temperature=temperature, seed=seed), WithoutReplacement()
+    chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
+    for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
+        ids = prompt + written
+        logits = [
+            each.open(len(ids)).forward(ids, list(range(len(ids))))[0].cpu() for each in (pair.target, pair.draft)
+        ]
+        start, vocab = len(prompt) - 1, min(each.shape[-1] for each in logits)
+        p, q = (
+            sampling.probabilities(logits[0][start:, :vocab]),
+            sampling.draft_probabilities(logits[1][start:, :vocab]),
+        )
+        for at, drawn in enumerate(sampling.distinct(q, CHILDREN, "calibrate", number)):
+            r, d, reached = p[at], q[at], 1.0
+            for child, (token, _) in enumerate(drawn):
+                accepted = min(1.0, float(r[token] / d[token]))
+                chances[child] += reached * accepted
+                reached *= 1 - accepted
+                r, law = residual(r, d, p[at]), rule.next_law(d, token)
+                if law is None or reached == 0:
+                    break
+                d = law
+        positions += len(q)
+    return (chances / positions).tolist()
+
+
+@torch.inference_mode()
+def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2) -> list[list[float]]:
+    """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
+
+    The tree is the chain of the next tokens that the target wrote, so every guess is made behind a right path. Rounds start `stride`
+    tokens apart, depth + 1 at most. The deepest levels are left out where the drafter never guessed.
+    """
+    stride = min(stride, depth + 1)
+    counts, asked = torch.zeros(depth, RANKS, dtype=torch.float64), torch.zeros(depth, dtype=torch.float64)
+    guessed = 0  # the deepest level with a guess
+    for prompt, written in tqdm(texts, desc=f"ranks of {drafter_name}"):
+        capacity = len(prompt) + len(written) + LARGEST_TREE
+        drafter = DRAFTERS[drafter_name](pair, capacity)
+        target = Target(pair.target, capacity, drafter.reads_features)
+        drafter.begin(prompt, target.prefill(prompt[:-1]))
+        root = prompt[-1]
+        for start in range(0, len(written) - depth, stride):
+            tree = DraftTree.rooted(root)
+            for level, token in enumerate(written[start : start + depth]):
+                log_q = drafter.log_q(tree, [level])
+                asked[level] += 1
+                if log_q is not None:
+                    guessed = max(guessed, level + 1)
+                    rank = int((log_q[0] > log_q[0, token]).sum())
+                    if rank < RANKS:
+                        counts[level, rank] += 1
+                tree.add(level, token, 1.0, 1.0)
+            path, root = list(range(1, stride)), written[start + stride - 1]
+            _, features = target.verify(tree)
+            target.commit(path)
+            drafter.commit(tree, path, root, features)
+    return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
+
+
+def draft_ms(pair: LoadedPair, repeats: int) -> float:
+    """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
+    drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
+
+    def level() -> None:
+        tree = DraftTree.rooted(0)
+        drafter.begin([1, 2])
+        drafter.log_q(tree, [0])
+        nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
+        watch.start()
+        sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")  # type: ignore[arg-type]
+        times.append(1000 * watch.lap("level"))
+
+    watch, times = Stopwatch(pair.draft.device), []
+    for _ in range(repeats + 2):
+        level()
+    return statistics.median(times[2:])
+
+
+def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
+    """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
+    has_draft, compared = pair.draft is not None, ranked(pair)
+    drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
+    greedy = continued(pair, prompts, tokens, 0.0) if compared else []
+    return Calibration(
+        acceptance=rounded(acceptance(pair, drawn, temperature)) if has_draft else [],
+        ranks={name: [rounded(row) for row in found] for name in compared if (found := ranks(pair, name, greedy))},
+        verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
+        draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
+        source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
+        f"T = {temperature:g}, ranks at T = 0; python -m engine calibrate",
+    )
+
+
+def ranked(pair: LoadedPair) -> list[str]:
+    """The pair's drafters whose ranks are read: Medusa's for static trees, and those that `best` chooses from."""
+    return [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].choices(pair)]
+
+
+def rounded(values: list[float]) -> list[float]:
+    return [round(value, 5) for value in values]
+
+
+def text_of(measured: Calibration) -> str:
+    """The calibration as JSON, a line for each of its fields."""
+    lines = [f" {json.dumps(name)}: {to_json(value)}" for name, value in asdict(measured).items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main(options: Namespace) -> None:
+    pair = given_pair(options)
+    out = writable(own_place(options.out, EMBEDDED / "calibration.json", pair))
+    if options.data is None:
+        gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
+        prompts = [each["prompt"] for domain in gallery.values() for each in domain]
+    else:
+        prompts = [prompt.text for prompt in read(options.data, "--data", fewest=1)]
+    Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
+    loaded = load_given(options, pair)
+    measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
+    out.write_text(text_of(measured), encoding="utf-8")
+    print(f"{out}: {measured}")

@@ -1,0 +1,189 @@
+"""`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
+
+It measures correctness, races of the embedded pair, the cost of large shapes' forwards, and memory, and projects from those costs.
+Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
+leaves a sentence, and the rest goes on.
+"""
+
+import gc
+import json
+import re
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.forward.runner import Runner
+from engine.lab.bench import command as bench
+from engine.lab.gpu.correctness import correctness
+from engine.lab.gpu.costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.measure.options import first_prompts, writable
+from engine.models.loading import checked_device, hardware_name, load_pair
+from engine.models.pairs import PAIRS, LoadedPair
+from engine.race import Race, Settings
+from engine.record.costs import Costs, between
+from engine.record.trace_statistics import tau
+
+RESULTS = Path(__file__).parents[3] / "assets" / "results"
+SECONDS = 420  # no section starts later than this
+PROJECTED = ("8B", "14B")
+DRAFT = "1B"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. `trees` are the (depth, width, nodes) whose tau the projection uses."""
+
+    prompts: int = 4
+    tokens: int = 128
+    systems: tuple[str, ...] = ("tree", "eagle", "auto", "chain", "dyspec", "parallel-tree", "medusa", "lookup")
+    trees: tuple[tuple[int, int, int], ...] = ((4, 4, 8), (5, 4, 16), (6, 4, 32), (6, 8, 64))
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    shapes: tuple[str, ...] = ("1B", "8B", "14B")
+    rows: tuple[int, ...] = ROWS
+    repeats: int = 15
+
+
+QUICK = Plan(
+    prompts=1, tokens=48, systems=("tree",), trees=((4, 4, 8),), temperatures=(0.0,), rows=(1, 8, 32), repeats=5
+)
+
+
+class Report:
+    """Figures by section, written to a file after each section. A failed section has a sentence in place of its figures."""
+
+    def __init__(self, path: Path, seconds: float = SECONDS):
+        self.path, self.seconds, self.begun, self.figures = path, seconds, time.perf_counter(), {}
+
+    def add(self, name: str, section: Callable[[], object]) -> None:
+        started = time.perf_counter()
+        if started - self.begun > self.seconds:
+            self.figures[name] = f"Left out: {self.seconds:.0f} seconds were used up before it."
+        else:
+            try:
+                self.figures[name] = section()
+            except Exception as error:  # one failing section must not lose the others
+                self.figures[name] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        said = self.figures[name] if isinstance(self.figures[name], str) else "done"
+        print(f"{name}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
+
+
+def races(pair: LoadedPair, prompts: list[str], plan: Plan) -> dict:
+    """The bench's figures by temperature and system, each system in a run of its own beside the baseline."""
+    found: dict[str, dict] = {}
+    for temperature in plan.temperatures:
+        for system in plan.systems:
+            try:
+                figures: Any = bench.run(pair, prompts, [system], plan.tokens, temperature, 0, {})
+            except Exception as error:  # a system that cannot run here must not lose the others
+                figures = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            found.setdefault(f"T = {temperature:g}", {})[system] = figures
+    return found
+
+
+def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], plan: Plan) -> dict:
+    """Tokens a second of the baseline and the tree's speedup, with graphs and without, each on a pair loaded anew."""
+    found = {}
+    for way in ("graphed", "eager"):
+        pair = load_pair(PAIRS["embedded"], str(device), dtype)
+        if way == "eager":
+            for runner in (pair.target, pair.draft):
+                runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
+        figures = bench.run(pair, prompts, ["tree"], plan.tokens, 0.0, 0, {})
+        found[way] = {"why_eager": pair.target.eager, "baseline": figures["baseline"], "tree": figures["systems"][0]}
+    return found
+
+
+def taus(pair: LoadedPair, prompts: list[str], plan: Plan) -> list[dict]:
+    """Tokens a target forward of the embedded pair's tree, by shape and temperature."""
+    found = []
+    for depth, width, nodes in plan.trees:
+        for temperature in plan.temperatures:
+            traces = []
+            for prompt in prompts:
+                shape: dict[str, Any] = {"depth": depth, "width": width, "nodes": nodes}
+                race = Race(
+                    pair, Settings(prompt, ("tree",), **shape, temperature=temperature, max_new_tokens=plan.tokens)
+                )
+                for _ in race.run():
+                    pass
+                traces.append(race.lanes[0].trace)
+            found.append({**shape, "temperature": temperature, "tau": tau(traces)})
+    return found
+
+
+def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
+    """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
+    found: dict[str, object] = {"parameters": shape.parameters}
+    model = random_model(shape, device, torch.bfloat16)
+    for precision in ("bf16", "nf4"):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        try:
+            if precision == "nf4":
+                to_four_bit(model)
+            runner: Any = Runner(model)
+            found[precision] = {**cost_curve(runner, plan.rows, repeats=plan.repeats), "memory": memory(runner)}
+        except Exception as error:  # no bitsandbytes, or no memory: the other precision's figures stay
+            found[precision] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        runner = None
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    return found
+
+
+def projection(costs: dict[str, object], measured: list[dict]) -> dict:
+    """The speedups that the `measured` taus would give with the shapes' graphed forwards: tau / (t(N)/t(1) + draft/t(1))."""
+
+    def curve(shape: str, precision: str) -> dict[int, float] | None:
+        figures = costs.get(shape)
+        found = figures.get(precision) if isinstance(figures, dict) else None
+        return {int(rows): ms for rows, ms in found["graphed_ms"].items()} if isinstance(found, dict) else None
+
+    drafting, rows = curve(DRAFT, "bf16"), []
+    if drafting is None:
+        raise ValueError(f"There is no cost curve of the {DRAFT} shape in bf16, which would draft.")
+    for shape in PROJECTED:
+        for precision in ("bf16", "nf4"):
+            verifying = curve(shape, precision) or {}
+            for tree in measured if verifying else ():
+                costs_of_round = Costs(verifying, between(drafting, 2), between(drafting, tree["nodes"] - 1))
+                speedup = tree["tau"] / costs_of_round.break_even(tree["nodes"], tree["depth"])
+                rows.append({"target": shape, "precision": precision, **tree, "projected_speedup": speedup})
+    return {
+        "note": "This is a projection, not a measurement: tau was measured with the embedded pair, forwards with random weights of "
+        f"these shapes, and the {DRAFT} shape in bf16 stands for the draft. A trained pair of these sizes has another tau.",
+        "rows": rows,
+    }
+
+
+def measure(report: Report, device: torch.device, plan: Plan) -> None:
+    """All sections in order, for the embedded pair on this device."""
+    prompts = first_prompts("stories", plan.prompts)
+    pairs = {dtype: load_pair(PAIRS["embedded"], str(device), dtype) for dtype in ("fp32", "bf16")}
+    report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
+    report.add("correctness", lambda: correctness(pairs, prompts[:2], plan.tokens, plan.temperatures))
+    report.add("tau", lambda: taus(pairs["bf16"], prompts, plan))
+    for name in plan.shapes:
+        report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, plan))
+    costs = {name: report.figures[f"costs {name}"] for name in plan.shapes}
+    report.add("projection", lambda: projection(costs, report.figures["tau"]))
+    report.add("embedded races", lambda: {dtype: races(pair, prompts, plan) for dtype, pair in pairs.items()})
+    report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], plan))
+
+
+def main(options: Namespace) -> None:
+    if not torch.cuda.is_available():
+        raise ValueError("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
+    device = checked_device("cuda")
+    name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
+    report = Report(writable(options.out or RESULTS / f"gpu-{name}.json"))
+    measure(report, device, QUICK if options.quick else Plan())
+    print(report.path)

@@ -1,0 +1,106 @@
+"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down.
+
+They compare graphs with the same function run eagerly, trees with one path at a time, device rounds with the loop, and the device's
+noise with the CPU's.
+"""
+
+from typing import Any
+
+import torch
+
+from engine.decode import decode
+from engine.forward.runner import Runner
+from engine.forward.session import Session
+from engine.models.chat import prompt_tokens
+from engine.models.pairs import LoadedPair
+from engine.record.trace import first_divergence
+from engine.rounds.round import HostRounds
+from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.timing import binary
+from engine.sampling import Sampling, gumbel_at
+from engine.systems import SYSTEMS
+from engine.target import Target
+from engine.tree import LARGEST_TREE
+
+
+def graph_against_eager(runner: Runner) -> dict[str, float]:
+    """The largest difference between a graph's logits and those of the same function run eagerly, by size; 0 is expected."""
+    session, found = Session(runner, LARGEST_TREE, graphed=True), {}
+    session.prefill(list(range(32)))
+    for bucket in session.buckets.by_size:
+        tree = binary(bucket.size)
+        logits, _ = session.forward(tree.tokens, tree.positions(session.rows), tree.ancestor_mask())
+        with torch.inference_mode():
+            found[str(bucket.size)] = float((logits - bucket.run()[0]).abs().max())
+    return found
+
+
+def tree_against_paths(runner: Runner, nodes: int = 24) -> dict:
+    """Logits behind every node of a tree against those of its path alone, prefilled.
+
+    Gives the largest difference, how many favourites agree, and the margin between the two best where they do not.
+    """
+    prompt, tree = list(range(40, 72)), binary(nodes)
+    target = Target(runner, LARGEST_TREE)
+    target.prefill(prompt)
+    logits, _ = target.verify(tree)
+    differences, margins = [], []
+    for node in range(nodes):
+        path = [tree.tokens[each] for each in [0, *tree.path(node)]]
+        [alone] = Session(runner, LARGEST_TREE).prefill([*prompt, *path])[0].float()
+        differences.append(float((logits[node].float() - alone).abs().max()))
+        if int(logits[node].argmax()) != int(alone.argmax()):
+            best, second = alone.topk(2).values.tolist()
+            margins.append(best - second)
+    return {
+        "nodes": nodes,
+        "largest_difference": max(differences),
+        "agreeing": nodes - len(margins),
+        "margins": margins,
+    }
+
+
+def rounds_against_loop(
+    pair: LoadedPair, prompts: list[str], tokens: int, temperatures: tuple[float, ...]
+) -> list[dict]:
+    """Whether device rounds write the loop's tokens, by system and temperature. Where not, each prompt's first differing index."""
+    found = []
+    for name in ("vanilla", "tree"):
+        for temperature in temperatures:
+            system, divergences = SYSTEMS[name], []
+            shape: dict[str, Any] = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
+            for text in prompts:
+                prompt = prompt_tokens(pair, text)
+                sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
+                capacity = len(prompt) + tokens + LARGEST_TREE
+                parts = system.build(pair, capacity, **shape)
+                ways = (
+                    HostRounds(Target(pair.target, capacity), *parts, sampling),
+                    DeviceRounds(pair, parts[0].guesses, capacity, shape, sampling),
+                )
+                written = [
+                    [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
+                    for way in ways
+                ]
+                divergences.append(first_divergence(*written))
+            found.append({"system": name, "temperature": temperature, "first_divergence": divergences})
+    return found
+
+
+def noise_against_cpu(device: torch.device) -> dict[str, float]:
+    """How far the device's Gumbel rows are from the CPU's."""
+    positions = torch.arange(64)
+    here, there = (gumbel_at(torch.tensor(7, device=d), positions.to(d), 4096).cpu() for d in ("cpu", device))
+    return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
+
+
+def correctness(pairs: dict[str, LoadedPair], prompts: list[str], tokens: int, temperatures: tuple[float, ...]) -> dict:
+    found: dict[str, object] = {"noise": noise_against_cpu(next(iter(pairs.values())).target.device)}
+    for dtype, pair in pairs.items():
+        found[dtype] = {
+            "graph_against_eager": graph_against_eager(pair.target),
+            "tree_against_paths": tree_against_paths(pair.target),
+            "rounds_against_loop": rounds_against_loop(pair, prompts, tokens, temperatures),
+            "why_eager": pair.target.eager,
+        }
+    return found

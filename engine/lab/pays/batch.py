@@ -1,0 +1,218 @@
+"""Batch: how the gain shrinks when many prompts are decoded at once. Knows batches and seconds; prints nothing.
+
+Plain decoding and every setting take turns at each size, several times. A run's seconds are those of its phases, prefill included, and
+all its tokens count. Of each the median run counts. Sequences beyond the file's prompts are the same prompts with other seeds. Both
+sides read prompts one by one. Drafts grow sequence by sequence; a serving engine would batch them too, so where drafts are forwards the
+crossing is a lower bound. `auto` reckons with the costs of the whole batch, on a straight line beyond 64 rows, until its last sequence
+ends.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+
+from engine.batch import decode_together
+from engine.decode import decode
+from engine.lab.pays.rounding import threshold
+from engine.measure.racing import Wish
+from engine.models.cache_memory import too_large
+from engine.models.constraint import constraint_of
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, encoded, without_processor
+from engine.record.disturbance import BUSY, run_of_many
+from engine.sampling import Sampling
+from engine.systems import find
+from engine.tree import LARGEST_TREE
+
+REPEATS = 3  # runs of everything that is compared
+WARM_UP_TOKENS = 4
+LARGEST_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Text:
+    """A sequence to write: the prompt's tokens, its noise, and what plain decoding alone writes."""
+
+    prompt: list[int]
+    sampling: Sampling
+    alone: list[int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a batch wrote, sequence by sequence, in how many rounds, counted by sequence.
+
+    `steps` are the seconds of every round of all sequences together. `waited` are those in which this thread had no processor.
+    """
+
+    texts: list[list[int]]
+    steps: list[float]
+    rounds: int
+    waited: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.steps)
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+
+def numbers(option: str, text: str, most: int) -> list[int]:
+    """Whole numbers between 1 and `most`, separated by commas. Raises `ValueError` unless they ascend."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be whole numbers separated by commas, got {text!r}.") from None
+    if not all(1 <= number <= most for number in found) or any(left >= right for left, right in pairwise(found)):
+        raise ValueError(f"{option} must be ascending numbers between 1 and {most:,}, got {text!r}.")
+    return found
+
+
+def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) -> Iterator:
+    """Plain decoding's rounds without a batch."""
+    system = find(BASELINE)
+    shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
+    rounds = system.rounds(pair, min(pair.context, len(prompt) + tokens) + LARGEST_TREE, shape, sampling)
+    return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
+
+
+def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Text]:
+    """So many sequences: the prompts in turn, with another seed every time around."""
+    device, found = pair.target.device if pair.target.device.type == "cuda" else None, []
+    with pair.target.undisturbed():
+        for index in range(count):
+            prompt = encoded(pair, prompts[index % len(prompts)])
+            seed = wish.seed + index // len(prompts)
+            bound = constraint_of(pair, wish.constraint)
+            sampling = Sampling(wish.temperature, seed=seed, device=device, constraint=bound)
+            written = [token for done in alone(pair, prompt, sampling, wish.tokens) for token in done.burst]
+            found.append(Text(prompt, sampling, written))
+    return found
+
+
+def run(pair: LoadedPair, setting: str, texts: list[Text], tokens: int) -> Run:
+    """A batch of these sequences, written by the setting."""
+    written: list[list[int]] = [[] for _ in texts]
+    steps: list[float] = []
+    last, rounds, waited = len(texts), 0, 0.0
+    prompts, samplings = [text.prompt for text in texts], [text.sampling for text in texts]
+    decoding = decode_together(pair, find(setting), prompts, samplings, tokens)
+    with pair.target.undisturbed(), closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+        before = without_processor()
+        for number, done in decoding:
+            waited += without_processor() - before
+            written[number] += done.burst
+            steps += [0.0] if number <= last else []  # the first sequence that still runs begins a round of all
+            steps[-1] += sum(done.seconds.values())
+            last, rounds, before = number, rounds + 1, without_processor()
+    return Run(written, steps, rounds, waited)
+
+
+def rounded_apart(pair: LoadedPair, text: Text, other: list[int]) -> bool:
+    """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
+    at = next((at for at, both in enumerate(zip(text.alone, other, strict=False)) if both[0] != both[1]), None)
+    if at is None:
+        return False
+    rounds = list(alone(pair, text.prompt, text.sampling, at + 1))
+    logits = rounds[-1].logits[:1]
+    scores = text.sampling.perturbed(logits, [len(text.prompt) + at])[0].double() * (text.sampling.temperature or 1)
+    below = [float(scores.max() - scores[written[at]]) for written in (text.alone, other)]
+    return max(below) <= threshold(pair, logits[0].float(), [pair.dtype])
+
+
+def settings_for(rows: list[dict]) -> list[str]:
+    """What batches are decoded with: the best setting that writes plain decoding's tokens, and `auto`, of the report's rows."""
+    able = [row for row in rows if row["guarantee"] == "tokens"]
+    best = max(able, key=lambda row: row["speedup"])["setting"] if able else None
+    return [setting for setting in dict.fromkeys((best, "auto")) if setting in {row["setting"] for row in able}]
+
+
+def runs(settings: int, sizes: int) -> int:
+    """How often `curve` tells that something is done, where every size fits."""
+    return 1 + sizes * (settings + 1) * (REPEATS + 1)
+
+
+def curve(
+    pair: LoadedPair,
+    prompts: list[str],
+    settings: list[str],
+    sizes: list[int],
+    wish: Wish,
+    tell: Callable[[], object],
+) -> dict:
+    """Tokens a second of plain decoding and of every setting at every size, as plain values.
+
+    A size whose caches would not fit is left out with a sentence. `tell` is called after every piece of work.
+    """
+    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + wish.tokens) + LARGEST_TREE
+    refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
+    sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
+    texts, lanes = texts_of(pair, prompts, wish, max(sizes, default=0)), [BASELINE, *settings]
+    tell()
+    by_size = {}
+    for size in sizes:
+        some: dict[str, list[Run]] = {lane: [] for lane in lanes}
+        for repeat in range(REPEATS + 1):
+            turn = repeat % len(lanes)
+            for lane in lanes[turn:] + lanes[:turn]:
+                found = run(pair, lane, texts[:size], wish.tokens if repeat else min(WARM_UP_TOKENS, wish.tokens))
+                some[lane] += [found] if repeat else []
+                tell()
+        by_size[size] = some
+    return {
+        "repeats": REPEATS,
+        "tokens": wish.tokens,
+        "prompts": len(prompts),
+        "cycled": max(sizes, default=0) > len(prompts),
+        "settings": [
+            {"setting": setting} | of_setting([point(pair, size, by_size[size], setting, texts) for size in sizes])
+            for setting in settings
+        ],
+        "refused": refused,
+    }
+
+
+def of_setting(points: list[dict]) -> dict:
+    """A setting's points, and the first size at which it is slower than plain decoding, None when there is none."""
+    return {
+        "points": points,
+        "crossing": next((each["batch"] for each in points if each["speedup"] < 1), None),
+    }
+
+
+def point(pair: LoadedPair, size: int, some: dict[str, list[Run]], setting: str, texts: list[Text]) -> dict:
+    """A setting's figures at one size. `unlike` counts sequences with another text than alone, on either side and in any run.
+
+    `near_ties` counts those of them that rounding explains. Of each side the run of the median speed counts;
+    `disturbed` is about it.
+    """
+    plain, mine = (sorted(some[lane], key=attrgetter("speed"))[len(some[lane]) // 2] for lane in (BASELINE, setting))
+    unlike = {}
+    for each in some[BASELINE] + some[setting]:
+        for number, (text, written) in enumerate(zip(texts, each.texts, strict=False)):
+            if written != text.alone:
+                unlike[number] = rounded_apart(pair, text, written) and unlike.get(number, True)
+    return {
+        "batch": size,
+        "plain_tokens_per_s": plain.speed,
+        "tokens_per_s": mine.speed,
+        "speedup": mine.speed / plain.speed,
+        "tau": mine.tokens / mine.rounds,
+        "identical": not unlike,
+        "unlike": len(unlike),
+        "near_ties": sum(unlike.values()),
+        "disturbed": disturbed(BASELINE, plain, some[BASELINE]) or disturbed(setting, mine, some[setting]),
+    }
+
+
+def disturbed(setting: str, run: Run, runs: list[Run]) -> str:
+    """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
+    return run_of_many(setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds)

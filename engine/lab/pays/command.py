@@ -1,0 +1,148 @@
+"""`python -m engine pays`: tell whether speculative decoding pays for your own prompts.
+
+Every lossless system that the pair allows, `auto` included, races over the file's prompts. Plain decoding and `generate()` run
+beside it, interleaved. On the first three prompts each system's default shape is raced against two smaller ones. The best of them then
+runs over all prompts. The verdict is about the best lossless system:
+
+- "yes": the 95 % interval of its speedup begins above 1.
+- "no": the interval ends below 1, or the speedup is below 1.
+- "only": anything else; then only some prompts gain.
+
+A speedup compares seconds a token, prefill included. Over prompts it is the geometric mean; its interval is a bootstrap over prompts.
+The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
+Over fewer than ten prompts an interval is too narrow.
+
+`--server ADDRESS` measures a server that runs already, with its guesses and without (`engine.lab.pays.served`). It prints a row that
+can be shared.
+
+`accelerate launch -m engine pays` splits the prompts over its processes, a GPU each; all of them run the same settings.
+
+`--batch 1,4,16,32` then decodes so many prompts at once, and `--context 512,2048` races behind so many tokens. Both take the best
+setting and `auto`. `--acceptance 3.0` estimates what every best setting would give with so many tokens a round.
+"""
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+
+from tqdm import tqdm
+
+from engine.lab.pays import batch, context, curve_words, served, served_words, table
+from engine.measure import forced, processes, words
+from engine.measure.options import given_constraint, load_given
+from engine.measure.prompts import read_all
+from engine.measure.racing import Wish, chosen, fitting, race, races
+from engine.measure.report import report
+from engine.models.earlier_texts import Memory
+from engine.models.pairs import LoadedPair
+
+LOCAL = (
+    "systems",
+    "context",
+    "acceptance",
+    "memory",
+    "pair",
+    "target",
+    "draft",
+    "drafter",
+    "quantisation",
+    "device",
+    "json_schema",
+    "regex",
+)
+REMOTE = ("plain", "server_model", "machine", "into")
+
+
+def main(options: Namespace) -> dict | None:
+    if options.server is not None:
+        return of_server(options)
+    for name in REMOTE:
+        if getattr(options, name) is not None:
+            raise ValueError(f"{spelled(name)} needs --server, the address of a server that runs already.")
+    figures = judged(options)
+    if not processes.leads():
+        return None
+    print(words.report(figures))
+    for name, told in (
+        ("batch", curve_words.batches),
+        ("context", curve_words.contexts),
+        ("acceptance", curve_words.estimates),
+    ):
+        if name in figures:
+            print("", *told(figures[name]), sep="\n")
+    return figures
+
+
+def judged(options: Namespace) -> dict:
+    """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
+    given = read_all(options.prompts)
+    prompts = [each.text for each in given]
+    sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
+    lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
+    tau = None if options.acceptance is None else forced.checked(options.acceptance)
+    wish = Wish(options.temperature, options.tokens, options.seed, given_constraint(options))
+    wish.settings("a prompt", tuple(name.strip() for name in options.systems.split(",")) if options.systems else ())
+    options.device = processes.own_device(options.device)
+    pair = load_given(options)
+    pair = replace(pair, memory=Memory()) if options.memory else pair
+    systems = chosen(pair, options.systems)
+    raced, refused = fitting(pair, prompts, wish)
+    texts = [prompts[index] for index in raced]
+    with tqdm(total=races(len(systems), len(processes.share(texts, pair.target))), desc="races", unit="race") as bar:
+        outcome = race(pair, texts, systems, wish, bar.update)
+    figures = report(pair, prompts, raced, refused, wish, outcome, [each.group for each in given])
+    found = {"verdict": words.sentence(figures)} | figures
+    if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
+        return found
+    if sizes:
+        settings = batch.settings_for(figures["systems"])
+        with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:
+            found["batch"] = batch.curve(pair, texts, settings, sizes, wish, bar.update)
+    if lengths:
+        settings = context.settings_for(figures)
+        with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
+            found["context"] = context.by_length(pair, texts, settings, lengths, wish, bar.update)
+    if tau is not None:
+        found["acceptance"] = estimates(pair, [row["setting"] for row in figures["systems"]], tau)
+    return found
+
+
+def estimates(pair: LoadedPair, settings: list[str], tau: float) -> dict:
+    """What every setting would give at `tau` tokens a round, and of each that cannot have them why not."""
+    found: dict[str, list] = {"rows": [], "refused": []}
+    for setting in settings:
+        try:
+            found["rows"].append(forced.estimate(pair, setting, tau))
+        except ValueError as error:
+            found["refused"].append(str(error))
+    return found
+
+
+def spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def of_server(options: Namespace) -> dict:
+    """Measures a server that runs already, prints the report and the row, and returns the row.
+
+    Raises `ValueError` for options of a pair in memory, and for whatever makes the comparison senseless.
+    """
+    for name in LOCAL:
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
+    if options.spread != "none":
+        raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
+    prompts = [each.text for each in read_all(options.prompts)]
+    sizes = served.sizes_of(options.batch)
+    wish = Wish(options.temperature, options.tokens, options.seed)
+    if options.into is not None:
+        table.checked(options.into)
+    arms = served.arms_of(options.server, options.plain, options.server_model or "")
+    with tqdm(total=served.steps(len(prompts), sizes), desc="waves", unit="wave") as bar:
+        points = served.measured(arms, prompts, sizes, wish, not options.raw, bar.update)
+    row = served.row(arms, options.machine or served.machine_of(arms), len(prompts), wish, not options.raw, points)
+    row = {"verdict": served_words.verdict(row)} | row
+    print(*served_words.report(row), "", json.dumps(row), sep="\n")
+    if options.into is not None:
+        print(f"{options.into.name} has {table.add(options.into, row)} rows now.")
+    return row

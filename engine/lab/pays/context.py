@@ -1,0 +1,106 @@
+"""Context: what guessing gains behind long contexts. Knows races and lengths; prints nothing.
+
+The file's first prompts are made longer: other prompts of the file stand before them, in turn, until a prompt has exactly that many
+tokens. Longer prompts lose their beginning. Speedups compare the seconds of decoding a token, because all sides read the prompt alike;
+with prefill they are told too. A race whose clocks were disturbed is run once more. `auto` reckons with forwards behind 128 tokens at
+every length.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+
+from engine.measure.racing import Raced, Wish, believed, drained, keep
+from engine.measure.verdict import mean, ratios
+from engine.models.cache_memory import too_large
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, encoded
+from engine.record.race_file import worst_of
+from engine.record.trace_statistics import tau
+from engine.tree import LARGEST_TREE
+
+PROMPTS = 5  # that are raced at each length, at most
+LONGEST = 1_000_000  # tokens
+
+
+def lengthened(pair: LoadedPair, prompts: list[str], index: int, length: int) -> list[int]:
+    """The prompt's tokens behind those of the prompts before it in the file, `length` in all. A token that begins texts stays first.
+
+    Raises `ValueError` when no prompt has a token.
+    """
+    found = [encoded(pair, prompt) for prompt in prompts]
+    start = found[index][:1] if found[index][0] == pair.tokenizer.bos_token_id else []
+    parts = [tokens[len(start) :] for tokens in found]
+    if not any(parts):
+        raise ValueError("The prompts have no tokens to make a context of.")
+    tokens: list[int] = []
+    while len(tokens) < length - len(start):
+        tokens = parts[index % len(parts)] + tokens
+        index -= 1
+    return start + tokens[len(tokens) - length + len(start) :]
+
+
+def settings_for(figures: dict) -> list[str]:
+    """What is raced behind contexts: the best system's setting, and `auto` where it was raced."""
+    rows = {row["name"]: row["setting"] for row in figures["systems"]}
+    return list(dict.fromkeys(rows[name] for name in (figures["best"], "auto") if name in rows))
+
+
+def why_not(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
+    """Why there is no race at this length, "" when there is one."""
+    if length + tokens > pair.context:
+        return f"{length:,} tokens of context are left out: the window holds {pair.context:,}, and {tokens} new tokens must fit too."
+    return too_large(pair, lanes, length + tokens + LARGEST_TREE)
+
+
+def races(prompts: int, lengths: list[int]) -> int:
+    """How often `by_length` tells that something is done, where every length fits."""
+    return min(PROMPTS, prompts) * len(lengths)
+
+
+def by_length(
+    pair: LoadedPair,
+    prompts: list[str],
+    settings: list[str],
+    lengths: list[int],
+    wish: Wish,
+    tell: Callable[[], object],
+) -> dict:
+    """Every setting against plain decoding behind every length of context, as plain values.
+
+    A length that the window or the memory does not hold is left out with a sentence. `tell` is called after every race.
+    """
+    lanes, lengths_raced, refused = (BASELINE, *settings), [], []
+    for length in lengths:
+        if why := why_not(pair, length, len(lanes), wish.tokens):
+            refused.append({"context": length, "why": why})
+            continue
+        raced = {setting: Raced() for setting in settings}
+        for index in range(min(PROMPTS, len(prompts))):
+            named = wish.settings(f"a context of {length} tokens", lanes)
+            tokens = lengthened(pair, prompts, index, length)
+            keep(raced, settings, drained(believed(pair, named, tokens), int))
+            tell()
+        lengths_raced.append({"context": length, "settings": [figures(name, raced[name]) for name in settings]})
+    return {
+        "tokens": wish.tokens,
+        "prompts": min(PROMPTS, len(prompts)),
+        "lengths": lengths_raced,
+        "refused": refused,
+    }
+
+
+def figures(setting: str, raced: Raced) -> dict:
+    """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
+    without, whole = (
+        ratios([seconds(trace) for trace in raced.plain], [seconds(trace) for trace in raced.traces])
+        for seconds in (attrgetter("decode_seconds_per_token"), attrgetter("seconds_per_token"))
+    )
+    return {
+        "setting": setting,
+        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in raced.plain]),
+        "speedup": mean(without),
+        "speedup_with_prefill": mean(whole),
+        "tau": tau(raced.traces),
+        "identical": worst_of(raced.identical),
+        "disturbed": sum(map(bool, raced.disturbed)),
+    }

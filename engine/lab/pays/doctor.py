@@ -1,0 +1,140 @@
+"""`python -m engine doctor A B`: tell where two runs part and whether rounding explains it.
+
+A and B are each a race file of this project, or a JSON file {"prompt": "...", "tokens": [ids]} with the ids behind the prompt. Of a
+race file the last lane is taken unless --lane-a or --lane-b says another. The target of the pair reads the text that both have in
+common. Its logits say how near the two best tokens are there. Rounding explains a difference when both runs' tokens are within a
+threshold of the best (`engine.lab.pays.rounding`). At a temperature above 0 the seed's noise is added to the logits first.
+"""
+
+from argparse import Namespace
+from typing import Any
+
+from engine.lab.pays.rounding import threshold
+from engine.lab.pays.runs import Run, read
+from engine.measure.options import load_given
+from engine.models.pairs import PAIRS, LoadedPair
+from engine.models.text import label
+from engine.race import encoded
+from engine.record.trace import first_divergence
+from engine.sampling import Sampling
+
+CAUSES = {
+    "equal": "There is nothing to explain.",
+    "prompt": "The different prompts explain the difference.",
+    "end": "One run goes on where the other ends; no token differs.",
+    "setup": "The different temperatures or seeds explain the difference.",
+    "rule": "The rule of a run does not promise these very tokens, which explains the difference.",
+    "rounding": "Rounding explains the difference: both tokens are within the threshold of the best.",
+    "other": "Rounding does not explain the difference. Compare weights, tokenizer, dtype, mask, temperature and seed.",
+}
+
+
+def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
+    """The facts on two runs, as sentences and as values. `cause` is a key of `CAUSES`.
+
+    `index` counts the tokens behind the prompt from 0; None where none differs. Raises `ValueError` for runs of another pair, for ids
+    that the target does not have, and for a text that exceeds its context.
+    """
+    for run in (a, b):
+        check(pair, run)
+    facts = [f"{run.name} has {len(run.tokens):,} tokens." for run in (a, b)]
+    found: dict[str, Any] = dict.fromkeys(("index", "a", "b", "best", "margin", "threshold"))
+    index = first_divergence(a.tokens, b.tokens)
+    if a.prompt != b.prompt:
+        cause = "prompt"
+        facts.append(f"The prompts part at character {first_divergence([*map(ord, a.prompt)], [*map(ord, b.prompt)])}.")
+    elif index is None:
+        cause = "equal"
+        facts.append(f"All {len(a.tokens):,} tokens are equal.")
+    elif index == min(len(a.tokens), len(b.tokens)):
+        cause, found["index"] = "end", index
+        shorter = min(a, b, key=lambda run: len(run.tokens))
+        stopped = shorter.tokens[-1] in pair.stop_ids
+        facts.append(f"Run {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
+    else:
+        cause = parting(pair, a, b, index, found, facts)
+    facts.append(CAUSES[cause])
+    return {"cause": cause, "rounding": cause == "rounding", **found, "facts": facts}
+
+
+def check(pair: LoadedPair, run: Run) -> None:
+    """Raises `ValueError` when the run cannot be one of this pair."""
+    if run.setup is not None and run.setup.pair != pair.title:
+        names = [name for name, each in PAIRS.items() if each.title == run.setup.pair]
+        wanted = f"Pass --pair {names[0]}." if names else "Name the pair that it ran on."
+        raise ValueError(f"{run.name} ran on the {run.setup.pair}, and this pair is the {pair.title}. {wanted}")
+    if run.setup is not None and run.setup.chat != pair.chat:
+        was, asked = ("as a chat message", "without --raw") if run.setup.chat else ("raw", "with --raw")
+        raise ValueError(
+            f"{run.name} was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
+        )
+    for token in run.tokens:
+        if not 0 <= token < pair.target.vocab:
+            raise ValueError(
+                f"{run.name} has the token {token:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
+            )
+    if not (prompt := encoded(pair, run.prompt)):
+        raise ValueError(
+            f"{run.name} has an empty prompt, so the target has nothing to read. Give the prompt that ran."
+        )
+    if len(prompt) + len(run.tokens) > pair.context:
+        raise ValueError(
+            f"{run.name} has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
+        )
+
+
+def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
+    """The cause of two different tokens at `index`. Adds the figures to `found` and the sentences to `facts`."""
+    ids = encoded(pair, a.prompt) + a.tokens[:index]
+    session = pair.target.open(len(ids))
+    session.prefill(ids[:-1])
+    logits, _ = session.forward(ids[-1:], [len(ids) - 1])
+    setups = [run.setup for run in (a, b) if run.setup is not None]
+    sampling = sampling_of(pair, setups[0].temperature, setups[0].seed) if setups else Sampling()
+    scores = sampling.perturbed(logits, [len(ids)])[0].double() * (sampling.temperature or 1)
+    (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
+    limit = threshold(pair, logits[0].float(), [setup.dtype for setup in setups])
+    names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
+    facts.append(
+        f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}."
+    )
+    facts.append(
+        f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart."
+    )
+    below = []
+    for key, run in (("a", a), ("b", b)):
+        token = run.tokens[index]
+        below.append(first - float(scores[token]))
+        found[key] = {"token": token, "text": label(pair.tokenizer, token), "below_best": below[-1]}
+        facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
+    found |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
+    kinds = " and ".join(sorted({pair.dtype, *(setup.dtype for setup in setups)}))
+    if sampling.temperature:
+        facts.append(f"These logits hold the noise of seed {sampling.seed} at temperature {sampling.temperature:g}.")
+    facts.append(f"Rounding in {kinds} may turn around logits that are up to {limit:.3g} apart here.")
+    if not setups:
+        facts.append("The files name no temperature, so both runs are taken as greedy.")
+    return cause_of([(setup.temperature, setup.seed, setup.guarantee) for setup in setups], max(below) <= limit)
+
+
+def sampling_of(pair: LoadedPair, temperature: float, seed: int) -> Sampling:
+    """Noise as a race of this pair makes it."""
+    return Sampling(temperature, seed=seed, device=pair.target.device if pair.target.device.type == "cuda" else None)
+
+
+def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
+    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that tell; `near` says that both are near."""
+    noises = {(temperature, seed if temperature else 0) for temperature, seed, _ in setups}
+    if len(noises) > 1:
+        return "setup"
+    if any(kind == "lossy" or (kind == "law" and temperature) for temperature, _, kind in setups):
+        return "rule"
+    return "rounding" if near else "other"
+
+
+def main(options: Namespace) -> dict:
+    a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
+    pair = load_given(options)
+    found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
+    print("\n".join(found["facts"]))
+    return found

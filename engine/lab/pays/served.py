@@ -1,0 +1,249 @@
+"""Served: whether guessing pays in a server that runs already. Knows addresses, answers and seconds; loads no model, prints nothing.
+
+Two arms take turns: the server that guesses, and plain decoding. That is a second address, or the same server where a request may leave
+its guesses out. At every size so many streams are sent at once, a wave. The other arm gets the same wave next, and the order changes
+from wave to wave. A wave's speedup compares seconds a token from its first request to its last piece, prefill and network included. The
+mean over waves is geometric, and its interval is a bootstrap over waves. A wave of a few tokens comes before, unmeasured, for each arm.
+
+A file with fewer prompts than the waves take is begun anew with the next seed. A drafter that copies from earlier answers gains by
+that. Acceptance is told beside the verdict and is never one.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.lab.pays.batch import LARGEST_BATCH, WARM_UP_TOKENS, numbers
+from engine.measure.prompts import FEWEST
+from engine.measure.racing import Wish
+from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
+from engine.models.loading import checked_device, hardware_name
+from engine.record.trace import FAILED
+from engine.remote import telling
+from engine.remote.server import Answer, Server
+from engine.remote.telling import About, Guesses
+
+SIZES = "1,4,16"
+VERSION = 1  # of the row
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A server as it is asked: `asked` goes into every request beside the text and its length."""
+
+    server: Server
+    about: About
+    asked: dict[str, Any]
+    guessing: bool
+
+    @property
+    def label(self) -> str:
+        """The engine and its host and port: both arms may serve a model of one name."""
+        return f"{self.about.engine or 'The server'} at {Server(self.server.address).label}"
+
+
+@dataclass(frozen=True)
+class Wave:
+    """What streams that were sent at once brought back. `guesses` is None where the server tells nothing of them."""
+
+    texts: list[str]
+    tokens: int
+    seconds: float
+    guesses: Guesses | None
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / self.tokens
+
+
+def sizes_of(given: str | None) -> list[int]:
+    return numbers("--batch", SIZES if given is None else given, LARGEST_BATCH)
+
+
+def address_of(given: str) -> str:
+    """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
+    scheme, mark, rest = given.partition("://")
+    return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else given
+
+
+def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
+    """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
+    server = Server(address_of(address), model)
+    found = telling.about(server)
+    guessing = arm(server, found, {}, True)
+    if plain is None:
+        if (switch := telling.WITHOUT_GUESSES.get(found.engine)) is None:
+            able = " or ".join(telling.WITHOUT_GUESSES)
+            raise ValueError(
+                f"{guessing.label} cannot leave out its guesses for one request; only {able} can. "
+                "Start it a second time without a drafter, and name that one by --plain."
+            )
+        return arm(server, found, switch, False), guessing
+    other = Server(address_of(plain), model)
+    if other.address.rstrip("/") == server.address.rstrip("/"):
+        raise ValueError(f"--server and --plain are the same address, {server.label}. Name two servers.")
+    return arm(other, telling.about(other), {}, False), guessing
+
+
+def arm(server: Server, about: About, switch: dict[str, Any], guessing: bool) -> Arm:
+    asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {}) | switch
+    return Arm(Server(server.address, about.model), about, asked, guessing)
+
+
+def waves_of(prompts: int, size: int) -> list[list[int]]:
+    """The waves' streams, by number. The prompt of a stream is its number modulo the prompts; enough waves for an interval."""
+    return [list(range(at * size, (at + 1) * size)) for at in range(max(FEWEST, math.ceil(prompts / size)))]
+
+
+def steps(prompts: int, sizes: list[int]) -> int:
+    """How often `measured` tells that something is done."""
+    return sum(2 + 2 * len(waves_of(prompts, size)) for size in sizes)
+
+
+def send(arm: Arm, streams: list[int], prompts: list[str], wish: Wish, tokens: int, chat: bool) -> Wave:
+    """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
+    answers = [
+        Answer(
+            arm.server,
+            prompts[stream % len(prompts)],
+            {"max_tokens": tokens, "temperature": wish.temperature, "seed": wish.seed + stream // len(prompts)}
+            | arm.asked,
+            chat,
+            whole=True,
+        )
+        for stream in streams
+    ]
+    counts = arm.about.engine == "vLLM"
+    before = telling.counted(arm.server) if counts else None
+    texts, ended = [], []
+    try:
+        for answer in answers:
+            answer.begin()
+        for answer in answers:
+            pieces = [answer.waited()]
+            while not pieces[-1].end:
+                pieces.append(answer.waited())
+            if pieces[-1].end == FAILED:
+                raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}")
+            texts.append("".join(piece.text for piece in pieces))
+            ended.append(answer.begun + pieces[-1].at)
+    finally:
+        for answer in answers:
+            answer.close()
+    told = [count for answer in answers if (count := telling.tokens_of(answer.told))]
+    if len(told) < len(answers):
+        raise ValueError(
+            f"{arm.label} does not say how many tokens it wrote (usage.completion_tokens), so there is no speed to compare."
+        )
+    found = telling.together(telling.guesses_of(answer.told) for answer in answers)
+    if found is None and before is not None and (after := telling.counted(arm.server)) is not None:
+        found = after.since(before)
+    return Wave(texts, sum(told), max(ended) - min(answer.begun for answer in answers), found)
+
+
+def measured(
+    arms: tuple[Arm, Arm],
+    prompts: list[str],
+    sizes: list[int],
+    wish: Wish,
+    chat: bool,
+    tell: Callable[[], object],
+) -> list[dict]:
+    """The figures of every size, as plain values. `tell` is called after every wave.
+
+    Raises `ValueError` for whatever makes a comparison senseless, as soon as it is known.
+    """
+    points = []
+    for size in sizes:
+        waves = waves_of(len(prompts), size)
+        for each in arms:
+            send(each, waves[0], prompts, wish, min(WARM_UP_TOKENS, wish.tokens), chat)
+            tell()
+        found: dict[bool, list[Wave]] = {False: [], True: []}
+        for turn, streams in enumerate(waves):
+            for each in arms if turn % 2 == 0 else arms[::-1]:
+                found[each.guessing].append(send(each, streams, prompts, wish, wish.tokens, chat))
+                tell()
+        refuse_senseless(arms, found[False], found[True], wish)
+        points.append(point(size, found[False], found[True], wish))
+    return points
+
+
+def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave], wish: Wish) -> None:
+    """Raises `ValueError` where plain decoding guessed, where the other arm guessed nothing, and where no text is the same."""
+    base, guessing = arms
+    if drafted := sum(wave.guesses.drafted for wave in plain if wave.guesses):
+        raise ValueError(
+            f"{base.label} drafted {drafted:,} tokens for plain decoding, so there is nothing to compare with. "
+            "Start a server without a drafter, and name it by --plain."
+        )
+    if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
+        raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
+    if not wish.temperature and same(plain, mine) == 0:
+        raise ValueError(
+            f"Of {len(texts_of(plain))} texts at temperature 0 none is the same with and without guesses. "
+            "Do both servers run the same model with the same settings?"
+        )
+
+
+def texts_of(waves: list[Wave]) -> list[str]:
+    return [text for wave in waves for text in wave.texts]
+
+
+def same(plain: list[Wave], mine: list[Wave]) -> int:
+    """How many texts are equal in both arms."""
+    return sum(one == other for one, other in zip(texts_of(plain), texts_of(mine), strict=True))
+
+
+def point(size: int, plain: list[Wave], mine: list[Wave], wish: Wish) -> dict:
+    """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
+    base, own = ([wave.seconds_per_token for wave in waves] for waves in (plain, mine))
+    speedups = ratios(base, own)
+    found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), wish.seed))}
+    total = telling.together(wave.guesses for wave in mine)
+    return {
+        "batch": size,
+        "waves": len(mine),
+        "plain_tokens_per_s": 1 / mean(base),
+        "tokens_per_s": 1 / mean(own),
+        **found,
+        "answer": verdict(found),
+        "gaining": sum(speedup > 1 for speedup in speedups),
+        "tau": 1 + total.accepted / total.passes if total and total.passes else None,
+        "acceptance": total.accepted / total.drafted if total and total.drafted else None,
+        "texts": len(texts_of(mine)),
+        "identical": None if wish.temperature else same(plain, mine),
+    }
+
+
+def machine_of(arms: tuple[Arm, Arm]) -> str:
+    """What the servers run on, as far as this machine can know."""
+    return hardware_name(checked_device(None)) if all(telling.is_near(each.server) for each in arms) else "not told"
+
+
+def row(arms: tuple[Arm, Arm], machine: str, prompts: int, wish: Wish, chat: bool, points: list[dict]) -> dict:
+    """What can be shared: no address, no path of a disk, no prompt and no text."""
+    base, guessing = (each.about for each in arms)
+    return {
+        "row": VERSION,
+        "machine": machine,
+        "engine": guessing.engine,
+        "version": guessing.version,
+        "model": telling.plain(guessing.model),
+        "flags": guessing.flags,
+        "plain": {
+            "engine": base.engine,
+            "version": base.version,
+            "model": telling.plain(base.model),
+            "flags": base.flags,
+            "same_server": arms[0].server == arms[1].server,
+        },
+        "temperature": wish.temperature,
+        "tokens": wish.tokens,
+        "seed": wish.seed,
+        "chat": chat,
+        "prompts": prompts,
+        "confidence": CONFIDENCE,
+        "points": points,
+    }

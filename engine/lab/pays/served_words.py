@@ -1,0 +1,71 @@
+"""Served words: what a running server's two arms gave, for people. Knows the row's figures; knows no server."""
+
+from engine.measure.words import TOO_FEW
+
+NOT_TOLD = "-"
+
+
+def verdict(row: dict) -> str:
+    """The verdict in a sentence that begins with it."""
+    points = row["points"]
+    answers = {each["answer"] for each in points}
+    told = ", ".join(f"{each['speedup']:.2f} times as fast at {streams([each])}" for each in points)
+    if answers == {"yes"}:
+        return f"yes: this server's guesses pay. With them it writes {told}."
+    if answers == {"no"}:
+        return f"no: this server's guesses do not pay. With them it writes {told}."
+    able = [each for each in points if each["answer"] == "yes"]
+    only = f"only at {streams(able)}" if able else "only for some of these prompts"
+    return f"{only}: elsewhere this server's guesses do not surely pay. With them it writes {told}."
+
+
+def streams(points: list[dict]) -> str:
+    """The numbers of streams, as a person says them."""
+    sizes = [str(each["batch"]) for each in points]
+    listed = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
+    return f"{listed} stream{'' if sizes == ['1'] else 's'}"
+
+
+def report(row: dict) -> list[str]:
+    """The verdict, the servers, a line for every number of streams, and what bears on trust."""
+    lines = [
+        row["verdict"],
+        f"{server(row)} against {'itself without guesses' if row['plain']['same_server'] else server(row['plain'])}, "
+        f"{row['machine']}, T = {row['temperature']:g}, {row['prompts']} prompts, up to {row['tokens']} tokens, "
+        f"{'as chat messages' if row['chat'] else 'as they are'}.",
+        "",
+        f"{'streams':<9}{'plain/s':>9}{'with/s':>9}{'speedup':>9}{'95 %':>14}{'pays':>6}{'tau':>7}{'accepted':>10}{'same text':>12}",
+    ]
+    for each in row["points"]:
+        low, high = each["interval"]
+        tau = NOT_TOLD if each["tau"] is None else f"{each['tau']:.2f}"
+        accepted = NOT_TOLD if each["acceptance"] is None else f"{each['acceptance']:.0%}"
+        same = NOT_TOLD if each["identical"] is None else f"{each['identical']} of {each['texts']}"
+        lines.append(
+            f"{each['batch']:<9}{each['plain_tokens_per_s']:>9.1f}{each['tokens_per_s']:>9.1f}{each['speedup']:>8.2f}x"
+            f"{f'{low:.2f}-{high:.2f}':>14}{each['answer']:>6}{tau:>7}{accepted:>10}{same:>12}"
+        )
+    return [*lines, *cautions(row)]
+
+
+def server(about: dict) -> str:
+    return " ".join(filter(None, (about["engine"] or "a server", about["version"], about["model"])))
+
+
+def cautions(row: dict) -> list[str]:
+    """Sentences on what the figures do not say."""
+    points, found = row["points"], []
+    if any(each["acceptance"] is None for each in points):
+        found.append("The server does not tell what was accepted. The verdict does not need it.")
+    if few := [each for each in points if each["waves"] < TOO_FEW]:
+        found.append(
+            f"The intervals at {streams(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "
+            "Give more prompts."
+        )
+    if any(each["texts"] > row["prompts"] for each in points):
+        found.append("Some prompts were sent more than once, so a drafter that copies earlier answers gains by that.")
+    if any(each["identical"] is not None and each["identical"] < each["texts"] for each in points):
+        found.append("Other texts may be near-ties: with other rows in a forward, sums are rounded otherwise.")
+    if row["model"] != row["plain"]["model"]:
+        found.append(f"The servers name different models: {row['model']} and {row['plain']['model']}.")
+    return found

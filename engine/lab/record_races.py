@@ -1,0 +1,108 @@
+"""`python -m engine record`: race files for the page, for replays and for films.
+
+python -m engine record                              the races of assets/races, anew
+python -m engine record --prompt "Story: ..." --system eagle --out race.json
+python -m engine record --prompt "Story: ..." --system remote --remote http://127.0.0.1:8000/v1
+"""
+
+import json
+from argparse import Namespace
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from engine.measure.options import given_pair, given_remote, load_given, own_place, writable
+from engine.measure.repeated import Repeated
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Settings
+from engine.record.compact_json import to_json
+from engine.record.race_file import BY_TEXT, Record
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+RACES = ASSETS / "races"
+# By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
+SMALL = {
+    "depth": 4,
+    "width": 2,
+    "nodes": 5,
+}  # a tree that fits a machine on which every row of a forward costs arithmetic
+RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160, **SMALL}),
+    "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
+    "4-story-sampled-eagle": (
+        "stories",
+        "Two friends and a box",
+        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7, **SMALL},
+    ),
+}
+
+
+def settings_of(domain: str, title: str, settings: dict) -> Settings:
+    gallery = json.loads((ASSETS / "prompts.json").read_text("utf-8"))
+    [prompt] = [each["prompt"] for each in gallery[domain] if each["title"] == title]
+    return Settings(prompt, **settings)
+
+
+def record(pair: LoadedPair, settings: Settings) -> Record:
+    """The record of a race run to its end, and again where it is short, with today's date and, on a CPU, the processor's name."""
+    race = Repeated(pair, settings)
+    made = race.record()
+    for steps in (race.race.run(), race.again()):
+        for _ in steps:
+            pass
+    made.recorded = date.today().isoformat()
+    if pair.target.device.type == "cpu" and (name := processor()):
+        for lane in (each for each in made.lanes if each.guarantee != BY_TEXT):
+            lane.trace.hardware = f"{lane.trace.hardware}, {name}"
+    return made
+
+
+def processor() -> str:
+    """The processor's name where Linux gives it, else ""."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def write(path: Path, made: Record) -> str:
+    """Writes the race file, its floats to six digits. Returns a line on what it holds."""
+    path.write_text(to_json(asdict(made)), encoding="utf-8")
+    result, last = made.result(), made.lanes[-1]
+    same = {
+        True: "identical",
+        False: "NOT identical",
+        "law": "same distribution",
+        "text": "same text, compared by text",
+        "failed": "the other server failed",
+    }.get(result["identical"], result["identical"])
+    figures = result["lanes"][-1]
+    spread = f" ({result['least']:.2f} to {result['most']:.2f} in {len(result['runs'])} runs)" if made.runs else ""
+    said = f", {result['disturbed']}" if result["disturbed"] else ""
+    tau = "no tau" if figures["tau"] is None else f"tau {figures['tau']:.2f}"
+    return (
+        f"{path.name}: {last.title}, {figures['tokens']} tokens, {tau}, {result['speedup']:.2f}x{spread}, {same}{said}, "
+        f"{path.stat().st_size / 1000:.0f} kB"
+    )
+
+
+def main(given: Namespace) -> None:
+    named, remote = given_pair(given), given_remote(given)
+    if given.prompt is None:
+        folder = own_place(given.out, RACES, named)
+        files = {writable(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
+    else:
+        settings = Settings(
+            given.prompt,
+            (BASELINE, given.system),
+            temperature=given.temperature,
+            max_new_tokens=given.tokens,
+            seed=given.seed,
+        )
+        files = {writable(given.out or Path("race.json")): settings}
+    pair = replace(load_given(given, named), remote=remote)
+    for path, settings in files.items():
+        print(write(path, record(pair, settings)), flush=True)

@@ -1,0 +1,137 @@
+"""`python -m engine study`: what the papers claim, counted on the held-out prompts. A table of verdicts.
+
+Each claim is confirmed, not confirmed, or not testable at this size. Two systems of the same shape write behind the very same
+prompts, or two rules judge the very same trees. A gain is one's tokens a forward over the other's. It is confirmed when its 95 %
+interval over prompts lies above 1 and reaches the published size.
+
+It counts tokens, nodes and forwards and times nothing, so its figures are the same on any machine; `python -m engine bench` times.
+--claims names rows of that table, such as block, or whole tables of counts without a verdict, such as "equal budget".
+"""
+
+from argparse import Namespace
+
+from tqdm import tqdm
+
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
+from engine.lab.study.counts import Counting, Counts, added
+from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, cases, made
+from engine.lab.study.verdict import NOT_TESTABLE, Gain, gain, verdict
+from engine.measure.options import first_prompts, load_given
+from engine.measure.racing import allows
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Settings
+from engine.systems import find
+
+ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
+TABLES = (*cases(TEMPERATURES), EQUAL_DRAFTS)
+HEAD = ("claim", "source", "counted", "verdict", "why")
+
+
+def rates(counts: list[list[Counts]], per: str) -> list[float]:
+    """Tokens a forward, or a draft forward, text by text. `counts` are by temperature and text."""
+    sums = [added(of_text) for of_text in zip(*counts, strict=True)]
+    drafted = per == DRAFT_FORWARD
+    return [
+        each.tokens / max(1, each.draft_forwards if drafted else each.forwards) for each in sums
+    ]  # one token drafts nothing
+
+
+def compared(
+    counting: Counting, claim: Claim, beside: Beside, temperatures: tuple[float, ...]
+) -> tuple[Gain, list[float]]:
+    """One comparison of a claim over all texts: the gain, and both systems' nodes a forward where each grows its own trees."""
+    if beside.drafts:
+        by_rule = [counting.of_rules(beside.drafts, (beside.more, beside.than), t) for t in temperatures]
+        both = [[of_both[place] for of_both in by_rule] for place in range(2)]
+    else:
+        both = [
+            [counting.of_system(name, t, claim.repeated, claim.memory, **claim.bound) for t in temperatures]
+            for name in (beside.more, beside.than)
+        ]
+    more, than = (rates(counts, beside.per) for counts in both)
+    totals = [] if beside.drafts else [added([added(texts) for texts in counts]) for counts in both]
+    return gain(more, than, beside.published), [total.nodes / total.forwards for total in totals]
+
+
+def judge(counting: Counting, claim: Claim, temperatures: tuple[float, ...]) -> dict:
+    """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
+    endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
+    reasons = filter(None, (allows(counting.pair, find(name)) for name in claim.systems))
+    row = {
+        "row": claim.row,
+        "claim": claim.says,
+        "source": claim.source,
+        "texts": "asked again" if claim.repeated else "held out",
+        "memory": claim.memory,
+        "constraint": claim.constraint,
+        "temperatures": temperatures,
+    }
+    if missing := next(reasons, "" if counting.pair.stop_ids else endless):
+        return row | {"counted": [], "verdict": NOT_TESTABLE, "why": missing}
+    found = {beside.name: compared(counting, claim, beside, temperatures) for beside in claim.counted}
+    says, why = verdict({name: each for name, (each, _) in found.items()}, claim.beyond)
+    counted = [{"name": name} | each._asdict() | {"nodes": nodes} for name, (each, nodes) in found.items()]
+    return row | {"counted": counted, "verdict": says, "why": why}
+
+
+def line(row: dict) -> str:
+    """A row of the printed table."""
+    how = [
+        f"T = {', '.join(f'{t:g}' for t in row['temperatures'])}",
+        row["texts"],
+        "with memory" if row["memory"] else "",
+        "under a JSON schema" if row["constraint"] else "",
+    ]
+    figures = "; ".join([*map(in_words, row["counted"]), ", ".join(filter(None, how))]) if row["counted"] else "nothing"
+    cells = f"{row['row']}: {row['claim']}", row["source"], figures, row["verdict"], row["why"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def in_words(found: dict) -> str:
+    """A comparison: both counts, the gain, its interval."""
+    nodes = " with {:.1f} and {:.1f} nodes".format(*found["nodes"]) if found["nodes"] else ""
+    span = f"{found['ratio']:.3f} times ({found['low']:.3f} to {found['high']:.3f})"
+    return f"{found['name']}: {found['more']:.2f} and {found['than']:.2f} tokens{nodes}, {span}"
+
+
+def chosen(named: str | None) -> tuple[list[Claim], list[str]]:
+    """The claims and the tables of those names, separated by commas; all claims for None. Raises `ValueError` for an unknown name."""
+    if named is None:
+        return list(CLAIMS), []
+    names = [name.strip() for name in named.split(",")]
+    for name in names:
+        if name not in (*ROWS, *TABLES):
+            raise ValueError(f"Unknown claim {name!r}. Available: {', '.join((*ROWS, *TABLES))}.")
+    return [claim for claim in CLAIMS if claim.row in names], [name for name in TABLES if name in names]
+
+
+def claims_judged(
+    pair: LoadedPair, claims: list[Claim], prompts: list[str], tokens: int, given: list[float] | None
+) -> list[dict]:
+    """The rows of the claims, printed as they come. `given` are temperatures in place of each claim's own."""
+    if not claims:
+        return []
+    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
+    counting, rows = Counting(pair, prompts, tokens), []
+    for claim in tqdm(claims, desc="claims", unit="claim"):
+        rows.append(judge(counting, claim, tuple(given or claim.temperatures)))
+        tqdm.write(line(rows[-1]))
+    print()
+    return rows
+
+
+def main(options: Namespace) -> dict:
+    claims, tables = chosen(options.claims)
+    prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
+    for temperature in options.temperatures or TEMPERATURES:
+        Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
+    pair = load_given(options)
+    together = [prompt for texts in prompts.values() for prompt in texts]
+    rows = claims_judged(pair, claims, together, options.tokens, options.temperatures)
+    found: dict[str, dict[str, list[dict]]] = {}
+    for name in tables:
+        for domain, counted, text in made(pair, name, prompts, options.tokens, options.temperatures):
+            found.setdefault(name, {})[domain] = counted
+            print(text, end="\n\n", flush=True)
+    figures = {"pair": pair.title, "machine": pair.hardware, "dtype": pair.dtype, "prompts": options.prompts}
+    return figures | {"tokens": options.tokens, "claims": rows, "tables": found}

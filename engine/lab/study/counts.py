@@ -1,0 +1,123 @@
+"""Counts: what a system writes and spends on each text, and what a rule keeps of another system's trees.
+
+Nothing is timed, so the figures are the same on any machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Any, NamedTuple
+
+from engine.acceptance import ACCEPTANCES
+from engine.decode import decode
+from engine.models.earlier_texts import Memory
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Race, Settings, encoded
+from engine.record.trace import Trace
+from engine.sampling import Sampling
+from engine.systems import find
+from engine.tree import LARGEST_TREE
+
+JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
+
+
+class Counts(NamedTuple):
+    """Of one text. `tokens` are those written, or those expected of a rule that judges another system's trees."""
+
+    tokens: float
+    forwards: int
+    nodes: int = 0
+    draft_forwards: int = 0
+
+
+def added(counts: Sequence[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*counts, strict=True)))
+
+
+def traced(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
+    settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **more)
+    [lane] = (race := Race(pair, settings)).lanes
+    for _ in race.run():
+        pass
+    return lane.trace
+
+
+def counted(
+    pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **more: Any
+) -> list[Counts]:
+    """One system's counts, text by text. `more` may give depth, width, nodes and a constraint, as `Settings` takes them."""
+    traces = (traced(pair, prompt, system, tokens, temperature, **more) for prompt in prompts)
+    return [
+        Counts(len(trace.tokens), trace.forwards, sum(len(step.tokens) for step in trace.steps), trace.draft_forwards)
+        for trace in traces
+    ]
+
+
+def judged(
+    pair: LoadedPair, prompts: list[str], system: str, rules: Sequence[str], tokens: int, temperature: float
+) -> dict[str, list[list[float]]]:
+    """The rules on the very same trees, those of the system's run: by rule, text and round the expected tokens of the round."""
+    mix, sampling = find(system), Sampling(temperature)
+    shape = {name: getattr(mix, name) for name in ("depth", "width", "nodes")}
+    found: dict[str, list[list[float]]] = {rule: [] for rule in rules}
+    for prompt in prompts:
+        text = encoded(pair, prompt)
+        rounds = mix.rounds(pair, min(pair.context, len(text) + tokens) + LARGEST_TREE, shape, sampling)
+        for texts in found.values():
+            texts.append([])
+        for done in decode(rounds, text, tokens, pair.stop_ids, pair.context):
+            for rule, texts in found.items():
+                tries = (Sampling(temperature, seed=seed) for seed in range(1, JUDGEMENTS + 1))
+                part = ACCEPTANCES[rule]()
+                texts[-1].append(
+                    mean(1 + len(part.decide(done.tree, done.logits, each, done.position).path) for each in tries)
+                )
+    return found
+
+
+def asked_again(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
+    """Texts that repeat themselves: each prompt, what the target writes behind it at temperature 0, and the prompt once more.
+
+    Raises `ValueError` where that does not fit the context.
+    """
+    answers = [traced(pair, prompt, BASELINE, tokens, 0.0).text for prompt in prompts]
+    texts = [f"{prompt}{answer}\n\n{prompt}" for prompt, answer in zip(prompts, answers, strict=True)]
+    for text in texts:
+        encoded(pair, text)
+    return texts
+
+
+class Counting:
+    """All counts of a study over the same prompts. What two claims need is counted once."""
+
+    def __init__(self, pair: LoadedPair, prompts: list[str], tokens: int):
+        self.pair, self.prompts, self.tokens = pair, prompts, tokens
+        self.repeated: list[str] | None = None
+        self.known: dict[tuple, list[Counts]] = {}
+
+    def texts(self, repeated: bool) -> list[str]:
+        """The prompts, or those of `asked_again`."""
+        if not repeated:
+            return self.prompts
+        if self.repeated is None:
+            self.repeated = asked_again(self.pair, self.prompts, self.tokens)
+        return self.repeated
+
+    def of_system(
+        self, name: str, temperature: float, repeated: bool = False, memory: bool = False, **more: str
+    ) -> list[Counts]:
+        """With `memory` a drafter may copy from what it wrote for earlier prompts; their order then counts."""
+        key = (name, temperature, repeated, memory, *more.values())
+        if key not in self.known:
+            pair = replace(self.pair, memory=Memory()) if memory else self.pair
+            self.known[key] = counted(pair, self.texts(repeated), name, self.tokens, temperature, **more)
+        return self.known[key]
+
+    def of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:
+        """By rule and text, on the trees of the system `drafts`."""
+        missing = tuple(rule for rule in rules if (drafts, rule, temperature) not in self.known)
+        for rule, texts in (
+            judged(self.pair, self.prompts, drafts, missing, self.tokens, temperature).items() if missing else ()
+        ):
+            self.known[drafts, rule, temperature] = [Counts(sum(rounds), len(rounds)) for rounds in texts]
+        return [self.known[drafts, rule, temperature] for rule in rules]

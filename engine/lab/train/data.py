@@ -1,0 +1,171 @@
+"""Corpora as lists of documents, and rows of token ids cut from them.
+
+Each of three domains has a visible mark at the start of a document, so that a prompt of one domain stays in it:
+
+    stories    "Story: ..."                      TinyStories, picture books; old children's books, never with the mark
+    problems   "Question: ...\\nAnswer: ..."      GSM8K, the same with other numbers, SVAMP, AQuA
+    code       "# Python\\ndef ..."               functions of the standard library and of four packages
+
+A document is `<|endoftext|>` + text. Rows start at a document, so position 0 always holds `<|endoftext|>`, as in decoding.
+"""
+
+import ast
+import hashlib
+import json
+import random
+import re
+import sysconfig
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+DOMAINS = ("stories", "problems", "code")
+MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
+MARK = {"stories": "Story: ", "problems": "Question: ", "code": "# Python\n"}
+UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without a mark: visitors type none
+PACKAGES = ("mpmath", "networkx", "numpy", "sympy")  # BSD; read where they are installed
+PACKAGE_SHARE = 0.35  # of their files: about as many tokens as the standard library has
+OLD_BOOKS = 1500  # pieces, the simplest first: about 1.8M tokens
+SKIPPED_PACKAGES = {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodings", "site-packages", "turtledemo"}
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def is_held_out(name: str, share: float = 0.05) -> bool:
+    """Whether a file belongs to the held-out share. A hash of its name decides, so every machine agrees."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
+
+
+def texts_of(*paths: Path) -> list[str]:
+    """The texts of those files that are there; a folder need not hold the ones that came later."""
+    return [row["text"].replace("# ", "").strip() for path in paths if path.exists() for row in read_jsonl(path)]
+
+
+def story_documents(folder: Path, held_out: bool) -> list[str]:
+    if held_out:
+        return texts_of(folder / "tinystories" / "valid.jsonl")
+    return texts_of(
+        folder / "tinystories" / "train.jsonl",
+        folder / "storybooks" / "cc_by_en.jsonl",
+        folder / "tinystories_more" / "ekg.jsonl",
+        folder / "bookdash" / "bookdash_en.jsonl",
+    )
+
+
+def old_books(folder: Path) -> list[str]:
+    """Pieces of children's books of 1860 to 1920. They never get a mark, so that a marked story stays a simple one."""
+    return texts_of(folder / "gutenberg" / "children.jsonl")[:OLD_BOOKS]
+
+
+def problem_documents(folder: Path, held_out: bool) -> list[str]:
+    def worked(row: dict) -> str:
+        answer = re.sub(r"<<.*?>>", "", row["answer"])  # calculator annotations
+        return f"{row['question'].strip()}\nAnswer: {answer.replace('#### ', 'The answer is ').strip()}."
+
+    paths = [folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")]
+    if not held_out:
+        paths += sorted((folder / "gsm8k_renumbered").glob("*.jsonl")) + sorted(
+            (folder / "word_problems").glob("*.jsonl")
+        )
+    return [worked(row) for path in paths for row in read_jsonl(path)]
+
+
+def functions_of(source: str) -> Iterator[str]:
+    """Every function and method of 3 to 60 lines in a Python source text, dedented."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    lines = source.splitlines()
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and 3 <= (node.end_lineno or 0) - node.lineno + 1 <= 60
+        ):
+            yield textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+
+
+class PythonFile(NamedTuple):
+    name: str  # the path below its root, the same on every machine
+    path: Path
+
+
+def python_files(root: Path, package: str = "") -> list[PythonFile]:
+    """The Python files of a package below `root`, or of `root` itself, but for tests and the like."""
+    found = [PythonFile(path.relative_to(root).as_posix(), path) for path in sorted((root / package).rglob("*.py"))]
+    return [each for each in found if not SKIPPED_PACKAGES & set(Path(each.name).parts)]
+
+
+def code_documents(held_out: bool) -> list[str]:
+    """Functions of the standard library; for training also those of `PACKAGES`, where they are installed."""
+    paths = sysconfig.get_paths()
+    files = [each for each in python_files(Path(paths["stdlib"])) if is_held_out(each.name) == held_out]
+    if not held_out:
+        for package in PACKAGES:
+            files += [
+                each for each in python_files(Path(paths["purelib"]), package) if is_held_out(each.name, PACKAGE_SHARE)
+            ]
+    documents: list[str] = []
+    for each in files:
+        documents += functions_of(each.path.read_text(encoding="utf-8", errors="ignore"))
+    return documents
+
+
+def documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
+    """All documents by domain, marked, in a fixed shuffled order."""
+    found = {
+        "stories": story_documents(folder, held_out),
+        "problems": problem_documents(folder, held_out),
+        "code": code_documents(held_out),
+    }
+    for domain, texts in found.items():
+        order = random.Random(domain)
+        order.shuffle(texts)
+        found[domain] = [text if order.random() < UNMARKED[domain] else MARK[domain] + text for text in texts]
+    if not held_out:
+        found["stories"] += old_books(folder)
+    return found
+
+
+class Corpus:
+    """Token streams by domain and random rows of them.
+
+    Each stream is `int32 [tokens]` with the offsets at which its documents start; each document begins with `<|endoftext|>`.
+    """
+
+    def __init__(self, texts: dict[str, list[str]], tokenizer):
+        self.streams, self.starts = {}, {}
+        for domain, documents_ in texts.items():
+            encoded = tokenizer(documents_)["input_ids"]  # the tokenizer itself puts <|endoftext|> first
+            lengths = np.array([len(ids) for ids in encoded])
+            self.streams[domain] = np.concatenate([np.asarray(ids, dtype=np.int32) for ids in encoded])
+            self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+
+    def __len__(self) -> int:
+        return sum(len(stream) for stream in self.streams.values())
+
+    def rows(self, domain: str, length: int, count: int, rng: np.random.Generator) -> np.ndarray:
+        """`[count, length]` ids; every row starts at a random document of the domain and runs on into the next ones."""
+        stream, starts = self.streams[domain], self.starts[domain]
+        usable = starts[starts + length <= len(stream)]
+        if not len(usable):
+            raise ValueError(f"The {domain} corpus has {len(stream)} tokens, fewer than one row of {length}.")
+        return np.stack([stream[s : s + length] for s in rng.choice(usable, count)])
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[str]:
+        """`count` of this corpus's domains, drawn in the proportions of `MIX`."""
+        domains = [domain for domain in DOMAINS if domain in self.streams]
+        shares = np.array([MIX[domain] for domain in domains])
+        return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]
+
+    def batch(self, batch: int, length: int, rng: np.random.Generator) -> torch.Tensor:
+        """`[batch, length]` ids in the proportions of `MIX`."""
+        rows = [self.rows(domain, length, 1, rng)[0] for domain in self.draw(batch, rng)]
+        return torch.from_numpy(np.stack(rows)).long()

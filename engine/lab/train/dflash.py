@@ -1,0 +1,119 @@
+"""Training of DFlash (z-lab): soft cross-entropy at every slot of blocks behind random anchors, early slots weighing more.
+
+A step draws the places of its anchors once for all its rows. An anchor's block sees the target's hidden states of the places before it,
+and all of itself. The net is written in z-lab's form, so that other engines read it too, where it is as wide as its target.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from engine.forward.session import tapped_layers
+from engine.lab.train.features import Batch, accuracy, soft_cross_entropy
+from engine.lab.train.width import start_for
+from engine.nets import NetConfig, formats
+from engine.nets.dflash import DFlash
+from engine.nets.layer import attend
+
+DEPTH, LAYERS = 7, 2
+GAMMA = 4.0  # slot k weighs exp(-(k - 1) / GAMMA), as published for blocks of eight
+LR, BATCH = 4e-3, 8
+ANCHORS = 32  # blocks a row in a step
+
+
+def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a published config says of the layers, and of the block: its mask token and the target's layers that it reads.
+
+    The mask token is the one that ends a text, because a small vocabulary has no entry to spare.
+    """
+    layers, end = target.config.num_hidden_layers, target.config.eos_token_id
+    said = {
+        "model_type": "qwen3",
+        **config.in_transformers(),
+        "rms_norm_eps": 1e-6,
+        "num_target_layers": layers,
+    }
+    if config.target_hidden:
+        said["target_hidden_size"] = config.target_hidden
+    block = {
+        "mask_token_id": end[0] if isinstance(end, list) else end or 0,
+        "target_layer_ids": [layer - 1 for layer in sorted(set(tapped_layers(layers)))],  # by a layer's own number
+    }
+    return said, block
+
+
+def untrained(form: ModuleType, target: PreTrainedModel, config: NetConfig, said: dict[str, Any]) -> DFlash:
+    """The net that a `form` of published files makes of a config, with the target's final norm to start from."""
+    embedding, start = target.get_input_embeddings().weight, start_for(target, config)
+    checkpoint = form.checkpoint_of(Path("the recipe"), said, embedding, target.config.num_hidden_layers)
+    net = checkpoint.kind(checkpoint.sizes, start.embedding, start.head, torch.arange(config.vocab), said)
+    net.norm.weight.data.copy_(start.norm)
+    return net
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+    """An untrained net for this target, in z-lab's form."""
+    said, block = described(target, config)
+    said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
+    return untrained(formats.dflash, target, config, said)
+
+
+def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
+    """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
+    sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
+    end = int(anchors.max())
+    tapped = tapped_layers(net.published["num_target_layers"])
+    hidden = batch.hidden()[:, :end, [tapped.index(layer) for layer in sizes.reads]]
+    context = net.hidden_norm(net.fc(hidden.flatten(2)))
+    places = anchors[:, None] + torch.arange(sizes.block, device=device)
+    positions = torch.cat([torch.arange(end, device=device), places.flatten()])
+    block = torch.arange(len(anchors), device=device).repeat_interleave(sizes.block)
+    before = torch.arange(end, device=device) < anchors[block][:, None]
+    mask = torch.cat([before, block[:, None] == block], 1)
+
+    rotary, turned = net.rotary(positions), net.rotary(positions[end:])
+    tokens = torch.full((rows, len(anchors), sizes.block), sizes.mask, device=device)
+    tokens[:, :, 0] = batch.ids[:, anchors]
+    x = net.embedded(tokens.flatten(1))
+    for layer in net.layers:
+        entering = layer.input_layernorm(x)
+        both = torch.cat([context, entering], 1)
+        keys, values = layer.head("k", both, rotary), layer.head("v", both, rotary)
+        x = layer.finish(x, attend(layer.head("q", entering, turned), keys, values, mask))
+    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent :]
+
+
+def guesses(net: DFlash, batch: Batch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits `[B, A, depth, V]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
+
+    The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
+    """
+    places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
+    return net.unembedded(net.norm(states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
+
+
+def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
+    """Weighted mean soft cross-entropy `[]` of the slots of a step's blocks."""
+    longest = batch.ids.shape[1] - net.sizes.block
+    drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
+    at = torch.from_numpy(np.sort(drawn)).to(batch.ids.device)
+    logits, places = guesses(net, batch, at)
+    each = soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places])
+    weights = (-torch.arange(net.config.depth, device=each.device) / GAMMA).exp()
+    return (each.mean((0, 1)) * weights).sum() / weights.sum()
+
+
+@torch.no_grad()
+def validate(net: DFlash, batches: Iterable[Batch]) -> dict[str, float]:
+    """`accuracy` of the slots along the text, behind every sixth token."""
+    found = []
+    for batch in batches:
+        at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
+        logits, places = guesses(net, batch, at)
+        found.append((logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]).flatten(0, 1))
+    return accuracy(torch.cat(found))

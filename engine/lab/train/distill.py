@@ -1,0 +1,85 @@
+"""The embedded draft: one Llama layer that learns the target's own probabilities, on real text and on text the target wrote.
+
+What counts is tau, so the loss is the divergence from the target's distribution. Most rows are the target's own writing, greedy and
+sampled, because a draft sees such text while it serves.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import LlamaForCausalLM
+
+from engine.lab.train.data import DOMAINS, Corpus
+from engine.lab.train.features import Observer
+from engine.lab.train.loop import Budget, train
+from engine.lab.train.pretrain import llama
+from engine.lab.train.writing import ROW, own_text
+
+# Hidden, layers, heads and MLP of a target's draft, by the target's size. Four levels of the widest take about a seventh of the time
+# in which two cores verify eight rows of the largest target in eight bits; of the narrowest, a twelfth.
+DRAFT_SHAPES = {
+    "11M": (128, 1, 2, 384),
+    "16M": (128, 1, 2, 384),
+    "28M": (192, 1, 3, 512),
+    "60M": (256, 1, 4, 704),
+}
+OWN_SHARE = 0.65
+
+
+def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy `[]` of the draft's `[B, T, V]` against the target's listed `tokens`, `p`: KL up to a constant."""
+    return -(p * draft_logits.log_softmax(-1).gather(-1, tokens)).sum(-1).mean()
+
+
+@torch.inference_mode()
+def agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus, rows: int = 16) -> dict[str, float]:
+    """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
+    found = {}
+    for domain in DOMAINS:
+        ids = torch.from_numpy(held_out.rows(domain, ROW, rows, np.random.default_rng(0))).long().to(draft.device)
+        best = draft(input_ids=ids).logits.topk(3, dim=-1).indices == observer(ids).tokens[..., :1].to(draft.device)
+        found[f"{domain} top1"] = float(best[..., 0].float().mean())
+        found[f"{domain} top3"] = float(best.any(-1).float().mean())
+    return found
+
+
+def distill(
+    target: LlamaForCausalLM,
+    corpus: Corpus,
+    held_out: Corpus,
+    work: Path,
+    budget: Budget,
+    own_rows: int,
+    shape: tuple[int, int, int, int],
+    batch: int = 16,
+    lr: float = 4e-3,
+    bf16: bool = False,
+) -> LlamaForCausalLM:
+    """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
+    own = torch.from_numpy(own_text(target, corpus, work, own_rows)).long()
+    observer, views = Observer(target), []
+    for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
+        seen = observer(rows)
+        views.append((seen.tokens.int().cpu(), seen.p.half().cpu()))
+    own_tokens, own_p = map(torch.cat, zip(*views, strict=True))
+    torch.manual_seed(0)
+    device = target.device
+    draft = llama(*shape, target.config.vocab_size).to(device)
+
+    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
+        rng = np.random.default_rng([3, step])
+        if rng.random() < OWN_SHARE:
+            picks = torch.from_numpy(rng.choice(len(own), min(batch, len(own)), replace=False))
+            ids, tokens, p = own[picks].to(device), own_tokens[picks].long().to(device), own_p[picks].float().to(device)
+        else:
+            ids = corpus.batch(batch, ROW, rng).to(device)
+            seen = observer(ids).to(device)
+            tokens, p = seen.tokens, seen.p
+        return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()
+
+    figures = partial(agreement, draft, observer, held_out)
+    train("draft", draft, loss_of, figures, work, budget, lr, save_every=120.0, bf16=bf16)
+    return draft

@@ -1,0 +1,31 @@
+"""Training of DSpark (DeepSeek): DFlash's recipe with blocks that guess from the anchor on, and a bias by the text's own last token.
+
+The published recipe weighs cross-entropy by 0.1 and the distance of the distributions by 0.9. Here it is DFlash's soft cross-entropy.
+The confidence head is left out, because trees are cut by their scores.
+"""
+
+import torch
+from transformers import PreTrainedModel
+
+from engine.lab.train import dflash
+from engine.lab.train.dflash import BATCH, DEPTH, LAYERS, LR, guesses, loss, validate
+from engine.nets import NetConfig, formats
+from engine.nets.dflash import DFlash
+
+RANK = 64  # columns of the Markov head's matrices
+
+__all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build", "guesses", "loss", "validate"]
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+    """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
+    said, block = dflash.described(target, config)
+    said |= {
+        "architectures": [formats.dspark.ARCHITECTURE],
+        "block_size": config.depth,
+        "num_anchors": dflash.ANCHORS,
+        "markov_rank": RANK,
+        "markov_head_type": "vanilla",
+        "enable_confidence_head": False,
+    }
+    return dflash.untrained(formats.dspark, target, config, said | block)

@@ -1,0 +1,161 @@
+"""What learned drafters train on: the frozen target's features and its own distribution, cached to disk in shards.
+
+Most rows are the target's own writing (self-distillation), the rest real text. At every place the label is what the target itself
+would say there, never the text's next token.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from engine.forward.layer_ops import normalised
+from engine.forward.llama_compiled import compiles
+from engine.forward.runner import Runner
+from engine.forward.session import tapped_layers
+from engine.lab.train.writing import ROW
+
+SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens` and `p`, both `[B, T, LISTED]`.
+
+    `tokens` are the likeliest next tokens behind every place, favourite first. `p` are their probabilities at temperature 1, sum 1.
+    `scales [B, T, 4]` are the root mean squares by which the hidden states were divided. At place t the target had seen tokens 0..t.
+    """
+
+    ids: torch.Tensor
+    features: torch.Tensor
+    scales: torch.Tensor
+    tokens: torch.Tensor
+    p: torch.Tensor
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return self.ids, self.features, self.scales, self.tokens, self.p
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch on the device, with wide types."""
+        ids, features, scales, tokens, p = (each.to(device) for each in self.tensors())
+        return Batch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
+
+    def rows(self, picked: np.ndarray | slice) -> "Batch":
+        """Some of its rows."""
+        return Batch(*(each[picked] for each in self.tensors()))
+
+    def hidden(self) -> torch.Tensor:
+        """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
+        return self.features * self.scales[..., None]
+
+
+@torch.no_grad()
+def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
+    """The target's features and next tokens for `ids [B, T]`, by one forward."""
+    output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
+    taps = (*tapped_layers(target.config.num_hidden_layers), -1)
+    return noted(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
+
+
+def noted(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> Batch:
+    """What is kept of hidden states `[B, T, 4, H]` and `logits [B, T, V]` behind `ids [B, T]`."""
+    features = normalised(hidden)
+    lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
+    scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
+    top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
+    return Batch(ids, features, scales, top.indices, top.values.softmax(-1))
+
+
+class Observer:
+    """`observe` for one target, by the forward that serves it where that is compiled: the same features, several times as fast."""
+
+    def __init__(self, target: PreTrainedModel):
+        self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
+        compiled = compiles(target) and sorted(set(taps)) == list(taps)
+        self.session = Runner(target).open(ROW, taps) if compiled else None
+
+    def __call__(self, ids: torch.Tensor) -> Batch:
+        """The features and next tokens for `ids [B, T]` of at most `ROW` tokens a row."""
+        if self.session is None:
+            return observe(self.target, ids)
+        hidden, logits = [], []
+        for row in ids.tolist():
+            self.session.rewind(0)
+            said, seen = self.session.forward(row, list(range(len(row))))
+            assert seen is not None  # the session was asked for them
+            logits.append(said)
+            hidden.append(seen)
+        return noted(ids, torch.stack(hidden), torch.stack(logits))
+
+
+def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
+    """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    observer = Observer(target)
+    for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
+        path = folder / f"shard-{start // SHARD:05d}.safetensors"
+        if path.exists():
+            continue
+        seen = [observer(ids) for ids in torch.from_numpy(rows[start : start + SHARD]).split(batch)]
+        tensors = {
+            "ids": torch.cat([each.ids for each in seen]).int(),
+            "features": torch.cat([each.features.half().cpu() for each in seen]),
+            "scales": torch.cat([each.scales.cpu() for each in seen]),
+            "tokens": torch.cat([each.tokens.int().cpu() for each in seen]),
+            "p": torch.cat([each.p.half().cpu() for each in seen]),
+        }
+        save_file(tensors, path.with_suffix(".tmp"))
+        path.with_suffix(".tmp").replace(path)
+
+
+class Shards:
+    """Batches from cached shards. Their order depends on the step alone, so that a resumed run goes on where it stopped."""
+
+    def __init__(self, folder: Path):
+        self.paths = sorted(folder.glob("shard-*.safetensors"))
+        if not self.paths:
+            raise ValueError(f"No cached features in {folder}. They are made by the training command itself.")
+        self.loaded: tuple[int, Batch] | None = None
+
+    def shard(self, index: int) -> Batch:
+        if self.loaded is None or self.loaded[0] != index:
+            self.loaded = index, Batch(**load_file(self.paths[index]))
+        return self.loaded[1]
+
+    def batch(self, step: int, size: int) -> Batch:
+        """The rows of a step. Every epoch has the shards in a new random order, and the rows in each shard too."""
+        a_shard = max(1, SHARD // size)
+        epoch, place = divmod(step, a_shard * len(self.paths))
+        at, part = divmod(place, a_shard)
+        shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
+        order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
+        # The last shard may be a short one
+        return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
+
+    def all(self, size: int) -> Iterator[Batch]:
+        for index in range(len(self.paths)):
+            shard = self.shard(index)
+            for start in range(0, len(shard.ids), size):
+                yield shard.rows(slice(start, start + size))
+
+
+def accuracy(right: torch.Tensor) -> dict[str, float]:
+    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
+
+    `right [n, depth, 3]` says which of the first three it was, at every depth along n texts. `chain` is how many depths in a row the
+    favourites are right.
+    """
+    top1, top3 = right[..., 0].float(), right.any(-1).float()
+    figures = {f"depth {d + 1} top1": float(share) for d, share in enumerate(top1.mean(0))}
+    figures |= {f"depth {d + 1} top3": float(share) for d, share in enumerate(top3.mean(0))}
+    return figures | {"chain": float(top1.cumprod(-1).sum(-1).mean())}
+
+
+def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy `[...]` of draft `logits [..., V]` against the target's listed `tokens`, `p` `[..., LISTED]`."""
+    return logits.logsumexp(-1) - (p * logits.gather(-1, tokens)).sum(-1)

@@ -1,0 +1,105 @@
+"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text.
+
+The frozen target writes text after openings of the corpus. It is observed on that text once, and its features are cached in shards. The
+drafter learns from them. A run that was cut off resumes at its last checkpoint.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
+from engine.lab.train.data import DOMAINS, Corpus, documents
+from engine.lab.train.features import Shards, cache
+from engine.lab.train.loop import Budget, train
+from engine.lab.train.width import width_for
+from engine.lab.train.writing import ROW, own_text
+from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
+from engine.models.pairs import PAIRS, Checkpoint
+from engine.models.quantising import kept_in
+from engine.nets import NetConfig
+
+RECIPES = {
+    "medusa": medusa,
+    "parallel": parallel,
+    "specblock": specblock,
+    "eagle": eagle,
+    "dflash": dflash,
+    "dspark": dspark,
+}
+REAL_SHARE = 0.25  # share of corpus rows among the target's own
+HELD_OUT_ROWS, OWN_BATCH = 96, 128
+
+
+def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) -> NetConfig:
+    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`."""
+    config = target.config
+    return NetConfig(
+        kind=name,
+        **width_for(config, hidden)._asdict(),
+        layers=RECIPES[name].LAYERS,
+        depth=RECIPES[name].DEPTH,
+        vocab=config.vocab_size,
+        rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0),
+        own_vocab=eagle.own_size(config.vocab_size) if name == "eagle" else 0,
+    )
+
+
+def prepare(
+    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
+) -> tuple[Shards, Shards]:
+    """Cached shards for training and for validation. They are made once for all drafters of a target; a cut-off run resumes them."""
+    if not (work / "ready").exists():
+        corpus, held_out = (
+            Corpus({domain: texts for domain, texts in found.items() if domain in domains}, tokenizer)
+            for found in (documents(data), documents(data, held_out=True))
+        )
+        own = own_text(target, corpus, work, own_rows, OWN_BATCH)
+        real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
+        rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
+        cache(target, rows, work / "rows")
+        (work / "held_out").mkdir(exist_ok=True)
+        cache(target, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16), work / "held_out")
+        (work / "ready").touch()
+    return Shards(work / "rows"), Shards(work / "held_out")
+
+
+def train_learned(options: argparse.Namespace) -> None:
+    """Train `options.recipe` for the target and write it to `options.out/NAME`."""
+    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device)
+    checkpoint = (
+        Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
+    )
+    subject = "" if len(options.domains) == len(DOMAINS) else "-" + "-".join(options.domains)
+    work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
+    tokenizer, kept = load_tokenizer_and_config(checkpoint)
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    target = load_model(checkpoint, device, dtype, kept_in(kept))  # as it serves
+    target.requires_grad_(False)
+    work.mkdir(parents=True, exist_ok=True)
+    shards, held_out = prepare(target, tokenizer, options.data, options.domains, work, options.own_rows)
+    torch.manual_seed(0)
+    config = config_for(name, target, options.hidden)
+    net = recipe.build(target, config, torch.cat([batch.ids for batch in shards.all(64)])).to(device)
+    if options.start:
+        stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
+        net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
+    del target
+    extra = {"segments": options.segments} if name == "parallel" else {}
+
+    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
+        batch = shards.batch(step, recipe.BATCH).to(device)
+        return recipe.loss(net, batch, step, **extra), batch.ids.numel()
+
+    def validate() -> dict[str, float]:
+        net.eval()
+        return recipe.validate(net, (batch.to(device) for batch in held_out.all(16)))
+
+    train(name, net, loss_of, validate, work, Budget(options.minutes, options.tokens), recipe.LR, bf16=options.bf16)
+    net.save(options.out / name)
+    print(json.dumps(validate()))

@@ -1,0 +1,56 @@
+"""Training of Medusa heads on the frozen target's final hidden states (MEDUSA-1): cross-entropy per head, weight 0.8^k."""
+
+from collections.abc import Iterable
+
+import torch
+from transformers import PreTrainedModel
+
+from engine.lab.train.features import Batch, soft_cross_entropy
+from engine.lab.train.width import directions
+from engine.nets import NetConfig
+from engine.nets.medusa import Medusa
+
+DEPTH, LAYERS, DECAY = 4, 0, 0.8
+LR, BATCH = 1e-3, 8
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medusa:
+    """Untrained heads, which repeat the target's guess for the root; heads with a width of their own do so nearly."""
+    embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight.detach()
+    if not config.target_hidden:
+        return Medusa(config, embedding, head)
+    kept = directions(head.float(), config.hidden)
+    net = Medusa(config, embedding, head.float() @ kept)
+    assert net.narrow is not None  # it has a width of its own
+    net.narrow.weight.data.copy_(kept.T)
+    return net
+
+
+def guesses(net: Medusa, batch: Batch, k: int) -> tuple[torch.Tensor, slice]:
+    """Head k's logits `[B, T - k - 1, V]` and the places of `batch` whose labels they guess.
+
+    The feature of place t already gives the target token t + 1. Head k guesses token t + k + 2, the label at place t + k + 1.
+    """
+    count = batch.ids.shape[1] - k - 1
+    return net(batch.features[:, :count, -1], k), slice(k + 1, None)
+
+
+def loss(net: Medusa, batch: Batch, step: int) -> torch.Tensor:
+    total = torch.zeros((), device=batch.ids.device)
+    for k in range(net.config.depth):
+        logits, places = guesses(net, batch, k)
+        total = total + DECAY**k * soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places]).mean()
+    return total
+
+
+@torch.inference_mode()
+def validate(net: Medusa, batches: Iterable[Batch]) -> dict[str, float]:
+    """How often head k's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it."""
+    hits = {}
+    for batch in batches:
+        for k in range(net.config.depth):
+            logits, places = guesses(net, batch, k)
+            best = logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]
+            hits.setdefault(f"depth {k + 1} top1", []).append(best[..., 0].float().mean())
+            hits.setdefault(f"depth {k + 1} top3", []).append(best.any(-1).float().mean())
+    return {name: float(torch.stack(found).mean()) for name, found in hits.items()}

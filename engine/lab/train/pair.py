@@ -1,0 +1,85 @@
+"""`python -m engine train pair`: tokenizer, target, draft and bigram table of the embedded pair. Knows the recipe, no options."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from engine.lab.train.data import Corpus, documents
+from engine.lab.train.distill import DRAFT_SHAPES, agreement, distill
+from engine.lab.train.features import Observer
+from engine.lab.train.loop import Budget
+from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
+from engine.lab.train.tokenizer import train_tokenizer
+from engine.models.bigram import BigramTable
+from engine.models.loading import load_model
+from engine.models.pairs import Checkpoint
+from engine.models.quantising import config_of
+
+LARGEST_FILE = "48MB"
+
+
+def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
+    """Write float16 safetensors, config and tokenizer into `folder`, replacing what is there. No file is above `LARGEST_FILE`.
+
+    With `eight_bits` the layers' matrices are in eight bits, as bitsandbytes keeps them.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    model.half().save_pretrained(folder, max_shard_size=LARGEST_FILE)
+    model.float()
+    if eight_bits:
+        kept = LlamaForCausalLM.from_pretrained(
+            folder, dtype=torch.float16, quantization_config=config_of("8-bit", torch.float16)
+        )
+        shutil.rmtree(folder)
+        kept.save_pretrained(folder, max_shard_size=LARGEST_FILE)
+    tokenizer.save_pretrained(folder)
+
+
+def train_pair(options: argparse.Namespace) -> None:
+    work = options.work / "pair"
+    work.mkdir(parents=True, exist_ok=True)
+    texts, held_out_texts = documents(options.data), documents(options.data, held_out=True)
+    if options.start:
+        shutil.copytree(
+            options.start, work / "tokenizer", ignore=shutil.ignore_patterns("*.safetensors*"), dirs_exist_ok=True
+        )
+    elif not (work / "tokenizer").exists():
+        everything = [text for domain in texts.values() for text in domain]
+        train_tokenizer(everything).save_pretrained(work / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
+    corpus, held_out = Corpus(texts, tokenizer), Corpus(held_out_texts, tokenizer)
+    print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
+    budget = Budget(options.minutes, options.tokens)
+    target = pretrain(
+        corpus,
+        held_out,
+        work,
+        options.size,
+        budget,
+        len(tokenizer),
+        options.device,
+        options.batch_tokens,
+        options.rate,
+        options.start,
+        options.bf16,
+        options.compile,
+    )
+    ship(target, tokenizer, options.out / "target", options.eight_bits)
+    if options.eight_bits:  # its draft learns from it as it serves
+        target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")
+    spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.size]
+    draft = distill(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
+    ship(draft, tokenizer, options.out / "draft")
+    stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
+    BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
+    figures = {
+        "loss": validation_loss(target, held_out),
+        "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
+        "draft agreement": agreement(draft, Observer(target), held_out),
+    }
+    print(json.dumps(figures))

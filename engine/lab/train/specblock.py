@@ -1,0 +1,207 @@
+"""Training of SpecBlock: blocks that go on from each other, each position taught only while its path is still right.
+
+A step takes one window of anchors. Every anchor drafts a first block, which is cut at a random place of its own. A second block goes on
+from there, and on some steps a third. As in serving, they start from the drafter's own state and the text's own token.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from engine.lab.train.features import Batch, soft_cross_entropy
+from engine.lab.train.width import start_for
+from engine.nets import NetConfig
+from engine.nets.specblock import Past, SpecBlock, bucket
+
+DEPTH, LAYERS = 4, 2
+BLOCKS, THIRD_EVERY = 3, 3  # serving uses two blocks, so a third is trained on every third step only
+DECAY = 0.8  # weight of a position relative to the one before it
+LEAST_SHARE = 0.25  # a position's mean counts at least this share of the paths, so that a handful never steers a step
+LR, BATCH = 4e-3, 8
+ANCHORS = 40  # anchors of a row whose blocks a step trains
+
+
+def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> SpecBlock:
+    """An untrained net for this target, with the target's final norm and head to start from."""
+    start = start_for(target, config)
+    net = SpecBlock(config, start.embedding, start.head)
+    net.norm_out.weight.data.copy_(start.norm)
+    return net
+
+
+@dataclass(frozen=True)
+class TrainedBlock:
+    """One block of every anchor in a step: `states [B, A, K, H]` and the `places [A]` of the blocks' own tokens.
+
+    `live [B, A]` says whether the path to the block is still right.
+    """
+
+    states: torch.Tensor
+    places: torch.Tensor
+    live: torch.Tensor
+
+
+class Drafting:
+    """One step's blocks: the forward of the stream and first blocks, then one forward for every further block.
+
+    Anchor a is the stream's entry a: the token at place a + 1 with the target's features of place a.
+    """
+
+    def __init__(self, net: SpecBlock, batch: Batch, start: int, end: int):
+        self.net, self.batch, self.end = net, batch, end
+        self.past: Past = [None] * net.config.layers
+        self.depth, device = net.config.depth, batch.ids.device
+        self.anchors = torch.arange(start, end, device=device)
+        count, extra = end - start, self.depth - 1
+        stream = torch.arange(end, device=device)
+        condition, tokens = net.condition(batch.features[:, :end]), batch.ids[:, 1 : end + 1]
+        slots = net.entering(condition[:, start:], tokens[:, start:], slice(1, None))
+        x = torch.cat([net.entering(condition, tokens, slice(0, 1)).flatten(1, 2), slots.flatten(1, 2)], 1)
+        steps = torch.arange(1, self.depth, device=device)
+        first = end + torch.arange(count, device=device)[:, None] * extra  # entry of every anchor's position 1
+        before = torch.cat([stream, torch.cat([self.anchors[:, None], first + steps[:-1] - 1], 1).flatten()])
+        positions = torch.cat([stream + 1, (self.anchors[:, None] + 1 + steps).flatten()])
+        self.owner = torch.cat([stream.new_full((end,), -1), self.anchors.repeat_interleave(extra)])  # -1: the stream
+        self.on_path = torch.ones(len(x[0]), dtype=torch.bool, device=device)  # whether later blocks may see an entry
+        out = net(x, before, positions, self.mask(self.owner, causal=stream), self.past)
+        self.stream = out[:, :end]
+        states = torch.cat([out[:, start:end, None], out[:, end:].unflatten(1, (count, extra))], 2)
+        self.block = TrainedBlock(states, self.anchors + 1, torch.ones_like(states[..., 0, 0], dtype=torch.bool))
+
+    def mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
+        """bool `[new, old + new]`: what new entries of these owners may see.
+
+        That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
+        """
+        last = (
+            torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
+            if causal is not None
+            else owner
+        )
+        stream = torch.arange(self.end, device=owner.device) <= last[:, None]
+        own = self.owner[self.end :]
+        local = (own == owner[:, None]) & self.on_path[self.end :]
+        old = self.end + len(own) - len(owner)
+        order = torch.arange(len(own), device=owner.device) + self.end
+        new = torch.arange(len(owner), device=owner.device) + (0 if causal is not None else old)
+        return torch.cat([stream, local & (order <= new[:, None])], 1)
+
+    def go_on(self, cuts: torch.Tensor, right: torch.Tensor) -> None:
+        """The next block of every anchor, from offset `cuts [A]` (1..K) of this one. `right [B, A, K]`: which positions were right."""
+        net, depth, rows = self.net, self.depth, torch.arange(len(cuts), device=cuts.device)
+        predictor = self.block.states[:, rows, cuts - 1]
+        before_cut = torch.arange(depth, device=cuts.device) < (cuts - 1)[:, None]
+        # The text gives the cut's own token, whatever was predicted there
+        live = self.block.live & (right | ~before_cut).all(-1)
+        places = self.block.places + cuts
+        # of the block that is cut, the path holds positions 0 .. cut - 1; a first block's position 0 stands in the stream
+        width = depth - 1 if len(self.owner) == self.end + len(cuts) * (depth - 1) else depth
+        kept = torch.arange(depth - width, depth, device=cuts.device) < cuts[:, None]
+        self.on_path[-kept.numel() :] = kept.flatten()
+        owner = self.anchors.repeat_interleave(depth)
+        self.owner = torch.cat([self.owner, owner])
+        self.on_path = torch.cat([self.on_path, torch.ones_like(owner, dtype=torch.bool)])
+        x = net.entering(predictor, self.batch.ids[:, places]).flatten(1, 2)
+        index = torch.arange(x.shape[1], device=cuts.device)
+        before = torch.where(index % depth == 0, index, index - 1)
+        positions = (places[:, None] + torch.arange(depth, device=cuts.device)).flatten()
+        out = net(x, before, positions, self.mask(owner), self.past)
+        self.block = TrainedBlock(out.unflatten(1, (len(cuts), depth)), places, live)
+
+
+def taught(net: SpecBlock, states: torch.Tensor, batch: Batch, rows: torch.Tensor, places: torch.Tensor):
+    """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`.
+
+    `states [n, H]` guess the token behind `places [n]` of the batch's `rows [n]`.
+    """
+    logits, tokens = net.logits(states), batch.tokens[rows, places]
+    draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
+    plain = logits.detach()
+    rank = F.cross_entropy(net.ranks(states, plain.log_softmax(-1)), bucket(plain, tokens[:, 0]), reduction="none")
+    return draft, rank, plain.argmax(-1) == batch.ids[rows, places + 1]
+
+
+def block_loss(net: SpecBlock, batch: Batch, block: TrainedBlock) -> tuple[torch.Tensor, torch.Tensor]:
+    """A block's loss `[]` under the valid-prefix mask, and `right [B, A, K]`: the position was on a right path and was right itself.
+
+    A path is right while the drafter's favourites are the text's own tokens, because later labels follow that text.
+    """
+    live, total = block.live, torch.zeros((), device=batch.ids.device)
+    right = torch.zeros(block.states.shape[:3], dtype=torch.bool, device=batch.ids.device)
+    for k in range(block.states.shape[2]):
+        rows, anchors = live.nonzero(as_tuple=True)
+        if not len(rows):
+            break
+        places = block.places[anchors] + k
+        draft, rank, hit = taught(net, block.states[rows, anchors, k], batch, rows, places)
+        total = total + (DECAY**k * draft.sum() + rank.sum()) / max(len(rows), LEAST_SHARE * live.numel())
+        right[rows, anchors, k] = hit
+        live = right[:, :, k]
+    return total, right
+
+
+def loss(net: SpecBlock, batch: Batch, step: int, blocks: int | None = None, anchors: int = ANCHORS) -> torch.Tensor:
+    """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks.
+
+    The stream's own entries count with the first blocks, as position 0 of blocks without further positions.
+    """
+    blocks = blocks or (BLOCKS if step % THIRD_EVERY == 0 else BLOCKS - 1)
+    rng = np.random.default_rng([9, step])
+    longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
+    if longest < 1:
+        raise ValueError(
+            f"Rows of {batch.ids.shape[1]} tokens are too short for {BLOCKS} blocks of {net.config.depth}."
+        )
+    start = int(rng.integers(longest - min(anchors, longest) + 1))
+    drafting = Drafting(net, batch, start, start + min(anchors, longest))
+    total, right = block_loss(net, batch, drafting.block)
+    if start:
+        rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(start)
+        places = torch.arange(1, start + 1, device=batch.ids.device).repeat(len(batch.ids))
+        draft, rank, _ = taught(net, drafting.stream[:, :start].flatten(0, 1), batch, rows, places)
+        total = total + draft.mean() + rank.mean()
+    for _ in range(1, blocks):
+        cuts = torch.from_numpy(rng.integers(1, net.config.depth + 1, len(drafting.anchors))).to(batch.ids.device)
+        drafting.go_on(cuts, right)
+        part, right = block_loss(net, batch, drafting.block)
+        total = total + part
+    return total / blocks
+
+
+@torch.no_grad()
+def validate(net: SpecBlock, batches: Iterable[Batch], stretch: int = 48) -> dict[str, float]:
+    """`top1` and `top3`: how often the favourite is the target's greedy token, or the first three hold it, by depth.
+
+    Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.
+    `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
+    the first position.
+    """
+    hits: dict[str, list[torch.Tensor]] = {}
+    for batch in batches:
+        depth = net.config.depth
+        longest = batch.ids.shape[1] - 1 - BLOCKS * depth
+        for start in range(0, longest, stretch):
+            drafting = Drafting(net, batch, start, min(longest, start + stretch))
+            for number in range(2):
+                block = drafting.block
+                logits = net.logits(block.states)
+                places = block.places[:, None] + torch.arange(depth, device=batch.ids.device)
+                wanted = batch.tokens[:, places, :1]
+                top = logits.topk(3, dim=-1).indices == wanted
+                right = logits.argmax(-1) == batch.ids[:, places + 1]
+                live = block.live[..., None] & F.pad(right[..., :-1].cumprod(-1).bool(), (1, 0), value=True)
+                for k in range(depth):
+                    name = f"depth {number * depth + k + 1}"
+                    hits.setdefault(f"{name} top1", []).append(top[:, :, k, 0][live[..., k]].float())
+                    hits.setdefault(f"{name} top3", []).append(top[:, :, k].any(-1)[live[..., k]].float())
+                if number == 0:
+                    hits.setdefault("chain", []).append(top[..., 0].cumprod(-1).sum(-1).flatten().float())
+                    said = net.ranks(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
+                    named = said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])
+                    hits.setdefault("bucket", []).append(named.flatten().float())
+                    drafting.go_on(torch.full_like(block.places, depth), right)
+    return {name: float(torch.cat(found).mean()) for name, found in hits.items()}

@@ -1,0 +1,83 @@
+"""Forced: what rounds of a shape would give if each yielded so many tokens. Knows measured costs; runs no race.
+
+A paper reports how many tokens a round yields. What that is worth depends on the machine: with t(N), the time of a forward over N rows,
+
+    speedup = tokens a round x t(1) / (t(N) + drafting)
+
+Serving engines force an acceptance length to the same end. vLLM's `synthetic_acceptance_length` and SGLang's `SGLANG_SIMULATE_ACC_LEN`
+count the target's own token, as here. TensorRT-LLM's `TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS` does not, so it is one less.
+Prefill, accepting and the host's own work are left out.
+"""
+
+import math
+
+from engine.measure.racing import allows
+from engine.models.pairs import LoadedPair
+from engine.race import Settings
+from engine.rounds.timing import CONTEXT, costs_of
+from engine.systems import System, find
+
+ESTIMATED = (
+    f"These are estimates from forwards that were timed on this machine behind up to {CONTEXT} tokens. Nothing was raced. "
+    "Prefill, accepting and the host's own work are left out."
+)
+
+
+def checked(tau: float) -> float:
+    """The acceptance length. Raises `ValueError` for one that no round can have."""
+    if not (math.isfinite(tau) and tau >= 1):
+        raise ValueError(
+            f"--acceptance must be a number of tokens a round, 1 or more with the target's own, got {tau:g}."
+        )
+    return tau
+
+
+def most(system: System) -> int:
+    """The most tokens that a round of this system yields: a guess accepted at every depth, and the target's own token."""
+    return 1 + (min(system.depth, system.nodes - 1) if system.branches else system.depth)
+
+
+def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
+    """What rounds of this setting would give at `tau` tokens each, as plain values. Times are in forwards over one row.
+
+    Raises `ValueError` for a setting without a shape of its own, for one that the pair does not allow, and for more tokens than a round
+    can yield.
+    """
+    Settings("a prompt", (setting,))
+    system = find(setting)
+    if not system.guesses:
+        raise ValueError(f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses.")
+    if system.limits:
+        raise ValueError(
+            f"{setting} sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
+        )
+    if reason := allows(pair, system):
+        raise ValueError(reason)
+    if tau > most(system):
+        raise ValueError(
+            f"A round of {setting} yields at most {most(system)} tokens, the target's own included, so never {tau:g}. "
+            "Name a deeper shape."
+        )
+    costs = costs_of(pair, system.drafter).rising()
+    rows = system.nodes if system.branches else 1 + system.depth
+    return {
+        "setting": setting,
+        "acceptance": tau,
+        "rows": rows,
+        "levels": system.depth,
+        "verify": costs.verify_at(rows) / costs.verify_at(1),
+        "draft": costs.draft_ms(system.depth) / costs.verify_at(1),
+        "break_even": costs.break_even(rows, system.depth),
+        "speedup": tau / costs.break_even(rows, system.depth),
+    }
+
+
+def sentences(rows: list[dict]) -> list[str]:
+    """A sentence for every estimate, then what an estimate is."""
+    lines = [
+        f"{row['setting']}: with {row['acceptance']:g} tokens a round this machine would give {row['speedup']:.2f}x plain "
+        f"decoding. A round checks {row['rows']} rows in {row['verify']:.2f} plain forwards and drafts {row['levels']} levels in "
+        f"{row['draft']:.2f}, so it needs {row['break_even']:.2f} tokens to break even."
+        for row in rows
+    ]
+    return [*lines, ESTIMATED]

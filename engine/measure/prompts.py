@@ -1,0 +1,71 @@
+"""Prompts: reads a person's file of prompts."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.record.files import MOST_BYTES, text_of
+from engine.record.parsing import parse, shown
+
+FEWEST, MOST = 3, 1_000  # prompts; an interval over fewer says nothing
+LONGEST_GROUP = 60  # characters
+ENDINGS = {".jsonl": True, ".ndjson": True, ".txt": False}  # whether every line is JSON
+
+
+class Prompt(NamedTuple):
+    """A prompt, and the group that it is counted in: a language, a kind of text, or its file. "" is no group."""
+
+    text: str
+    group: str = ""
+
+
+def read_all(paths: list[Path]) -> list[Prompt]:
+    """The prompts of all files in order. Of several files a prompt without a group of its own is counted in its file's."""
+    found = [(path, prompt) for path in paths for prompt in read(path)]
+    return [prompt if prompt.group or len(paths) == 1 else prompt._replace(group=path.name) for path, prompt in found]
+
+
+def read(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
+    """The file's prompts in order. `option` is what named the file, for the sentence of a refusal.
+
+    A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group". Empty lines are left out.
+    Blank lines part the prompts of a .txt file.
+    Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
+    """
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{option} must name a file that ends in {', '.join(ENDINGS)}, got {shown(str(path))}.")
+    text = text_of(path, f"Give {option} a file of prompts.")
+    if ENDINGS[path.suffix.lower()]:
+        lines = enumerate(text.split("\n"), 1)  # `splitlines` would part prompts at rare signs
+        prompts = [from_json(line, number) for number, line in lines if line.strip()]
+    else:
+        prompts = [Prompt(prompt) for prompt in paragraphs(text)]
+    if not fewest <= len(prompts) <= MOST:
+        how = "" if ENDINGS[path.suffix.lower()] else " A blank line separates prompts."
+        raise ValueError(f"{path.name} has {len(prompts):,} prompts; between {fewest} and {MOST:,} are needed.{how}")
+    return prompts
+
+
+def paragraphs(text: str) -> list[str]:
+    """The prompts of a plain text, which blank lines separate. Line ends inside a prompt stay."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
+
+
+def from_json(line: str, number: int) -> Prompt:
+    """The prompt on one line. Raises `ValueError` with the line's number when there is none, and for a group that is no short name."""
+    value, group = parse(line, MOST_BYTES, f"Line {number}"), ""
+    if isinstance(value, dict):
+        group = value.get("group", "")
+        if not isinstance(group, str) or len(group) > LONGEST_GROUP:
+            raise ValueError(
+                f"The group on line {number} must be a name of up to {LONGEST_GROUP} characters, got {shown(group)}."
+            )
+        if "prompt" not in value:
+            raise ValueError(f'Line {number} has no "prompt". Write {{"prompt": "..."}} or a string.')
+        value = value["prompt"]
+    if not isinstance(value, str):
+        raise ValueError(f"The prompt on line {number} must be a string, got {shown(value)}.")
+    if not value.strip():
+        raise ValueError(f"The prompt on line {number} is empty. Write a few words, or leave the line out.")
+    return Prompt(value, group)

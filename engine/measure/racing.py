@@ -1,0 +1,275 @@
+"""Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
+
+All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share.
+
+A setting is a system's name, with a shape of its own where it is not the default one. At most three are tried: the default shape, and
+two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+from engine.measure import peers, processes
+from engine.measure.prompts import FEWEST
+from engine.measure.stepped import stepped
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, FIELD, Race, Settings, encoded
+from engine.record.trace import Trace
+from engine.systems import SYSTEMS, System, find
+
+PROBES = 3  # prompts that settings are tried on
+PROBE_TOKENS = 32  # new tokens a prompt there, at most
+SMALLER = (2, 4)  # what depth and nodes are divided by
+IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How every race is run. Raises `ValueError` for a value that no race takes."""
+
+    temperature: float
+    tokens: int
+    seed: int
+    constraint: str = ""
+
+    def __post_init__(self):
+        self.settings("a prompt", (BASELINE,))  # before `generate()` meets the values
+
+    def settings(self, prompt: str, systems: tuple[str, ...], tokens: int | None = None) -> Settings:
+        return Settings(
+            prompt,
+            systems,
+            temperature=self.temperature,
+            max_new_tokens=self.tokens if tokens is None else tokens,
+            seed=self.seed,
+            constraint=self.constraint,
+        )
+
+
+@dataclass
+class Raced:
+    """What one setting did, prompt by prompt. `plain` is the baseline's trace of the same race."""
+
+    traces: list[Trace] = field(default_factory=list)
+    plain: list[Trace] = field(default_factory=list)
+    identical: list[bool | str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)  # a sentence, or ""
+
+
+@dataclass
+class Races:
+    """All races, by system. `tried` holds seconds a token by setting, None where one setting is all there is."""
+
+    settings: dict[str, str]
+    tried: dict[str, dict[str, float] | None]
+    raced: dict[str, Raced]
+    generated: list[peers.Written]
+    by_mtp: list[peers.Written]  # by `generate(use_mtp=True)`, nothing where the target has no MTP layers
+
+
+def allows(pair: LoadedPair, system: System) -> str:
+    """Why the pair cannot run the system, "" when it can."""
+    try:
+        system.build(pair, pair.context, system.depth, system.width, system.nodes)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def chosen(pair: LoadedPair, named: str | None) -> list[str]:
+    """The systems to race: those named, separated by commas, or every lossless one that the pair allows.
+
+    Raises `ValueError` for a name twice, for one that the pair cannot run, and when no named system is lossless.
+    """
+    if named is None:
+        able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
+        return [system.name for system in able if not allows(pair, system)]
+    names = [name.strip() for name in named.split(",")]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"--systems names {twice[0]!r} twice. Name every system once.")
+    for system in map(find, names):
+        if not system.guesses:
+            raise ValueError(f"--systems names {system.name!r}, which is always raced. Name systems that guess.")
+        if reason := allows(pair, system):
+            raise ValueError(reason)
+    if all(find(name).guarantee == "lossy" for name in names):
+        raise ValueError(f"--systems {named!r} holds lossy systems only. Name one that keeps the text, such as auto.")
+    return names
+
+
+def settings_of(pair: LoadedPair, name: str) -> list[str]:
+    """The settings that are tried of a system. One that is named with a shape or a break keeps it."""
+    system = find(name)
+    if system.limits or ":" in name or "!" in name:
+        return [name]
+    found = [name]
+    for part in SMALLER:
+        depth, nodes = math.ceil(system.depth / part), max(2, math.ceil(system.nodes / part))
+        smaller = f"{name}:{depth}x{min(system.width, nodes - 1)}x{nodes}"
+        if not allows(pair, find(smaller)):
+            found.append(smaller)
+    return found
+
+
+def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int], dict[int, str]]:
+    """Indices of the prompts that can be raced, and of each other one why not.
+
+    Raises `ValueError` for a senseless wish, and where too few prompts are left.
+    """
+    wish.settings("a prompt", (BASELINE,))
+    refused: dict[int, str] = {}
+    for index, prompt in enumerate(prompts):
+        try:
+            encoded(pair, wish.settings(prompt, (BASELINE,)).prompt)
+        except ValueError as error:
+            refused[index] = str(error)
+    raced = [index for index in range(len(prompts)) if index not in refused]
+    if len(raced) < FEWEST:
+        why = f" Prompt {min(refused) + 1}: {refused[min(refused)]}" if refused else ""
+        raise ValueError(
+            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed.{why}"
+        )
+    return raced, refused
+
+
+def until_believed(make: Callable[[], Race]) -> Iterator[Race]:
+    """A race to run, and another one where its clocks were disturbed. The last one counts.
+
+    Whoever takes the next one has run the one before.
+    """
+    yield (race := make())
+    if race.result()["disturbed"]:
+        yield make()
+
+
+def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[bool, None, Race]:
+    """Runs `until_believed` in steps, none of which completes a piece of work; returns the race that counts.
+
+    Closing it frees every lane. `tokens` are `Race`'s.
+    """
+    for race in until_believed(lambda: Race(pair, settings, tokens)):
+        yield from race.watched(math.inf)
+    return race
+
+
+def groups(names: list[str]) -> list[list[str]]:
+    """The names, so many together as race beside one baseline."""
+    return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)]
+
+
+def races(systems: int, prompts: int) -> int:
+    """How many pieces of work `steps` completes."""
+    return systems + prompts * (1 + math.ceil(systems / IN_A_RACE))
+
+
+def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], object]) -> Races:
+    """All of `steps` at once, over this process's share of the prompts. `tell` is called after every piece of work.
+
+    Every process of a launch runs the first one's settings and gets the outcome of all prompts.
+    """
+    settings, tried = processes.of_first(drained(best_settings(pair, prompts[:PROBES], systems, wish), tell))
+    mine = processes.share(prompts, pair.target)
+    parts = processes.together([drained(raced_in(pair, mine, settings, wish), tell)], pair.target)
+    raced = {
+        name: Raced(*([each for part, *_ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
+        for name in systems
+    }
+    generated, by_mtp = (
+        [each for _, found, _ in parts for each in found],
+        [each for *_, found in parts for each in found],
+    )
+    return Races(settings, tried, raced, generated, by_mtp)
+
+
+def drained(work: Generator[bool, None, Found], tell: Callable[[], object]) -> Found:
+    """What the generator returns. `tell` is called after every piece of work that it completes."""
+    while True:
+        try:
+            if next(work):
+                tell()
+        except StopIteration as end:
+            return end.value
+
+
+def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[bool, None, Races]:
+    """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
+
+    Each step is one of a race or a token of `generate()`, and yields whether it completes a piece of work. Closing the generator frees
+    everything.
+    """
+    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, wish)
+    return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, wish)))
+
+
+def best_settings(
+    pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish
+) -> Generator[bool, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
+    """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
+    settings, tried = {}, {}
+    for name in systems:
+        settings[name], tried[name] = yield from best_setting(pair, prompts, name, wish)
+        yield True
+    return settings, tried
+
+
+def raced_in(
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish
+) -> Generator[bool, None, tuple[dict[str, Raced], list[peers.Written], list[peers.Written]]]:
+    """Every system in its setting over the prompts, what `generate()` wrote, and what it wrote with the target's own MTP layers.
+
+    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn.
+    """
+    systems = list(settings)
+    raced = {name: Raced() for name in systems}
+    generated: list[peers.Written] = []
+    by_mtp: list[peers.Written] = []
+    ways: list[tuple[Callable[..., list[int]] | None, list[peers.Written]]] = [(None, generated)]
+    if peers.MTP in peers.ways(pair):
+        ways.append((peers.mtp, by_mtp))
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    for way, _ in ways:
+        yield from stepped(pair, first, 8, wish.temperature, way)  # first calls
+    for index, prompt in enumerate(prompts):
+        work: list[list[str]] = groups(systems)
+        work.insert(index % (len(work) + 1), [])  # where `generate()` runs
+        for names in work:
+            if names:
+                lanes = (BASELINE, *(settings[name] for name in names))
+                keep(raced, names, (yield from believed(pair, wish.settings(prompt, lanes))))
+            else:
+                ids = encoded(pair, prompt)
+                for way, found in ways:
+                    found.append((yield from stepped(pair, ids, wish.tokens, wish.temperature, way)))
+            yield True
+    return raced, generated, by_mtp
+
+
+def best_setting(
+    pair: LoadedPair, prompts: list[str], name: str, wish: Wish
+) -> Generator[bool, None, tuple[str, dict[str, float] | None]]:
+    """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
+    candidates = settings_of(pair, name)
+    if len(candidates) == 1:
+        return name, None
+    taken = dict.fromkeys(candidates, 0.0)
+    for prompt in prompts:
+        probe = wish.settings(prompt, tuple(candidates), min(PROBE_TOKENS, wish.tokens))
+        for lane in (yield from believed(pair, probe)).lanes:
+            taken[lane.trace.system] += lane.trace.seconds_per_token / len(prompts)
+    return min(taken, key=taken.__getitem__), taken
+
+
+def keep(raced: dict[str, Raced], names: list[str], race: Race) -> None:
+    """Adds a race's lanes, the baseline first, to what was raced."""
+    base, *others = race.lanes
+    result = race.result()
+    for name, lane, figures in zip(names, others, result["lanes"][1:], strict=True):
+        raced[name].traces.append(lane.trace)
+        raced[name].plain.append(base.trace)
+        raced[name].identical.append(figures["identical"])
+        raced[name].disturbed.append(result["disturbed"])

@@ -1,0 +1,83 @@
+"""Repeated: a race, and the same race again, unseen, so that its headline is a median.
+
+The same seed gives the same text, so further runs cost nothing but their time. They follow the run that is watched, and end early when
+the device is wanted by others.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from engine.models.pairs import LoadedPair
+from engine.race import Lane, Race, Settings
+from engine.record.headline import nearest
+from engine.record.race_file import Record
+from engine.record.trace import Step, Trace
+from engine.remote.lane import RemoteLane
+
+MOST = 5  # runs of a race
+SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
+
+
+class Repeated:
+    """Has a race's face, `lanes`, `polled` and `record`, for the run that is watched. `again` runs it again."""
+
+    def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
+        """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
+        self.pair, self.settings, self.alone = pair, settings, alone
+        self.race = Race(pair, settings)
+        self.lanes = self.race.lanes
+        self.made: Record | None = None
+
+    def polled(self) -> Iterator[tuple[int, Step] | None]:
+        return self.race.polled()
+
+    def record(self) -> Record:
+        """The race as a record that grows with it, and with every run of `again`."""
+        self.made = self.made or self.race.record()
+        return self.made
+
+    @property
+    def further(self) -> int:
+        """How many runs can follow: none on a busy machine, and none where another server writes a lane."""
+        seconds = sum(lane.clock for lane in self.lanes)
+        if self.race.busy or self.race.remote or not seconds:
+            return 0
+        return min(MOST - 1, int(SECONDS / seconds))
+
+    def again(self) -> Iterator[None]:
+        """The further runs, a step at a time. Then the record has the seconds of all, and the lanes of the run nearest the median.
+
+        A run that is not over when somebody else comes is not counted. Closing the iterator frees every lane.
+        """
+        record, runs = self.record(), [self.race]
+        record.busy = self.race.busy
+        for _ in range(self.further):
+            race = Race(self.pair, self.settings)
+            with closing(race.run()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+                for _ in steps:
+                    if not self.alone():
+                        break
+                    yield
+            if not all(lane.finished for lane in race.lanes):
+                break
+            if all(map(same_steps, self.race.lanes, race.lanes)):  # else its seconds are not those of these steps
+                runs.append(race)
+        if len(runs) > 1:
+            take(record, runs)
+
+
+def take(record: Record, runs: list[Race]) -> None:
+    """Gives the record the seconds of all runs, and the steps of the one that is nearest to the median."""
+    record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
+    shown = runs[nearest([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
+    for lane, raced in zip(record.lanes, shown.lanes, strict=True):
+        lane.trace = raced.trace
+
+
+def same_steps(one: Lane | RemoteLane, other: Lane | RemoteLane) -> bool:
+    """Whether two lanes grew the same trees and took the same bursts."""
+    return steps_of(one.trace) == steps_of(other.trace)
+
+
+def steps_of(trace: Trace) -> list[tuple[list[int], ...]]:
+    return [(step.tokens, step.parents, step.burst) for step in trace.steps]

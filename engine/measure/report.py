@@ -1,0 +1,117 @@
+"""Report: every figure of the races as plain values, as --json prints them. Knows traces; prints nothing."""
+
+from engine.measure.racing import Races, Wish
+from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
+from engine.models.pairs import LoadedPair
+from engine.record.race_file import worst_of
+from engine.record.trace import Trace
+from engine.record.trace_statistics import GuessCounts, tau, time_shares
+from engine.systems import find
+
+
+def acceptance_by_depth(guesses: GuessCounts) -> list[dict]:
+    """For each depth the rounds in which it was reached, and the share of them in which a guess of that depth was accepted."""
+    return [
+        {"depth": row["depth"], "rounds": row["levels"], "accepted": row["accepted"] / row["levels"]}
+        for row in guesses.by_depth()
+    ]
+
+
+def acceptance_by_rank(guesses: GuessCounts) -> list[dict]:
+    """For each rank among siblings the guesses whose parent was accepted, and the share of them that was accepted too."""
+    return [
+        {"rank": row["rank"], "guesses": row["reached"], "accepted": row["accepted"] / row["reached"]}
+        for row in guesses.by_rank()
+    ]
+
+
+def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
+    """The figures of one system for each group of prompts: prompts, speedup, tau and how often the first guess was accepted.
+
+    `groups` name each prompt's. A group is left out when it is "".
+    """
+    found = []
+    for group in dict.fromkeys(filter(None, groups)):
+        mine = [index for index, each in enumerate(groups) if each == group]
+        lanes = [traces[index] for index in mine]
+        first = next(iter(acceptance_by_depth(GuessCounts(lanes))), None)
+        found.append(
+            {
+                "group": group,
+                "prompts": len(mine),
+                "speedup": mean([speedups[index] for index in mine]),
+                "tau": tau(lanes),
+                "accepted": None if first is None else first["accepted"],
+            }
+        )
+    return found
+
+
+def report(
+    pair: LoadedPair,
+    prompts: list[str],
+    raced: list[int],
+    refused: dict[int, str],
+    wish: Wish,
+    outcome: Races,
+    groups: list[str] | None = None,
+) -> dict:
+    """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
+
+    `groups` name the group of every prompt, "" for none.
+    Everything in seconds a token holds prefill. `drawn` resamples are the same for all systems.
+    """
+    drawn = resamples(len(raced), wish.seed)
+    generated = [each.seconds_per_token for each in outcome.generated]
+    rows = []
+    for name, lane in outcome.raced.items():
+        mine = [trace.seconds_per_token for trace in lane.traces]
+        plain = [trace.seconds_per_token for trace in lane.plain]
+        guesses = GuessCounts(lane.traces)
+        rows.append(
+            {
+                "name": name,
+                "setting": outcome.settings[name],
+                "guarantee": find(outcome.settings[name]).guarantee,
+                "tried_seconds_per_token": outcome.tried[name],
+                **compared(mine, plain, generated, drawn),
+                "tau": tau(lane.traces),
+                "time": time_shares(lane.traces),
+                "acceptance": acceptance_by_depth(guesses),
+                "acceptance_by_rank": acceptance_by_rank(guesses),
+                "identical": worst_of(lane.identical),
+                "disturbed": sum(map(bool, lane.disturbed)),
+            }
+        )
+    best = best_of(rows)
+    grouped = [(groups or [""] * len(prompts))[index] for index in raced]
+    base = outcome.raced[best["name"]].plain
+    plain = [trace.seconds_per_token for trace in base]
+    by_mtp = [each.seconds_per_token for each in outcome.by_mtp]
+    mtp = {"generate_mtp": compared(by_mtp, plain, generated, drawn)} if by_mtp else {}
+    return mtp | {
+        "answer": verdict(best),
+        "best": best["name"],
+        "pair": pair.title,
+        "machine": pair.hardware,
+        "dtype": pair.dtype,
+        "temperature": wish.temperature,
+        "tokens": wish.tokens,
+        "seed": wish.seed,
+        "constraint": wish.constraint,
+        "memory": pair.memory is not None,
+        "confidence": CONFIDENCE,
+        "plain": {
+            "tokens_per_s": 1 / mean(plain),
+            "vs_generate": mean(ratios(generated, plain)),
+            "vs_generate_interval": interval(ratios(generated, plain), drawn),
+            "time": time_shares(base),
+        },
+        "systems": rows,
+        "prompts": [
+            {"index": index, "prompt": prompts[index], "speedup": speedup}
+            for index, speedup in zip(raced, best["by_prompt"], strict=True)
+        ],
+        "groups": by_group(grouped, outcome.raced[best["name"]].traces, best["by_prompt"]),
+        "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
+    }

@@ -1,0 +1,86 @@
+"""Stepped: `generate()` token by token, so that other work may go on between two tokens.
+
+`generate()` runs in a thread of its own, which works only while a step is asked for. Its clock counts these times alone.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator
+
+from transformers.generation.streamers import BaseStreamer
+
+from engine.measure import peers
+from engine.models.pairs import LoadedPair
+
+
+class Ended(Exception):
+    """Nobody wants the rest of this text."""
+
+
+class Gate(BaseStreamer):
+    """Holds a thread after every token. `seconds` are those in which it was let run."""
+
+    def __init__(self):
+        self.asked, self.held = threading.Semaphore(0), threading.Semaphore(0)
+        self.wanted, self.seconds, self.since = True, 0.0, 0.0
+
+    def ask(self) -> None:
+        """Lets the thread go on to its next token, and waits for that."""
+        self.asked.release()
+        self.held.acquire()
+
+    def enter(self) -> None:
+        self.asked.acquire()
+        if not self.wanted:
+            raise Ended
+        self.since = time.perf_counter()
+
+    def leave(self) -> None:
+        self.seconds += time.perf_counter() - self.since
+        self.held.release()
+
+    def put(self, value: object) -> None:
+        self.leave()
+        self.enter()
+
+    def end(self) -> None:
+        pass
+
+
+def stepped(
+    pair: LoadedPair,
+    prompt: list[int],
+    tokens: int,
+    temperature: float,
+    way: Callable[..., list[int]] | None = None,
+) -> Generator[bool, None, peers.Written]:
+    """`peers.generated`, or that other way, in steps of a forward, each of which yields False; returns what it wrote.
+
+    Closing the generator ends the thread. Raises what `generate()` raises.
+    """
+    gate, written, failures = Gate(), list[int](), list[BaseException]()
+
+    def write() -> None:
+        try:
+            gate.enter()
+            written.extend((way or peers.generated)(pair, prompt, tokens, temperature, streamer=gate))
+        except Ended:
+            pass
+        except BaseException as error:  # it is the caller's
+            failures.append(error)
+        gate.leave()
+
+    thread = threading.Thread(target=write, name="generate", daemon=True)
+    thread.start()
+    try:
+        gate.ask()
+        while not written and not failures:
+            yield False
+            gate.ask()
+    finally:
+        gate.wanted = False
+        gate.asked.release()
+        thread.join()
+    if failures:
+        raise failures[0]
+    return peers.Written(written, gate.seconds)

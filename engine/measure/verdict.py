@@ -1,0 +1,70 @@
+"""Verdict: from seconds a token, prompt by prompt, to yes, no or only.
+
+A speedup over several prompts is the geometric mean of the prompts' own, so that twice and half as fast cancel out. Its interval is a
+percentile bootstrap over prompts (Efron 1979). All systems share the resamples. The best system is chosen after the fact. Where
+several are equally good, its interval is therefore a little too kind.
+"""
+
+import math
+
+import numpy as np
+import torch
+
+from engine.sampling import Sampling
+
+RESAMPLES = 2_000
+CONFIDENCE = 0.95
+VERDICTS = YES, NO, ONLY = "yes", "no", "only"
+
+
+def resamples(prompts: int, seed: int) -> np.ndarray:
+    """Indices of prompts `[RESAMPLES, prompts]`, drawn with replacement. The same seed gives the same indices."""
+    even = torch.full((1, prompts), 1 / prompts)
+    [drawn] = Sampling(seed=seed).repeated(even, [RESAMPLES * prompts], "bootstrap over prompts")
+    return np.array([index for index, _ in drawn]).reshape(RESAMPLES, prompts)
+
+
+def ratios(others: list[float], mine: list[float]) -> list[float]:
+    """How many times as fast as the others, prompt by prompt. Both are seconds a token."""
+    return [other / own for other, own in zip(others, mine, strict=True)]
+
+
+def mean(speedups: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, speedups)) / len(speedups))
+
+
+def interval(speedups: list[float], drawn: np.ndarray) -> list[float]:
+    """The lower and the upper end of the mean's interval, from the resamples `drawn [R, prompts]`."""
+    means = np.log(speedups)[drawn].mean(axis=1)
+    outside = (1 - CONFIDENCE) / 2
+    return np.exp(np.quantile(means, [outside, 1 - outside])).tolist()
+
+
+def compared(mine: list[float], plain: list[float], generated: list[float], drawn: np.ndarray) -> dict:
+    """One system's figures against plain decoding and against `generate()`. All three lists are seconds a token by prompt."""
+    by_prompt, beside = ratios(plain, mine), ratios(generated, mine)
+    return {
+        "speedup": mean(by_prompt),
+        "interval": interval(by_prompt, drawn),
+        "vs_generate": mean(beside),
+        "vs_generate_interval": interval(beside, drawn),
+        "gaining": sum(speedup > 1 for speedup in by_prompt),
+        "by_prompt": by_prompt,
+    }
+
+
+def best_of(rows: list[dict]) -> dict:
+    """The row of the highest speedup, the first of equals. A lossy system is never the best, because it may write another text."""
+    return max((row for row in rows if row["guarantee"] != "lossy"), key=lambda row: row["speedup"])
+
+
+def verdict(row: dict) -> str:
+    """What the best system's row says.
+
+    "no" when the interval ends below 1 or the mean is below 1. "yes" when the interval begins above 1. Else "only".
+    """
+    low, high = row["interval"]
+    if high < 1 or row["speedup"] < 1:
+        return NO
+    return YES if low > 1 else ONLY

@@ -1,0 +1,142 @@
+"""Words: the report for people."""
+
+from engine.measure.peers import MTP, SAME
+from engine.record.disturbance import disturbed_twice
+
+PLAIN = "plain decoding"
+MOST_PROMPTS = 5  # that gain, and as many that lose
+TOO_FEW = 10  # prompts; a percentile bootstrap over fewer is too narrow
+BEGINNING = 60  # characters of a prompt
+
+
+def sentence(figures: dict) -> str:
+    """The verdict in a sentence that begins with it, and whether its clocks were disturbed."""
+    return judged(figures) + disturbed_twice(best(figures)["disturbed"], len(figures["prompts"]), "prompts")
+
+
+def judged(figures: dict) -> str:
+    row = best(figures)
+    prompts, span = len(figures["prompts"]), between(row["interval"])
+    if figures["answer"] == "yes":
+        return (
+            f"yes: {row['setting']} writes these prompts {row['speedup']:.2f} times as fast as plain decoding, {span}."
+        )
+    if figures["answer"] == "no":
+        return f"no: the best system, {row['setting']}, reaches {row['speedup']:.2f} times plain decoding, {span}."
+    return (
+        f"only for {row['gaining']} of {prompts} prompts: {row['setting']} gains there. "
+        f"Over all prompts it reaches {row['speedup']:.2f} times plain decoding, {span}."
+    )
+
+
+def best(figures: dict) -> dict:
+    return next(row for row in figures["systems"] if row["name"] == figures["best"])
+
+
+def between(ends: list[float]) -> str:
+    return f"95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
+
+
+def report(figures: dict) -> str:
+    """All of it: verdict, systems, time, acceptance by depth, prompts."""
+    row, plain = best(figures), figures["plain"]
+    parts = [
+        sentence(figures),
+        f"Against generate() it is {row['vs_generate']:.2f} times as fast, {between(row['vs_generate_interval'])}. "
+        f"Plain decoding of this engine alone is {plain['vs_generate']:.2f} times as fast.",
+        f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
+        f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
+        + (", with a memory of earlier prompts." if figures["memory"] else "."),
+        "",
+        *systems(figures),
+        "",
+        *acceptance(row),
+        *groups(figures),
+        "",
+        *prompts(figures),
+    ]
+    if len(figures["prompts"]) < TOO_FEW:
+        parts.append(
+            f"The intervals are too narrow: {len(figures['prompts'])} prompts are few. Race {TOO_FEW} or more."
+        )
+    if unlike := [each["name"] for each in figures["systems"] if each["identical"] is False]:
+        parts.append(f"Another text than plain decoding's: {', '.join(unlike)}. `python -m engine doctor` tells why.")
+    for each in figures["refused"]:
+        parts.append(f"Prompt {each['index'] + 1} was not raced: {each['why']}")
+    return "\n".join(parts)
+
+
+def systems(figures: dict) -> list[str]:
+    """A line for every system, the fastest first. Shares are of a system's own time."""
+    rows = sorted(figures["systems"], key=lambda row: -row["speedup"])
+    wide = max(len(name) for name in (PLAIN, *(row["setting"] for row in rows))) + 2
+    lines = [
+        f"{'best setting':<{wide}}{'speedup':>8}{'95 %':>14}{'x generate()':>14}{'tau':>6}{'draft':>7}{'verify':>8}{'prefill':>9}"
+        f"{'rest':>6}{'gain':>6}{'identical':>11}"
+    ]
+    for row in rows:
+        low, high = row["interval"]
+        lines.append(
+            f"{row['setting']:<{wide}}{row['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{row['vs_generate']:>13.2f}x{row['tau']:>6.2f}"
+            f"{shares(row['time'])}{row['gaining']:>6}{SAME[row['identical']]:>11}"
+        )
+    plain = figures["plain"]
+    lines.append(f"{PLAIN:<{wide}}{1:>7.2f}x{'':>14}{plain['vs_generate']:>13.2f}x{1:>6.2f}{shares(plain['time'])}")
+    if peer := figures.get("generate_mtp"):
+        low, high = peer["interval"]
+        lines.append(f"{MTP:<{wide}}{peer['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{peer['vs_generate']:>13.2f}x")
+    return lines
+
+
+def shares(time: dict[str, float]) -> str:
+    return f"{time['draft']:>7.0%}{time['verify']:>8.0%}{time['prefill']:>9.0%}{time['rest']:>6.0%}"
+
+
+def acceptance(row: dict) -> list[str]:
+    """How often a guess was accepted, by depth, where those above it were."""
+    if not row["acceptance"]:
+        return [f"{row['setting']} guessed nothing on these prompts."]
+    found = ", ".join(f"{each['depth']}: {each['accepted']:.0%}" for each in row["acceptance"])
+    ranks = ", ".join(f"{each['rank']}: {each['accepted']:.0%}" for each in row["acceptance_by_rank"])
+    return [
+        f"Acceptance by depth of {row['setting']}, where the depths above were accepted: {found}.",
+        f"By rank among siblings, the drafter's favourite first: {ranks}.",
+    ]
+
+
+def groups(figures: dict) -> list[str]:
+    """A line for every group of prompts, the one that gains most first."""
+    found = sorted(figures["groups"], key=lambda each: -each["speedup"])
+    if not found:
+        return []
+    wide = max(len(beginning(each["group"])) for each in found) + 2
+    lines = ["", f"{'group':<{wide}}{'prompts':>8}{'speedup':>9}{'tau':>6}{'first guess true':>18}"]
+    for each in found:
+        first = "-" if each["accepted"] is None else f"{each['accepted']:.0%}"
+        lines.append(
+            f"{beginning(each['group']):<{wide}}{each['prompts']:>8}{each['speedup']:>8.2f}x{each['tau']:>6.2f}{first:>18}"
+        )
+    return lines
+
+
+def prompts(figures: dict) -> list[str]:
+    """The prompts that gain most and those that lose most with the best system."""
+    ranked = sorted(figures["prompts"], key=lambda each: -each["speedup"])
+    gain = [each for each in ranked if each["speedup"] > 1]
+    lose = [each for each in ranked[::-1] if each["speedup"] < 1]
+    lines = []
+    for word, found in (("gain", gain), ("lose", lose)):
+        lines.append(
+            f"{len(found)} of {len(ranked)} prompts {word} with {best(figures)['setting']}" + ":" * bool(found)
+        )
+        lines += [
+            f"  {each['speedup']:.2f}x  {each['index'] + 1}: {beginning(each['prompt'])}"
+            for each in found[:MOST_PROMPTS]
+        ]
+    return lines
+
+
+def beginning(prompt: str) -> str:
+    """The prompt's first characters on one line. What a terminal would obey is shown as a question mark."""
+    words = "".join(each if each.isprintable() else "?" for each in " ".join(prompt.split()))
+    return words if len(words) <= BEGINNING else words[: BEGINNING - 1] + "…"

@@ -1,0 +1,145 @@
+"""Constraint: which tokens may follow a text that a JSON schema or a regular expression binds. Knows a tokenizer and llguidance.
+
+A `Guide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
+(assets/results/README.md): it needs no other package, and its matchers are copied and rolled back in microseconds.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from engine.models.constraint_trial import LIMITS, grammar, refusal
+from engine.record.constraint import KINDS, checked, parts, schema_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from engine.models.pairs import LoadedPair
+
+GUESSES = "masked", "forced", "free"  # how drafts are guided: by the whole mask, by its forced tokens alone, not at all
+KEPT = 16  # constraints that stay compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """A compiled constraint for one tokenizer. `guesses` is one of `GUESSES`; whatever it is, the target's law is the same."""
+
+    text: str
+    matcher: Any
+    vocab: int
+    stops: frozenset[int]
+    guesses: str = "masked"
+
+    def guide(self) -> "Guide":
+        """At the beginning of a text."""
+        return Guide(self)
+
+
+class Guide:
+    """The constraint along one text. A path is the tuple of tokens behind the text's end, its root."""
+
+    def __init__(self, constraint: Constraint):
+        self.constraint, self.matcher = constraint, constraint.matcher.deep_copy()
+        self.over = False  # whether the text has ended, or left the constraint
+        self.at: tuple[int, ...] = ()  # the path that the matcher stands at
+        self.rows: dict[tuple[int, ...], torch.Tensor | None] = {}
+
+    @property
+    def guesses(self) -> str:
+        return self.constraint.guesses
+
+    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
+        """bool `[V]`: the tokens that may follow the path. None where it does not matter: behind a stop token or a forbidden one.
+
+        Raises `ValueError` where the constraint becomes too complex to follow.
+        """
+        if path not in self.rows:
+            self.rows[path] = self.found(path)
+        return self.rows[path]
+
+    def found(self, path: tuple[int, ...]) -> torch.Tensor | None:
+        if self.over:
+            return None
+        if path:
+            before = self.allowed(path[:-1])
+            if before is None or path[-1] in self.constraint.stops or not before[path[-1]]:
+                return None
+        self.move(path)
+        bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
+        row = np.unpackbits(bits, count=self.constraint.vocab, bitorder="little")
+        if self.matcher.is_error() or not row.any():
+            raise ValueError(
+                f"The constraint cannot be followed further: {self.matcher.get_error() or 'it allows no token'}. Write a simpler one."
+            )
+        return torch.from_numpy(row.astype(bool))
+
+    def move(self, path: tuple[int, ...]) -> None:
+        """Bring the matcher to a path whose tokens are all allowed."""
+        same = 0
+        while same < min(len(path), len(self.at)) and path[same] == self.at[same]:
+            same += 1
+        if same < len(self.at):
+            self.matcher.rollback(len(self.at) - same)
+        if same < len(path):
+            self.matcher.consume_tokens(list(path[same:]))
+        self.at = path
+
+    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
+        """Up to `most` tokens that must follow the path one after another, because nothing else is allowed."""
+        run: list[int] = []
+        while len(run) < most and (row := self.allowed((*path, *run))) is not None and int(row.sum()) == 1:
+            run.append(int(row.int().argmax()))
+        return run
+
+    def advance(self, tokens: list[int]) -> None:
+        """Go on to the end of these tokens. Behind a stop token, and behind one that is forbidden, everything is allowed."""
+        taken = 0
+        while taken < len(tokens) and not self.over:
+            row, token = self.allowed(tuple(tokens[:taken])), tokens[taken]
+            self.over = row is None or token in self.constraint.stops or not bool(row[token])
+            taken += not self.over
+        self.move(tuple(tokens[:taken]))
+        self.at, self.rows = (), {}
+
+
+def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> Constraint | None:
+    """The constraint for the pair's tokens, None where `text` is "". Raises `ValueError` like `compiled`."""
+    return compiled(pair.tokenizer, pair.target.vocab, pair.stop_ids, text, guesses) if text else None
+
+
+@lru_cache(KEPT)
+def compiled(
+    tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int], text: str, guesses: str = "masked"
+) -> Constraint:
+    """The constraint, compiled once. `vocab` is the number of the target's logits, and `stops` are the tokens that end a text.
+
+    Raises `ValueError` with a sentence for a text that `engine.record.constraint.checked` refuses, without stop tokens, and for what
+    llguidance cannot compile within the limits.
+    """
+    kind, pattern = parts(checked(text))
+    if not stops:
+        raise ValueError("A constraint needs a stop token, or a text could not end where it is fulfilled.")
+    if guesses not in GUESSES:
+        raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
+    pattern = schema_text(pattern) if kind == "json" else pattern
+    tokens, source = tokens_of(tokenizer, vocab, stops)
+    if why := refusal(source, kind, pattern):
+        raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
+    from llguidance import LLMatcher, LLParserLimits
+
+    matcher = LLMatcher(tokens, grammar(kind, pattern), limits=LLParserLimits(**LIMITS), log_level=0)
+    return Constraint(text, matcher, vocab, stops, guesses)
+
+
+@lru_cache(4)
+def tokens_of(tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int]) -> tuple[Any, str]:
+    """llguidance's view of a tokenizer, and its JSON. Raises `ValueError` for one that is written in Python alone."""
+    from llguidance.hf import from_tokenizer
+
+    try:
+        return from_tokenizer(tokenizer, vocab, sorted(stops)), tokenizer.backend_tokenizer.to_str()
+    except (AttributeError, ValueError) as error:
+        raise ValueError(f"A constraint needs a fast tokenizer of the library tokenizers: {error}.") from None

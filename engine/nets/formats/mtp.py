@@ -1,0 +1,136 @@
+"""MTP layers in the files of a target, found by name and checked. Knows files and transformers' conversions; knows no session.
+
+transformers leaves them out when it loads the target. Their layouts are DeepSeek-V3's, further `model.layers.*` behind the target's
+own, and Mellum's `mtp.*`. A tensor that is missing or unknown is refused by name: with random weights in its place guesses would never
+come true, and nothing would say why. So are a second embedding and head, unless they equal the target's.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+from transformers.core_model_loading import convert_and_load_state_dict_in_model
+from transformers.modeling_layers import MtpModel
+from transformers.modeling_utils import LoadStateDictConfig
+from transformers.utils import cached_file
+from transformers.utils.generic import ContextManagers
+
+from engine.forward.packed_linear import pack_linear_layers
+from engine.nets.mtp import Mtp
+
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints repeat of the target's
+
+
+class MtpCheckpoint:
+    """The files of a target that hold its MTP layers."""
+
+    def __init__(self, target: PreTrainedModel, files: dict[str, Path]):
+        """`files` says by tensor where it stands."""
+        self.target, self.files = target, files
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Mtp:
+        """Raises `ValueError` for a tensor that is missing or unknown, and for an embedding or a head that is not the target's."""
+        tensors = self.tensors()
+        for name, tensor in tensors.items():
+            if name.endswith(SHARED):
+                shared = embedding if name.endswith(SHARED[0]) else head
+                if tensor.shape != shared.shape or not torch.equal(tensor.to(shared), shared):
+                    raise ValueError(
+                        f"{folder} holds {name}, which differs from the target's own. MTP layers are read here with the target's "
+                        "embedding and head. Fetch the files anew."
+                    )
+        return self.made(folder, {name: each for name, each in tensors.items() if not name.endswith(SHARED)})
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All of them, by name. Raises `ValueError` for a file that cannot be read."""
+        found: dict[str, torch.Tensor] = {}
+        for path in sorted(set(self.files.values())):
+            with opened(path) as stored:
+                found |= {name: stored.get_tensor(name) for name, file in self.files.items() if file == path}
+        return found
+
+    def made(self, folder: Path, tensors: dict[str, torch.Tensor]) -> Mtp:
+        """The net of these tensors. Raises `ValueError` unless they are all that it needs, and each in its shape."""
+        target, config = self.target, self.target.config
+        with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):  # no memory for weights yet
+            model = MtpModel(target, config.num_mtp_layers)
+        settings = LoadStateDictConfig(
+            weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
+        )
+        report, _ = convert_and_load_state_dict_in_model(model, tensors, settings)
+        own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
+        problems = [
+            *(f"lacks {name}" for name in sorted(own)),
+            *(f"lacks a part of {name}, or holds one of another shape" for name in sorted(report.conversion_errors)),
+            *(
+                f"holds {name} as {[*shape]}, and its config needs {[*wanted]}"
+                for name, shape, wanted in sorted(report.mismatched_keys)
+            ),
+            *(f"holds {name}, which no MTP layer has" for name in sorted(report.unexpected_keys)),
+        ]
+        if problems:
+            more = f" {len(problems) - 1} more of its tensors do not fit." if problems[1:] else ""
+            raise ValueError(f"Of its MTP layers {folder} {problems[0]}.{more} Fetch the files anew.")
+        model.tie_with_main_model(target)
+        pack_linear_layers(model)
+        net = Mtp(model, config.num_hidden_layers)
+        if others := sorted({*net.kinds} - {"", *(model.rotary_emb.rope_type if model.has_per_layer_rope else ())}):
+            raise ValueError(
+                f"The MTP layers of {folder} are of type {others[0]}, for which its target has no rotary embedding."
+            )
+        return net
+
+
+def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpoint | None:
+    """The target's MTP layers, None where its config names none, its files hold none of them, or it is quantised.
+
+    `source` is what `from_pretrained` found the target by.
+    """
+    count = getattr(target.config, "num_mtp_layers", None)
+    if not count or getattr(target, "hf_quantizer", None) is not None:
+        return None
+    first = target.config.num_hidden_layers
+    numbers = "|".join(str(first + layer) for layer in range(count))
+    theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
+    files = {name: path for name, path in places_of(source).items() if theirs.match(name)}
+    return MtpCheckpoint(target, files) if files else None
+
+
+def places_of(source: dict[str, Any]) -> dict[str, Path]:
+    """The file of every tensor of a checkpoint. Raises `ValueError` for one that cannot be read."""
+    index = located(source, INDEX)
+    if index is not None:
+        files = json.loads(index.read_text("utf-8"))["weight_map"]
+        paths = {file: located(source, file) for file in set(files.values())}
+        return {name: path for name, file in files.items() if (path := paths[file]) is not None}
+    weights = located(source, WEIGHTS)
+    if weights is None:
+        return {}
+    with opened(weights) as stored:
+        return dict.fromkeys(stored.keys(), weights)
+
+
+def located(source: dict[str, Any], name: str) -> Path | None:
+    """One of a checkpoint's files, None where there is none of that name."""
+    how = {key: source[key] for key in ("revision", "local_files_only") if key in source}
+    found = cached_file(
+        source["pretrained_model_name_or_path"], name, _raise_exceptions_for_missing_entries=False, **how
+    )
+    return None if found is None else Path(found)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A file of safetensors. Raises `ValueError` for one that cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as stored:
+            yield stored
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error

@@ -1,0 +1,1 @@
+"""The page: all that knows Gradio or pixels. Imports the engine; nothing but `app.py` imports it."""

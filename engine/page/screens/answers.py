@@ -1,0 +1,56 @@
+"""What the page asks outside of a run: each function answers with plain values, or with a sentence under "refused".
+
+Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
+"""
+
+from collections.abc import Callable
+
+from engine.page.screens import own_prompts, race_files
+from engine.page.screens.cards import card, raceable
+from engine.page.screens.gallery import RACES
+from engine.page.screens.given import values
+from engine.page.screens.serving import configurations
+from engine.page.views.wire import replay
+from engine.record.parsing import shown
+
+Answer = dict[str, object]
+
+
+def answer(make: Callable[[], Answer]) -> Answer:
+    """What was asked for, or the sentence that refuses it."""
+    try:
+        return make()
+    except ValueError as error:
+        return {"refused": str(error)}
+
+
+def look(name: object) -> Answer:
+    """The card of the system of that name, or why there is none."""
+    return answer(lambda: card(raceable(name)))
+
+
+def read_prompts(file: object) -> Answer:
+    """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
+    return answer(lambda: {"prompts": own_prompts.read(*values(file, "The file", 2, 2))})
+
+
+def production(setting: object) -> Answer:
+    """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
+    return answer(lambda: {"engines": configurations(*values(setting, "The setting", 1, 5))})
+
+
+def recorded(name: object) -> Answer:
+    """A recorded race as an event of the page."""
+    if not isinstance(name, str) or name not in RACES:
+        return {"refused": f"There is no recorded race {shown(name)}."}
+    return {"event": replay(RACES[name])}
+
+
+def opened(text: object, visitor: str = "") -> Answer:
+    """The race in a file's `text` as an event of the page, the steps in an answer of vLLM, or what is wrong with the file."""
+    return race_files.read("opened", text, visitor)
+
+
+def replay_page(text: object, visitor: str = "") -> Answer:
+    """A race file as a page of its own, or what is wrong with the file."""
+    return race_files.read("replay_page", text, visitor)

@@ -1,0 +1,193 @@
+"""Distance: how far a broken system (`engine.breaks`) is from the target's own distribution, beside the right one.
+
+Knows probabilities only; knows no page.
+
+Distances are total variation, half the sum of |p - p'|: 0 is the same distribution, 1 has nothing in common.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from engine.acceptance.token_match import TokenMatch
+from engine.breaks import BREAKS
+from engine.decode import Round
+from engine.forward.session import Session
+from engine.measure.node_order import depth_first
+from engine.models.constraint import constraint_of
+from engine.models.pairs import LoadedPair
+from engine.models.text import label
+from engine.race import Lane, Settings, encoded
+from engine.rounds.guiding import masked
+from engine.sampling import Sampling
+from engine.systems import System, find
+from engine.target import Target
+from engine.tree import LARGEST_TREE
+
+TOKENS = 48  # of the right system's text, along which the broken target is led
+DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, in all and between two reports
+EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before them
+
+
+def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
+    """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
+
+    The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
+
+    Yields dicts of plain values: {"break": name, "done": share from 0 to 1}. The last one has "done" 1 and also
+
+    - "title": the break's; "temperature": that of the measured distributions
+    - "wrong", "right": distance of the broken and of the right system, 0 to 1
+    - "worst": the largest distance of the broken one at a single place; None for `acceptance`
+    - "floor": what exact sampling shows by chance with so many draws; None where nothing is drawn
+    - "places": tree nodes compared (mask, positions, trim), else None; "draws": first tokens drawn by each rule (acceptance), else None
+    - "after": the end of the text behind which the examples stand
+    - "rows": examples, [{"token": its label, "right": p, "wrong": p}], the ones that differ most first
+    - "sentence": the result in words
+
+    Raises `ValueError` at once when the last system is not a broken one or the prompt does not fit the context.
+    """
+    system = find(settings.systems[-1])
+    if not system.broken:
+        raise ValueError(
+            f"{system.name} is not broken, so there is nothing to measure. Name a broken system, such as {system.name}!mask."
+        )
+    prompt = encoded(pair, settings.prompt)
+    bound = constraint_of(pair, settings.constraint)
+    sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
+    if BREAKS[system.broken].parts:
+        return law(pair, system, prompt, sampling)
+    short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))
+    return forced(pair, system, short, prompt, sampling)
+
+
+@torch.inference_mode()
+def forced(
+    pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
+) -> Iterator[dict]:
+    """`measure` where the target is broken. The right system writes, and the broken target verifies and commits its trees and paths.
+
+    Plain decoding visits every node of these trees too, one token a forward.
+    """
+    right = find(system.name.replace(f"!{system.broken}", ""))
+    lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
+    capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
+    guide = sampling.constraint.guide() if sampling.constraint else None
+    broken, plain = system.target(pair, capacity, False), pair.target.open(capacity)
+    broken.prefill(prompt[:-1])
+    plain.prefill(prompt[:-1])
+    text, wrongs, owns, furthest = list(prompt), [], [], -1.0
+    try:
+        for each in lane.decoding:
+            p = sampling.probabilities(each.logits).double()
+            wrong, own = broken.verify(each.tree)[0], one_by_one(plain, each)
+            broken.commit(each.verdict.path)
+            if guide:
+                wrong, own = system.mask(guide, each.tree, wrong), masked(guide, each.tree, own)
+                guide.advance(each.burst)
+            off = sampling.probabilities(wrong).double()
+            wrongs.append(distance(p, off))
+            owns.append(distance(p, sampling.probabilities(own).double()))
+            place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
+            if (far := float(wrongs[-1][place])) > furthest:
+                behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]
+                furthest, example = far, (behind, p[place], off[place])
+            text += each.burst
+            yield {"break": system.broken, "done": min(0.99, (len(text) - len(prompt)) / settings.max_new_tokens)}
+    finally:
+        lane.close()
+    wrong = torch.cat(wrongs)
+    mean, worst, floor = float(wrong.mean()), float(wrong.max()), float(torch.cat(owns).mean())
+    sentence = (
+        f"At {len(wrong)} tree nodes the broken target's distribution is {shown(mean)} away from the right one on average, "
+        f"{shown(worst)} at worst; the right one is {shown(floor)} away from plain decoding, which is rounding."
+    )
+    figures = {"wrong": mean, "right": floor, "worst": worst, "floor": None, "places": len(wrong), "draws": None}
+    yield result(pair, system, sampling, figures, sentence, *example)
+
+
+def one_by_one(plain: Session, done: Round) -> torch.Tensor:
+    """Logits `[N, V]` behind the nodes of a round, from forwards of one token; then commits the round's path.
+
+    Each node is reached on a cache that holds nothing but its own path.
+    """
+    base, tree = plain.rows, done.tree
+    logits: dict[int, torch.Tensor] = {}
+    for node in (*depth_first(tree), 0, *done.verdict.path):
+        plain.rewind(base + tree.depth[node])
+        logits[node] = plain.forward([tree.tokens[node]], [plain.rows])[0][0].clone()
+        plain.keep([0])
+    return torch.stack([logits[node] for node in range(len(tree))])
+
+
+@torch.inference_mode()
+def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Iterator[dict]:
+    """`measure` where the rule is broken: the law of the first token behind the prompt.
+
+    The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
+    does token match, which is exact on any tree. Each time the noise is that of another position.
+    """
+    capacity = len(prompt) + 2 * LARGEST_TREE
+    sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
+    drafter, policy, naive = system.build(pair, capacity, system.depth, system.width, system.nodes)
+    target = Target(pair.target, capacity, drafter.reads_features)
+    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    tree = policy.grow(drafter, prompt[-1], target.length, sampling, system.depth)
+    logits = target.verify(tree)[0].cpu()
+    p, stride = sampling.probabilities(logits[0]).double(), max(tree.depth) + 1
+    rules, counts = (naive, TokenMatch()), torch.zeros(2, len(p), dtype=torch.float64)
+    for draw in range(DRAWS):
+        for rule, count in zip(rules, counts, strict=True):
+            verdict = rule.decide(tree, logits, sampling, draw * stride)
+            count[tree.tokens[verdict.path[0]] if verdict.path else verdict.bonus] += 1
+        if draw % BATCH == BATCH - 1:
+            yield {"break": system.broken, "done": min(0.99, (draw + 1) / DRAWS)}
+    wrong, right = distance(p, counts / DRAWS).tolist()
+    floor = by_chance(p, DRAWS)
+    sentence = (
+        f"In {DRAWS:,} draws of the first token the naive rule is {shown(wrong)} away from the target's distribution, the exact rule "
+        f"{shown(right)}; chance alone makes {shown(floor)} of so many draws."
+    )
+    figures = {"wrong": wrong, "right": right, "worst": None, "floor": floor, "places": None, "draws": DRAWS}
+    yield result(pair, system, sampling, figures, sentence, prompt, p, counts[0] / DRAWS)
+
+
+def distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Total variation `[...]` between distributions `[..., V]`."""
+    return (p - other).abs().sum(-1) / 2
+
+
+def by_chance(p: torch.Tensor, draws: int) -> float:
+    """The expected distance between `p [V]` and the frequencies of `draws` draws from it (de Moivre's mean absolute deviation)."""
+    p = p.double()[(p > 0) & (p < 1)]
+    n, below = torch.tensor(float(draws), dtype=torch.float64), (draws * p).floor()
+    ways = torch.lgamma(n + 1) - torch.lgamma(below + 1) - torch.lgamma(n - below)
+    log = ways + (below + 1) * p.log() + (n - below) * torch.log1p(-p)
+    return float(log.exp().sum()) / draws
+
+
+def result(
+    pair: LoadedPair,
+    system: System,
+    sampling: Sampling,
+    figures: dict,
+    sentence: str,
+    behind: list[int],
+    right: torch.Tensor,
+    wrong: torch.Tensor,
+) -> dict:
+    """The last report. The examples come from the distributions `right` and `wrong [V]`, both behind the tokens `behind`."""
+    tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
+    rows = [
+        {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
+        for token in tokens
+    ]
+    head = {"break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
+    after = pair.tokenizer.decode(behind[-TAIL:], skip_special_tokens=True)
+    return {**head, "temperature": sampling.temperature, **figures, "after": after, "rows": rows, "sentence": sentence}
+
+
+def shown(value: float) -> str:
+    """A distance as people read it, without an exponent."""
+    return f"{value:.2f}" if value >= 0.005 else f"{value:.7f}"

@@ -1,0 +1,118 @@
+"""What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from engine.acceptance import ACCEPTANCES
+from engine.contracts import Part
+from engine.drafters import DRAFTERS
+from engine.models.pairs import Pair
+from engine.policies import POLICIES
+from engine.race import SHAPE, checked
+from engine.remote.server import Server
+from engine.systems import SYSTEMS, System, find
+
+PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
+OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
+LANES = ("vanilla", "tree")  # what the two lanes start with, for a pair that has a draft model
+FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
+MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
+FIELDS = {  # of the grand prix, the first one chosen at the start
+    "the story": ("vanilla", "chain", "tree", "eagle", "parallel-tree", "auto", "naive"),
+    "from the papers": ("vanilla", "chain", "nanogpt-tree", "naive", "medusa", "parallel-tree", "specblock", "dyspec"),
+    "no training needed": ("vanilla", "chain", "tree", "lookup", "nanogpt-tree", "specinfer", "sequoia", "dyspec-threshold"),
+    "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
+    "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
+}  # fmt: skip
+
+
+def lanes_of(pair: Pair) -> tuple[str, str]:
+    """The systems that a page opens with for this pair, left and right. Any target can race them."""
+    return LANES if pair.draft else FIRSTS
+
+
+def card(system: System) -> dict[str, object]:
+    """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
+    said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
+    return {**asdict(system), **said}
+
+
+def cards() -> dict[str, dict[str, object]]:
+    """The cards of all systems by name."""
+    return {name: card(system) for name, system in SYSTEMS.items()}
+
+
+def remote_card(server: Server) -> dict[str, object]:
+    """What the page says about a remote lane. It has no parts and no shape of its own."""
+    said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
+    costs = "Whatever that server does. Its lane shows what arrives, and when."
+    bare = dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
+    return {
+        **said,
+        **bare,
+        "source": "the command line of this server",
+        "cost": costs,
+        "guesses": False,
+        "limits": False,
+    }
+
+
+def parts() -> dict[str, dict[str, dict[str, str]]]:
+    """What every part that a system can be mixed from says about itself, by kind and name."""
+    registries: dict[str, Mapping[str, type[Part]]] = {
+        "drafter": DRAFTERS,
+        "policy": POLICIES,
+        "acceptance": ACCEPTANCES,
+    }
+    return {kind: {name: words(part) for name, part in names.items()} for kind, names in registries.items()}
+
+
+def words(part: type[Part]) -> dict[str, str]:
+    return {"title": part.title, "about": part.about, "source": part.source}
+
+
+def raceable(name: object) -> System:
+    """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
+    system = find(name)
+    for dial in SHAPE:
+        checked(dial, getattr(system, dial))
+    return system
+
+
+def shape(name: object) -> dict[str, int] | None:
+    """The depth, width and nodes that a system starts with; None if there is no such system."""
+    try:
+        system = raceable(name)
+    except ValueError:
+        return None
+    return {dial: getattr(system, dial) for dial in SHAPE}
+
+
+def unbroken(name: Any) -> Any:
+    """The system's name without its break. What is no name is refused where systems are found."""
+    return name.partition("!")[0] if isinstance(name, str) else name
+
+
+def label(system: System) -> str:
+    """The system's title in a menu. It says so when the system changes the text."""
+    marked = system.guarantee == "lossy" and "lossy" not in system.title
+    return f"{system.title} · lossy" if marked else system.title
+
+
+def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
+    """(label, name) of the systems, sorted by their promise with the lossy ones last, then another server, then the mix.
+
+    `first` leads the systems of its own promise.
+    """
+    promises = list(PROMISES)
+    ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
+    others = [(remote.title, remote.name)] if remote else []
+    return [*((label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
+
+
+def headings(remote: Server | None = None) -> dict[int, str]:
+    """{place of a promise's first system in the menus, counted from 1: the promise}, and the place of another server."""
+    guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
+    found = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
+    return found | ({len(guarantees) + 1: OWN_CLOCK} if remote else {})

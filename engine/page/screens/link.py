@@ -1,0 +1,72 @@
+"""Link: a race in an address, `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`.
+
+A constraint may follow, as `&constraint=regex:...`.
+
+Knows what a race may be set to, and what of it the page's form can show. Knows no component of the form.
+"""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+from engine.page.screens.cards import shape
+from engine.race import LIMITS, REMOTE, Settings, checked
+from engine.record.constraint import checked as checked_constraint
+from engine.record.parsing import shown
+from engine.systems import SYSTEMS, find
+
+LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
+HOTTEST = 2.0  # the largest temperature that the page's dial shows
+LANES = ("left", "right")
+NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
+
+
+def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
+
+    Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `remote`: the menus have the lane
+    that another server writes.
+    """
+    given: dict[str, Any] = {}
+    refused: list[str] = []
+    if not isinstance(query, str):
+        return {}, [f"The link must be a text, got {shown(query)}."]
+    if len(query) > LONGEST:
+        return {}, [f"The link has {len(query):,} characters; at most {LONGEST:,} are read."]
+    try:
+        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=MOST_PARTS)
+    except ValueError:
+        return {}, ["The link has too many parts to be one of a race."]
+    for name, value in dict(pairs).items():  # of a part that is there twice, the last one counts
+        try:
+            if name == "prompt":
+                given[name] = Settings(value).prompt
+            elif name == "constraint":
+                given[name] = checked_constraint(value)
+            elif name in LANES:
+                given[name] = value if remote and value == REMOTE else menu_system(value)
+            elif name in NUMBERS:
+                given[NUMBERS[name]] = dialled(NUMBERS[name], value)
+        except ValueError as error:
+            refused.append(str(error))
+    return (shape(given.get("right")) or {}) | given, refused
+
+
+def menu_system(name: str) -> str:
+    """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
+    found = find(name)
+    if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
+        return name
+    raise ValueError(
+        f"The menus have no system {shown(name)}. Choose it without what follows its name, and set the dials."
+    )
+
+
+def dialled(name: str, value: str) -> int | float:
+    try:
+        given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
+    except ValueError:
+        given = value
+    number = checked(name, given)
+    if name == "temperature" and number > HOTTEST:
+        raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
+    return number

@@ -1,0 +1,138 @@
+"""Orders: what a visitor may ask of the device, by kind, checked before it waits in line. Knows races and limits; knows no page.
+
+An order is asked for with plain values, so that it may be carried out in another process.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from engine.measure.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
+from engine.measure.repeated import Repeated
+from engine.models.cache_memory import cache_row_bytes
+from engine.models.chat import prompt_text
+from engine.models.pairs import LoadedPair
+from engine.page.screens import own_prompts
+from engine.page.screens import pays as does_it_pay
+from engine.page.screens.break_distance import measure
+from engine.page.screens.cards import unbroken
+from engine.page.screens.device import DEVICE
+from engine.page.screens.sweep import Plan, Sweep
+from engine.page.screens.turns import LONG, RACE
+from engine.page.views.stream import numbered
+from engine.page.views.wire import messages
+from engine.race import BASELINE, REMOTE, Settings, field
+from engine.systems import SYSTEMS
+from engine.tree import LARGEST_TREE
+
+MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
+
+
+@dataclass(frozen=True)
+class Order:
+    """Checked: the steps that carry it out, its rank, and the most tokens and bytes of caches that it takes."""
+
+    steps: Callable[[], Iterator[str | None]]
+    rank: int
+    tokens: int
+    bytes: int
+
+
+def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
+    """The order of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
+    made = KINDS[kind](pair, **values)
+    if made.tokens > MOST_TOKENS:
+        raise ValueError(
+            f"This asks for up to {made.tokens:,} tokens, counting every lane; at most {MOST_TOKENS:,} are written in one call. "
+            "Ask for fewer new tokens, prompts or cells."
+        )
+    return made
+
+
+def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
+    asked = Settings(prompt, tuple(systems), **settings)
+
+    def steps() -> Iterator[str | None]:
+        """Further runs, unseen, take place while nobody else wants the device."""
+        made = Repeated(pair, asked, alone=DEVICE.is_alone)
+        yield from numbered(messages(made, again=made.again))
+
+    return Order(
+        steps,
+        RACE,
+        len(asked.systems) * asked.max_new_tokens,
+        cache_bytes(pair, [asked.prompt], asked.max_new_tokens, len(asked.systems)),
+    )
+
+
+def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
+    return race(pair, prompt, local(list(field(systems))), **settings)
+
+
+def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
+    asked = Plan(prompts, **more)  # type: ignore[arg-type]  # it checks them
+    return Order(
+        lambda: numbered(Sweep(pair, asked).run()),
+        LONG,
+        2 * len(asked.cells) * len(asked.prompts) * asked.max_new_tokens,
+        cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2),
+    )
+
+
+def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
+    asked = own_prompts.checked_prompts(prompts)
+    probe = Settings(own_prompts.PROBE, tuple(local([BASELINE, system])), **settings)
+    return Order(
+        lambda: numbered(own_prompts.results(pair, asked, system, **settings)),
+        LONG,
+        2 * len(asked) * probe.max_new_tokens,
+        cache_bytes(pair, asked, probe.max_new_tokens, 2),
+    )
+
+
+def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings: Any) -> Order:
+    return prompts(pair, own_prompts.read(name, text), system, **settings)
+
+
+def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Order:
+    asked = does_it_pay.wish(prompts, systems, **settings)
+    systems = does_it_pay.named(systems)
+    count = len(systems) or len(SYSTEMS)
+    probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, asked.tokens)
+    raced = (count + count // IN_A_RACE + 2) * len(prompts) * asked.tokens  # a baseline in every race, and generate()
+    return Order(
+        lambda: numbered(does_it_pay.results(pair, prompts, systems, **settings)),
+        LONG,
+        probes + raced,
+        cache_bytes(pair, prompts, asked.tokens, 1 + IN_A_RACE),
+    )
+
+
+def pays_file(pair: LoadedPair, text: str, name: str, systems: list[str], **settings: Any) -> Order:
+    return pays(pair, own_prompts.read(name, text), systems, **settings)
+
+
+def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
+    asked = Settings(prompt, (unbroken(broken), broken), **settings)
+    # The right system's, the broken target's and a plain one's
+    room = cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)
+    return Order(lambda: numbered(measure(pair, asked)), LONG, 3 * asked.max_new_tokens, room)
+
+
+def local(systems: list[str]) -> list[str]:
+    """The systems themselves. Raises `ValueError` when another server is among them, for it takes part in races of two lanes alone."""
+    if REMOTE in systems:
+        raise ValueError(f"The system {REMOTE} is another server. It takes part in a race of two lanes, not here.")
+    return systems
+
+
+KINDS: dict[str, Callable[..., Order]] = {
+    each.__name__: each for each in (race, prix, sweep, prompts, prompt_file, pays, pays_file, distance)
+}
+
+
+def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:
+    """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
+    texts = [prompt_text(pair, prompt) for prompt in prompts]
+    tokens = min(pair.context, max(len(text.encode("utf-8", "replace")) for text in texts) + new_tokens)
+    return lanes * (tokens + LARGEST_TREE) * cache_row_bytes(pair)

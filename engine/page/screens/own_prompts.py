@@ -1,0 +1,159 @@
+"""Own prompts: reads a visitor's file within limits, then runs a fair race on every prompt. Knows files and races; knows no page."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from engine.measure.prompts import paragraphs
+from engine.measure.racing import until_believed
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings, encoded
+from engine.record.disturbance import disturbed_twice
+from engine.record.parsing import shown
+
+MOST_PROMPTS = 50
+LARGEST_FILE = 1_000_000  # bytes of UTF-8
+LINES = (".jsonl", ".ndjson")  # endings of files with one prompt on every line
+ALLOWED = (
+    f"Allowed: at most {MOST_PROMPTS} prompts of at most {LONGEST_PROMPT:,} characters, {LARGEST_FILE // 1_000_000} MB a file, UTF-8; "
+    "a text file separates prompts by blank lines, a .jsonl file has one JSON string, or an object with a “prompt”, on every line."
+)
+PROBE = "Story: Once upon a time"
+BATCH_SECONDS = 1 / 4  # between two messages on how far the race is
+BEGINNING = 80  # characters of a prompt that its row shows
+LONGEST_NAME = 40  # characters of a file's name that a sentence shows
+MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
+
+
+def read(name: str, text: str) -> list[str]:
+    """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise refused("The file is no text.")
+    by_line, name = name.lower().endswith(LINES), beginning(name, LONGEST_NAME).encode("utf-8", "replace").decode()
+    try:
+        size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
+    except UnicodeEncodeError:
+        raise refused(f"{name} is not UTF-8.") from None
+    if size > LARGEST_FILE:
+        raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if by_line:
+        prompts = [from_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    else:
+        prompts = paragraphs(text)
+    return checked_prompts(prompts, name)
+
+
+def from_line(line: str, number: int) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise refused(f"Line {number} is not valid JSON.") from None
+    if isinstance(value, dict):
+        if "prompt" not in value:
+            raise refused(f"Line {number} has no “prompt”.")
+        value = value["prompt"]
+    if not isinstance(value, str):
+        raise refused(f"The prompt on line {number} must be a string, got {shown(value)}.")
+    return value
+
+
+def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
+    """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
+    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
+        raise refused("Prompts must be a list of strings.")
+    if not prompts:
+        raise refused(f"{name} has no prompt in it.")
+    if len(prompts) > MOST_PROMPTS:
+        raise refused(f"{name} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced.")
+    for number, prompt in enumerate(prompts, 1):
+        if not prompt.strip():
+            raise refused(f"Prompt {number} is empty.")
+        if len(prompt) > LONGEST_PROMPT:
+            raise refused(f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read.")
+        try:
+            prompt.encode()
+        except UnicodeEncodeError:
+            raise refused(f"Prompt {number} holds half a character, which is not UTF-8.") from None
+    return prompts
+
+
+def refused(sentence: str) -> ValueError:
+    return ValueError(f"{sentence} {ALLOWED}")
+
+
+def results(
+    pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
+) -> Iterator[dict | None]:
+    """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
+
+    Yields plain values, and None for a step without news. The first carries "start" with what will run. While a race runs, "at" is the
+    prompt's index and "tokens" what was written so far. Each prompt ends with a "row" and the "summary" of all rows so far; "end" comes
+    last. A prompt that cannot be raced is a row whose "refused" says why. A race whose clocks were disturbed runs once more;
+    "disturbed" is a sentence where that was disturbed too. Raises `ValueError` for settings under which no prompt can be raced.
+    """
+    prompts = checked_prompts(prompts)
+    chosen = Settings(PROBE, (BASELINE, system), **settings)
+    title = Race(pair, chosen).lanes[1].system.title  # refuses a system or a shape that the pair cannot run
+    yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
+    rows: list[dict] = []
+    for index, prompt in enumerate(prompts):
+        row = {"index": index, "prompt": beginning(prompt)}
+        yield {"at": index, "tokens": 0}
+        try:
+            encoded(pair, prompt)
+        except ValueError as error:
+            rows.append({**row, "refused": str(error)})
+        else:
+            tokens = 0
+            for race in until_believed(partial(Race, pair, replace(chosen, prompt=prompt))):
+                for due in race.watched(batch_seconds):
+                    tokens = max(tokens, len(race.lanes[1].trace.tokens))
+                    yield {"at": index, "tokens": tokens} if due else None
+            rows.append({**row, **figures(race)})
+        yield {"row": rows[-1], "summary": summary(rows)}
+    yield {"end": True}
+
+
+def figures(race: Race) -> dict:
+    result = race.result()
+    base, lane = result["lanes"]
+    return {
+        "tokens": lane["tokens"],
+        "speedup": result["speedup"],
+        "tau": lane["tau"],
+        "draft_share": lane["draft_share"],
+        "verify_share": lane["verify_share"],
+        "seconds": lane["seconds"],
+        "base_tokens": base["tokens"],
+        "base_seconds": base["seconds"],
+        "identical": lane["identical"],
+        "disturbed": result["disturbed"],
+    }
+
+
+def summary(rows: list[dict]) -> dict:
+    """Medians over the prompts that were raced, and totals. `speedup_total` compares the tokens a second of all races together.
+
+    `disturbed` is a sentence on how many rows have disturbed clocks, "" for none.
+    """
+    raced = [row for row in rows if "refused" not in row]
+    totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
+    rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]
+    return {
+        **totals,
+        **{key: median(row[key] for row in raced) if raced else None for key in MEDIANS},
+        "raced": len(raced),
+        "refused": len(rows) - len(raced),
+        "identical": sum(row["identical"] is True for row in raced),
+        "speedup_total": rates[0] / rates[1] if raced else None,
+        "disturbed": disturbed_twice(sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts").strip(),
+    }
+
+
+def beginning(prompt: str, longest: int = BEGINNING) -> str:
+    words = " ".join(prompt.split())
+    return words if len(words) <= longest else words[: longest - 1] + "…"

@@ -1,0 +1,117 @@
+"""Readiness: which systems are made ready, in what order, and how far that is. Knows systems and the device's turns; knows no page.
+
+A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from numba.core import event
+
+from engine.drafters import DRAFTERS
+from engine.models.cache_memory import cache_budget
+from engine.models.pairs import LoadedPair
+from engine.page.screens.cards import FIRSTS, LANES
+from engine.page.screens.device import Device
+from engine.race import Race, Settings
+from engine.record.failures import lacks_memory
+from engine.rounds.timing import costs_of
+from engine.systems import SYSTEMS, System
+from engine.tree import LARGEST_TREE
+
+TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
+HEATS = (0.0, 0.8)  # temperatures that take different loops
+
+
+class Compilations(event.Listener):
+    """Counts loops as they are compiled. Loops that come from the folder of compiled code do not count."""
+
+    count = 0
+
+    def on_start(self, event: event.Event) -> None:
+        self.count += bool(event.data and "dispatcher" in event.data)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+COMPILATIONS = Compilations()
+event.register("numba:compile", COMPILATIONS)
+
+
+class Readiness:
+    """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
+
+    def __init__(self, pair: LoadedPair, device: Device, lanes: tuple[str, ...] = LANES):
+        """`lanes` are the systems of the opening race."""
+        self.pair, self.device, self.lanes = pair, device, lanes
+        device.line.budget = cache_budget(pair)
+        self.waiting = list(dict.fromkeys((*lanes, *FIRSTS, *SYSTEMS)))
+        self.count = len(self.waiting)
+
+    def make_opening(self) -> None:
+        """Makes the systems of the opening race ready. A system of which a step fails is passed over."""
+        self.device.carry_out(self.making(self.lanes))
+
+    def making(self, names: Iterable[str]) -> Iterator[None]:
+        for name in names:
+            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
+            for step in steps(self.pair, SYSTEMS[name]):
+                if not self.done(words, step):
+                    break
+                yield
+            self.waiting.remove(name)
+
+    def make_rest(self) -> None:
+        """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
+        self.device.carry_out(self.making_rest())
+
+    def making_rest(self) -> Iterator[None]:
+        for name in self.pair.learned:
+            self.done(f"Loading the drafter {name}", partial(self.pair.net, name))
+            yield
+        yield from self.making(tuple(self.waiting))
+
+    def done(self, words: str, step: Callable[[], object]) -> bool:
+        """Whether the step has done its work. A race that needs it meets the same error."""
+        self.device.doing = words
+        try:
+            step()
+        except ValueError:  # the pair lacks a part
+            return False
+        except Exception as error:  # the page and all other systems go on
+            if lacks_memory(error):
+                print(f"{words}: there is too little memory for this.", flush=True)
+            else:
+                traceback.print_exc()
+            return False
+        return True
+
+    @property
+    def words(self) -> str:
+        """What is being done, in words; "" when all is ready."""
+        return compiling(self.device.words) if self.waiting else ""
+
+
+def compiling(words: str) -> str:
+    """The words, with the number of loops that this process has compiled so far."""
+    return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
+
+
+def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
+    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
+
+    # Two lanes of one system need two caches, each with graphs of its own.
+    lanes = (system.name,) if pair.target.eager else (system.name,) * 2
+
+    def race(temperature: float) -> None:
+        for _ in Race(pair, Settings(TEXT, lanes, max_new_tokens=TOKENS, temperature=temperature)).run():
+            pass
+
+    drafter = system.drafter
+    return [
+        lambda: DRAFTERS[drafter](pair, LARGEST_TREE),
+        lambda: costs_of(pair, drafter),
+        *(partial(race, each) for each in HEATS),
+    ]

@@ -1,0 +1,34 @@
+"""A system's setting for the engines that serve models. Imports none of the engines.
+
+A part's class declares its `counterpart` there; `table` knows how an engine spells it, `rendering` fills the table's rows.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from engine.page.screens.serving.rendering import Setting, rendered
+from engine.page.screens.serving.table import ENGINES
+from engine.race import SHAPE, checked
+from engine.systems import find
+
+
+def configurations(
+    system: str,
+    depth: int | None = None,
+    width: int | None = None,
+    nodes: int | None = None,
+    temperature: float = 0.0,
+) -> list[dict]:
+    """The setting in every engine, as plain values. Where depth, width or nodes is None, the system's own counts.
+
+    Raises `ValueError` as a race would, and for a system that is wrong on purpose.
+    """
+    found = find(system)
+    if found.broken:
+        raise ValueError(f"{found.name} is wrong on purpose and not for production. Choose {found.name.split('!')[0]}.")
+    asked = dict(zip(SHAPE, (depth, width, nodes), strict=True))
+    shape: dict[str, Any] = {
+        name: checked(name, getattr(found, name) if value is None else value) for name, value in asked.items()
+    }
+    setting = Setting(replace(found, **shape), checked("temperature", temperature))
+    return [rendered(engine, setting) for engine in ENGINES]

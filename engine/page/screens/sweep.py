@@ -1,0 +1,277 @@
+"""Sweep: a grid of tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
+
+Knows races, and what many of them say together; knows no page.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, product
+from statistics import median
+
+from engine.measure.racing import until_believed
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, SHAPE, Race, Settings, checked
+from engine.record.disturbance import disturbed_twice
+from engine.record.parsing import shown
+from engine.record.race_file import worst_of
+from engine.record.trace import Trace
+from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
+from engine.rounds.timing import costs_of
+from engine.systems import SYSTEMS, find
+
+GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
+SWEPT = ("depth", "width", "nodes", "temperature")
+CELLS, TOKENS, PROMPTS = 64, 200, 3  # the most of a sweep
+TIE = 0.02  # speeds so close count as equal
+TICK_SECONDS = 0.2  # between two messages, at each of which a sweep can be stopped
+FEWEST_FORWARDS = 5  # of one size, for which a median time is given
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep measures. The two settings of its grid take several values; the other two of `SWEPT` take one each.
+
+    Raises `ValueError` for a senseless value, and for more cells, tokens or prompts than a sweep may have.
+    """
+
+    prompts: tuple[str, ...]
+    system: str = "tree"
+    grid: str = "shape"
+    depth: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+    width: tuple[int, ...] = (1, 2, 3, 4)
+    nodes: tuple[int, ...] = (16,)
+    temperature: tuple[float, ...] = (0.0,)
+    max_new_tokens: int = 48
+    seed: int = 0
+
+    def __post_init__(self):
+        if not isinstance(self.grid, str) or self.grid not in GRIDS:
+            raise ValueError(f"Unknown grid {shown(self.grid)}. Available: {', '.join(GRIDS)}.")
+        if not find(self.system).guesses:
+            trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
+            raise ValueError(
+                f"{shown(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
+            )
+        alone = re.split("[:!]", self.system)[0]
+        if alone != self.system:
+            raise ValueError(
+                f"A sweep gives {alone} its shapes and takes it as it should be: name it {shown(alone)}, not {shown(self.system)}."
+            )
+        for name in SWEPT:
+            object.__setattr__(self, name, self.values(name))
+        x, y = GRIDS[self.grid]
+        if (count := len(getattr(self, x)) * len(getattr(self, y))) > CELLS:
+            raise ValueError(f"The grid has {count:,} cells, at most {CELLS} are measured. Leave out some values.")
+        if checked("max_new_tokens", self.max_new_tokens) > TOKENS:
+            raise ValueError(f"A sweep writes at most {TOKENS} new tokens a cell, got {self.max_new_tokens:,}.")
+        prompts = tuple(self.prompts) if isinstance(self.prompts, list | tuple) else (self.prompts,)
+        if not 1 <= len(prompts) <= PROMPTS:
+            raise ValueError(f"A sweep takes 1 to {PROMPTS} prompts, got {len(prompts)}.")
+        object.__setattr__(self, "prompts", prompts)
+        for prompt in prompts:
+            self.settings(prompt, (BASELINE,), self.temperature[0])
+
+    def values(self, name: str) -> tuple[int | float, ...]:
+        given = getattr(self, name)
+        values = tuple(checked(name, each) for each in (given if isinstance(given, list | tuple) else (given,)))
+        if not values:
+            raise ValueError(f"{name.capitalize()} has no value. Give at least one.")
+        if twice := [value for value, count in Counter(values).items() if count > 1]:
+            raise ValueError(f"{name.capitalize()} {twice[0]} is there twice. Give every value once.")
+        if name not in GRIDS[self.grid] and len(values) > 1:
+            along = " and ".join(GRIDS[self.grid])
+            raise ValueError(f"The grid varies {along}; {name} takes one value, got {len(values)}.")
+        return values
+
+    @property
+    def cells(self) -> list[dict[str, int | float]]:
+        """The settings of every cell, row by row."""
+        x, y = GRIDS[self.grid]
+        fixed = {name: getattr(self, name)[0] for name in SWEPT if name not in (x, y)}
+        return [{**fixed, x: at_x, y: at_y} for at_y, at_x in product(getattr(self, y), getattr(self, x))]
+
+    def settings(self, prompt: str, systems: tuple[str, ...], temperature: float) -> Settings:
+        return Settings(prompt, systems, temperature=temperature, max_new_tokens=self.max_new_tokens, seed=self.seed)
+
+
+class Sweep:
+    """A plan at work on a pair. Raises `ValueError` when the pair lacks what the plan needs."""
+
+    def __init__(self, pair: LoadedPair, plan: Plan):
+        self.pair, self.plan, self.system = pair, plan, find(plan.system)
+        for prompt in plan.prompts:  # each must fit the context
+            Race(pair, plan.settings(prompt, (BASELINE,), plan.temperature[0]))
+        self.cells: list[dict] = []
+        self.guesses = GuessCounts()
+        self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
+        self.warmed: set[str] = set()
+
+    def run(self) -> Iterator[dict | None]:
+        """Runs the sweep and yields plain messages, and None for a step without news. Closing the iterator frees every lane.
+
+        The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
+        "end" and all "cells". All but the first say how many cells are "done", also in part, and the seconds "left". A cell's
+        "disturbed" is a sentence where its clocks were disturbed twice, else "".
+        """
+        cells = self.plan.cells
+        yield self.start()
+        begun = time.monotonic()
+
+        def progress(done: float) -> dict:
+            spent = time.monotonic() - begun
+            return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
+
+        for index, setting in enumerate(cells):
+            for news in self.measure(setting):
+                if news is None:
+                    yield None
+                elif isinstance(news, float):
+                    yield progress(index + news)
+                else:
+                    self.cells.append(news)
+                    yield {"cell": news, "summary": self.summary(), **progress(index + 1)}
+        yield {"end": True, "cells": self.cells, "summary": self.summary(), **progress(len(cells))}
+
+    def start(self) -> dict:
+        plan, pair, (x, y) = self.plan, self.pair, GRIDS[self.plan.grid]
+        return {
+            "start": True,
+            "system": {"name": self.system.name, "title": self.system.title, "guarantee": self.system.guarantee},
+            "grid": plan.grid,
+            "x": {"name": x, "values": getattr(plan, x)},
+            "y": {"name": y, "values": getattr(plan, y)},
+            "fixed": {name: getattr(plan, name)[0] for name in SWEPT if name not in (x, y)},
+            "cells": len(plan.cells),
+            "prompts": plan.prompts,
+            "max_new_tokens": plan.max_new_tokens,
+            "seed": plan.seed,
+            "pair": pair.title,
+            "hardware": pair.hardware,
+            "dtype": pair.dtype,
+            "costs": costs_of(pair, self.system.drafter).to_dict(),
+        }
+
+    def measure(self, setting: dict) -> Iterator[float | dict | None]:
+        """One cell: yields None or, now and then, the share of it that is done, and at last its figures or why it is refused."""
+        x, y = GRIDS[self.plan.grid]
+        place = {"x": setting[x], "y": setting[y], **setting}
+        shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
+        whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
+        traces, results, written, done = [], [], 0, 0
+        try:
+            for prompt in self.plan.prompts:
+                settings = self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"])
+                for race in until_believed(partial(self.race, settings, shaped)):
+                    both = [lane.trace for lane in race.lanes]
+                    for due in race.watched(TICK_SECONDS):
+                        done = max(done, written + sum(len(trace.tokens) for trace in both))
+                        yield done / whole if due else None
+                traces.append(both)
+                results.append(race.result())
+                written += sum(len(trace.tokens) for trace in both)
+        except ValueError as error:  # a shape that this system cannot grow
+            yield place | {"refused": str(error)}
+            return
+        for trace in chain.from_iterable(traces):
+            self.guesses.add(trace)
+            for step in trace.steps:
+                self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
+        same = worst_of([result["identical"] for result in results])
+        disturbed = next(filter(None, (result["disturbed"] for result in results)), "")
+        yield {**place, **figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
+
+    def race(self, settings: Settings, shaped: str) -> Race:
+        """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""
+        first = shaped if self.pair.target.device.type == "cuda" else self.system.name
+        kind = WarmRace if first in self.warmed else Race
+        self.warmed.add(first)
+        return kind(self.pair, settings)
+
+    def summary(self) -> dict:
+        """What all cells so far say together."""
+        measured = [cell for cell in self.cells if "refused" not in cell]
+        best = [recommended(group) for group in by_temperature(measured)]
+        return {
+            "best": [{"x": cell["x"], "y": cell["y"]} for cell, _ in best],
+            "sentence": self.sentence(best) + disturbed_twice(sum(map(is_disturbed, measured)), len(measured), "cells"),
+            "by_depth": self.guesses.by_depth(),
+            "by_rank": self.guesses.by_rank(),
+            "verify_ms": {
+                rows: median(ms) for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS
+            },
+        }
+
+    def sentence(self, best: list[tuple[dict, dict]]) -> str:
+        if not best:
+            return f"No cell could be measured. {self.cells[0]['refused']}"
+        if len(best) > 1:
+            each = (f"{cell['nodes']} at {cell['temperature']:g} ({times(cell)})" for cell, _ in best)
+            return f"Nodes that paid best, by temperature: {', '.join(each)}."
+        cell, fastest = best[0]
+        size = f"tau {cell['tau']:.2f}, {cell['mean_nodes']:.1f} nodes a tree"
+        about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
+        if fastest["speedup"] < 1:
+            return f"Plain decoding is faster. Nearest: {about}."
+        tie = (
+            f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."
+            if fastest is not cell
+            else ""
+        )
+        return f"Best: {about}.{tie}"
+
+    def named(self, cell: dict) -> str:
+        if self.plan.grid == "shape":
+            return f"depth {cell['depth']} and width {cell['width']}"
+        return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
+
+
+class WarmRace(Race):
+    """A race of systems that ran here before, so that no first call is left to pay for."""
+
+    def warm_up(self) -> None:
+        pass
+
+
+def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
+    """A cell's figures, over all its prompts; times are the lanes' own clocks."""
+    steps = [step for trace in drafted for step in trace.steps]
+    mine, base, shares = seconds_per_token(drafted), seconds_per_token(plain), time_shares(drafted)
+    return {
+        "speedup": base / mine,
+        "tau": tau(drafted),
+        "mean_nodes": sum(len(step.tokens) for step in steps) / len(steps),
+        "draft_share": shares["draft"],
+        "verify_share": shares["verify"],
+        "ms_per_token": 1000 * mine,
+        "plain_ms_per_token": 1000 * base,
+        "tokens": sum(len(trace.tokens) for trace in drafted),
+        "forwards": len(steps),
+    }
+
+
+def by_temperature(cells: list[dict]) -> list[list[dict]]:
+    temperatures = dict.fromkeys(cell["temperature"] for cell in cells)
+    return [[cell for cell in cells if cell["temperature"] == each] for each in temperatures]
+
+
+def recommended(cells: list[dict]) -> tuple[dict, dict]:
+    """The cell to take, and the fastest one. To take is the smallest tree whose speed is within `TIE` of the fastest.
+
+    A cell whose clocks were disturbed is neither, where another one was measured.
+    """
+    cells = [cell for cell in cells if not is_disturbed(cell)] or cells
+    fastest = max(cells, key=lambda cell: cell["speedup"])
+    close = [cell for cell in cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
+    return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest
+
+
+def is_disturbed(cell: dict) -> bool:
+    return bool(cell["disturbed"])
+
+
+def times(cell: dict) -> str:
+    return f"{cell['speedup']:.2f}×"

@@ -1,0 +1,175 @@
+"""Turns: whose work goes on next on a shared device. Knows visitors, jobs and seconds; starts nothing and waits for nothing.
+
+Every visitor gets the same share, however many calls he makes, and of those who wait every address does, however many names it has.
+Races go first, long work runs in what is left of the device, and making
+something ready runs when nobody asks for anything.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Generic, TypeVar
+
+RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
+AT_ONCE = {RACE: 4, LONG: 2, READYING: 1}  # jobs of each rank that share the device; further ones wait in line
+MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: float("inf")}  # of the device that a job may use
+LEFT = 10  # of so many turns, one is long work's even while races run
+MOST_JOBS, MOST_OF_ADDRESS, MOST_OF_VISITOR = 96, 64, 4  # jobs that are let in: a hall may share an address
+HALF_LIFE = 60.0  # seconds after which half of what a visitor has used is forgotten
+FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before one has ended
+
+
+@dataclass(eq=False)
+class Job:
+    """What one call asks for. `work` makes its steps; None is a step without news. `bytes` are reserved before it begins."""
+
+    work: Callable[[], Iterator[str | None]]
+    visitor: str = ""
+    rank: int = RACE
+    bytes: int = 0
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    address: str = ""  # where its visitor asks from
+    steps: Iterator[str | None] | None = None  # once it has begun
+    used: float = 0.0  # seconds of the device
+    # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
+    turn: float = 0.0
+    listening: bool = True  # whether its visitor has taken the last news
+    resting: float = 0.0  # until when it has nothing to do, on the line's clock
+    gone: bool = False  # whether its visitor has left
+
+
+J = TypeVar("J", bound=Job)
+
+
+class Line(Generic[J]):
+    """Jobs that run and jobs that wait. Its owner calls it under a lock."""
+
+    def __init__(self, budget: float = float("inf"), now: Callable[[], float] = time.monotonic):
+        """`budget` is in bytes, for all running jobs together."""
+        self.budget, self.now = budget, now
+        self.running: list[J] = []
+        self.waiting: list[J] = []
+        # By visitor, and by address behind an @: seconds of the device, and when they were noted
+        self.used: dict[str, tuple[float, float]] = {}
+        self.usual = dict(FIRST_GUESS)  # seconds of a job, by rank
+        self.turns = count(1)
+
+    # ---- coming and going
+
+    def enter(self, job: J) -> None:
+        """Raises `ValueError` when the visitor, his address or the house has too many jobs, or for a job that can never fit."""
+        if job.rank != READYING:
+            mine = sum(other.visitor == job.visitor for other in self.everyone)
+            if mine >= MOST_OF_VISITOR:
+                raise ValueError(
+                    f"You have {mine} runs here already; at most {MOST_OF_VISITOR} at a time. Wait for one to end, or stop it."
+                )
+            if sum(other.address == job.address for other in self.everyone) >= MOST_OF_ADDRESS:
+                raise ValueError(
+                    f"From your address {MOST_OF_ADDRESS} runs are here, the most at a time. Try again in {about(self.wait(job))}."
+                )
+            if len(self.everyone) >= MOST_JOBS:
+                raise ValueError(f"The house is full: {MOST_JOBS} runs are here. Try again in {about(self.wait(job))}.")
+            if job.bytes > self.budget:
+                raise ValueError(
+                    f"This run needs {job.bytes / 1e6:,.0f} MB for its caches; {self.budget / 1e6:,.0f} MB are there for all runs. "
+                    "Ask for fewer lanes or new tokens."
+                )
+        self.waiting.append(job)
+
+    def leave(self, job: J) -> None:
+        """The job has ended. What it has used is remembered for a while."""
+        if job in self.running:
+            self.running.remove(job)
+            self.usual[job.rank] += (job.used - self.usual[job.rank]) / 4
+        if job in self.waiting:
+            self.waiting.remove(job)
+        for who in (job.visitor, f"@{job.address}") if job.used else ():
+            self.used[who] = (self.debt(who) + job.used, self.now())
+        self.used = {who: noted for who, noted in self.used.items() if self.debt(who) > 0.01}
+
+    @property
+    def everyone(self) -> list[J]:
+        return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
+
+    def debt(self, who: str) -> float:
+        """Seconds of the device that the visitor, or the address behind an @, has used lately."""
+        seconds, noted = self.used.get(who, (0.0, 0.0))
+        return seconds * 0.5 ** ((self.now() - noted) / HALF_LIFE)
+
+    # ---- whose turn it is
+
+    def admit(self) -> None:
+        """Lets waiting jobs in, while there is room."""
+        for rank in AT_ONCE:
+            for job in self.in_line(rank):
+                full = sum(other.rank == rank for other in self.running) >= AT_ONCE[rank]
+                if full or sum(other.bytes for other in self.running) + job.bytes > self.budget:
+                    break
+                if rank != READYING and any(
+                    other.visitor == job.visitor and other.rank == rank for other in self.running
+                ):
+                    continue
+                self.waiting.remove(job)
+                job.turn = min((other.turn for other in self.running if other.rank == rank), default=0.0)
+                self.running.append(job)
+
+    def in_line(self, rank: int) -> list[J]:
+        """The waiting jobs of a rank. First is whose address has used the least lately, then who has, then who came first."""
+        mine = (job for job in self.waiting if job.rank == rank)
+        return sorted(mine, key=lambda job: (self.debt(f"@{job.address}"), self.debt(job.visitor)))
+
+    def next(self) -> J | None:
+        """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""
+        for job in self.running:
+            if job.gone:
+                return job
+        self.admit()
+        races, long, readying = ([job for job in self.running if job.rank == rank] for rank in AT_ONCE)
+        now = self.now()
+        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long)]
+        first, second = able if next(self.turns) % LEFT else able[::-1]
+        if first or second:
+            return min(first or second, key=lambda job: job.turn)
+        return readying[0] if readying and not self.everyone else None
+
+    def pause(self) -> float | None:
+        """Seconds until the first of those that rest may go on; None when nobody rests."""
+        now = self.now()
+        return min((job.resting - now for job in self.running if job.resting > now), default=None)
+
+    def charge(self, job: Job, seconds: float) -> None:
+        job.used += seconds
+        job.turn += seconds
+
+    # ---- what a visitor is told
+
+    def wait(self, job: J) -> float:
+        """Seconds until a job that waits is likely to begin."""
+        line = self.in_line(job.rank)
+        ahead = line.index(job) if job in line else len(line)
+        left = sum(max(0.0, self.usual[other.rank] - other.used) for other in self.running if other.rank <= job.rank)
+        races = len(self.in_line(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
+        return left + races + max(0, ahead) * self.usual[job.rank]
+
+    def place(self, job: J) -> str:
+        """Where a visitor stands, in words; "" when the device is all his."""
+        races = sum(other.rank == RACE for other in self.running)
+        if job in self.running:
+            if job.rank == LONG:
+                return "Races go first; this runs in what they leave." if races else ""
+            return f"{races} races are running; yours gets every {ordinal(races)} step." if races > 1 else ""
+        if any(other.visitor == job.visitor and other.rank == job.rank for other in self.running):
+            return "Another run of yours goes first."
+        ahead = self.in_line(job.rank).index(job) if job in self.waiting else 0
+        return f"The house is busy: you are number {ahead + 1} in line, and begin in {about(self.wait(job))}."
+
+
+def ordinal(number: int) -> str:
+    return {2: "second", 3: "third", 4: "fourth"}.get(number, f"{number}th")
+
+
+def about(seconds: float) -> str:
+    return f"about {round(seconds / 60)} minutes" if seconds >= 90 else f"about {max(1, round(seconds))} s"

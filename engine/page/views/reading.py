@@ -1,0 +1,65 @@
+"""Reading: a visitor's race file becomes what the page shows, in a process of its own, which starts at once. Knows no torch."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from engine.page.views import standalone
+from engine.page.views.wire import replay
+from engine.record.files import MOST_BYTES
+from engine.record.parsing import parse
+from engine.record.race_file import Record, side_by_side
+from engine.record.served_trace import ServedTrace, is_served
+
+BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
+PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
+LARGE = "This race file cannot be read. It takes more memory than there is for it."
+
+
+def opened(record: Record) -> dict[str, str]:
+    """The race as an event of the page."""
+    side_by_side(record)
+    return {"event": replay(record)}
+
+
+def replay_page(record: Record) -> dict[str, str]:
+    """The race as a page of its own."""
+    return {"html": standalone.html(record)}
+
+
+WAYS: dict[str, Callable[[Record], dict[str, str]]] = {each.__name__: each for each in (opened, replay_page)}
+
+
+def answer(way: str, text: str) -> dict[str, Any]:
+    """What `way` makes of the race file's text, or under "refused" what is wrong with the file.
+
+    An answer of vLLM with its steps in it opens too, under "served".
+    """
+    try:
+        values = parse(text, MOST_BYTES)
+        if way == opened.__name__ and is_served(values):
+            return {"served": ServedTrace.of(values).to_dict()}
+        return WAYS[way](Record.of(values))
+    except ValueError as error:
+        return {"refused": f"This race file cannot be read. {error}"}
+    except MemoryError:
+        return {"refused": LARGE}
+
+
+def keep_small() -> None:
+    """This process goes behind all others and ends when it takes too much, where the system knows such limits."""
+    try:
+        import resource
+    except ImportError:
+        return
+    os.nice(PATIENT)
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+def main(arguments: list[str]) -> None:
+    keep_small()
+    text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+    sys.stdout.buffer.write(json.dumps(answer(arguments[0], text)).encode())

@@ -1,0 +1,109 @@
+"""The replay page: a race as one HTML file that plays without a network. Knows a Record and the page's own files."""
+
+import base64
+import importlib.util
+from argparse import Namespace
+from html import escape
+from pathlib import Path
+
+from engine.page.views import page_files
+from engine.page.views.wire import replay
+from engine.record.race_file import Record, side_by_side
+
+PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
+# The page's fonts, which come with its server. Without that the replay uses the system's fonts.
+FACES = ("IBM Plex Sans", "IBM Plex Mono")
+WEIGHTS = {"Regular": 400, "Bold": 700}
+POLICY = (  # no network, ever
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+
+
+def html(record: Record) -> str:
+    """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
+    prompt = side_by_side(record)[0].trace.prompt
+    return filled(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
+
+
+def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
+    """A page that plays the race by itself, with the styles and scripts of `taker` and the markup `status` under its head.
+
+    Raises `ValueError` when the race has not exactly two lanes.
+    """
+    first = side_by_side(record)[0].trace
+    parts = {
+        "{{title}}": escape(title),
+        "{{policy}}": policy,
+        "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
+        "{{styles}}": "\n".join((*faces(), page_files.styles(taker))),
+        "{{status}}": status,
+        "{{race}}": page_files.markup("race"),
+        "{{event}}": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
+        "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
+        "{{scripts}}": page_files.scripts(taker).replace("</script", "<\\/script"),
+    }
+    page, *slots = page_files.markup("replay").split("{{")
+    for slot in slots:
+        name, rest = slot.split("}}", 1)
+        page += parts[f"{{{{{name}}}}}"] + rest
+    return page
+
+
+def faces() -> list[str]:
+    """Style rules that embed the page's fonts."""
+    server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
+    fonts = Path(str(server.origin)).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
+    rules = []
+    for face in FACES:
+        name = face.replace(" ", "")
+        for word, weight in WEIGHTS.items():
+            file = fonts / name / f"{name}-{word}.woff2"
+            if file.is_file():
+                data = base64.b64encode(file.read_bytes()).decode()
+                source = f"url(data:font/woff2;base64,{data})"
+                rules.append(f"@font-face {{ font-family: '{face}'; font-weight: {weight}; src: {source}; }}")
+    return rules
+
+
+SPACE = """---
+title: TreeRace replay
+emoji: 🌳
+colorFrom: blue
+colorTo: yellow
+sdk: static
+app_file: index.html
+pinned: false
+license: apache-2.0
+short_description: A race of tree-based speculative decoding, replayed
+tags: [speculative-decoding, tree-attention, inference, visualization]
+---
+
+# TreeRace replay
+
+One recorded race of tree-based speculative decoding. The page plays it and lets you look inside every step. It needs no hardware.
+"""
+
+
+def write_space(record: Record, folder: Path) -> Path:
+    """Writes the replay as a static Space, two files in a folder. Returns the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(SPACE, "utf-8")
+    page = folder / "index.html"
+    page.write_text(html(record), "utf-8")
+    return page
+
+
+def main(given: Namespace) -> None:
+    out = given.out or given.race.with_suffix(".html")
+    record = Record.from_json(given.race.read_text("utf-8"))
+    if given.space:
+        out = write_space(record, given.space)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".gif":
+            from engine.page.views import gif  # Pillow, which no page needs
+
+            gif.save(record, out, given.width, given.seconds)
+        else:
+            out.write_text(html(record), "utf-8")
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

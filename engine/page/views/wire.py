@@ -1,0 +1,151 @@
+"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Race by its public face only.
+
+Every string carries "run" and a "seq" without gaps. The first one carries "start", with what forwards cost here; the last one "end",
+with the result. "steps" holds pairs [lane, step] in the order of the lanes' clocks. Each step is sent once.
+
+A race that runs again, unseen, tells of it once by "again", with the first run's result. Where another run is nearer to the median, the
+last string holds its "times": for each lane the time and the seconds of every step.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import accumulate
+from typing import Any
+
+from engine.page.views.layout import layout
+from engine.page.views.sentence import estimate, sentence
+from engine.page.views.stream import numbered
+from engine.record.race_file import LaneRecord, Record
+from engine.record.trace import Step, Trace
+
+BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
+WATCHED_SECONDS = 10.0  # how long a race lasts on screen
+FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps ...
+FIRST_SECONDS = 0.5  # ... or after so long
+
+
+def messages(
+    race: Any, batch_seconds: float = BATCH_SECONDS, again: Callable[[], Iterator[None]] | None = None
+) -> Iterator[dict[str, Any] | None]:
+    """Runs `race` and yields its events before they are numbered, and None for a step that gives none. Closing closes the race.
+
+    An empty message stands for a moment in which all that is left is on its way from a remote server. `again` runs the race again,
+    unseen, a step at a time; the record then holds all runs.
+    """
+    clocks = [0.0] * len(race.lanes)
+    batch: list[list[Any]] = []
+    started = sent = None
+    record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
+
+    def pack(**head: Any) -> dict[str, Any]:
+        nonlocal batch, sent
+        message = head | {"steps": batch} if batch else head
+        batch, sent = [], time.monotonic()
+        return message
+
+    with closing(race.polled()) as steps:
+        for each in steps:
+            now = time.monotonic()
+            if each is None and not batch:
+                yield {}
+                continue
+            if each is not None:
+                lane, step = each
+                clocks[lane] += step.total_seconds
+                batch.append([lane, page_step(step, clocks[lane])])
+            started = started or now
+            if sent is None:
+                if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
+                    yield pack(**start(record))
+                    continue
+            elif now - sent >= batch_seconds:
+                yield pack()
+                continue
+            yield {} if each is None else None
+    if sent is None:
+        yield pack(**start(record))
+    seen = [lane.trace for lane in record.lanes]
+    if again is not None:
+        with closing(again()) as unseen:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+            for first, _ in enumerate(unseen):
+                yield None if first else pack(again=True, slowdown=slowdown(seen), **record.result())
+    shown = [lane.trace for lane in record.lanes]
+    yield pack(
+        end=True,
+        slowdown=slowdown(shown),
+        **record.result(),
+        **({} if shown == seen else {"times": [times(trace) for trace in shown]}),
+    )
+
+
+def times(trace: Trace) -> list[list[Any]]:
+    """The time on the lane's clock, and the seconds by phase, of every step."""
+    clocks = accumulate(step.total_seconds for step in trace.steps)
+    return [[clock, step.seconds] for clock, step in zip(clocks, trace.steps, strict=True)]
+
+
+def replay(record: Record) -> str:
+    """A finished race as one event: start, every step in the order of the clocks, and the end."""
+    steps = []
+    for index, lane in enumerate(record.lanes):
+        clock = 0.0
+        for step in lane.trace.steps:
+            clock += step.total_seconds
+            steps.append((clock, index, page_step(step, clock)))
+    steps.sort(key=lambda each: each[:2])
+    body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
+    [event] = numbered(message for message in [start(record) | body])
+    return str(event)
+
+
+def start(record: Record) -> dict[str, Any]:
+    return {
+        "start": True,
+        "recorded": record.recorded,
+        "systems": [system(lane) for lane in record.lanes],
+        "slowdown": slowdown([lane.trace for lane in record.lanes]),
+    }
+
+
+def system(lane: LaneRecord) -> dict[str, Any]:
+    """A lane's system and settings, without its steps."""
+    trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
+    about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
+    return {**about, "costs": lane.costs.to_dict(), "trace": trace}
+
+
+def measured(trace: Trace) -> bool:
+    """Whether the lane has enough steps to judge its speed by, or will get no more."""
+    return len(trace.steps) >= FIRST_STEPS or trace.ended
+
+
+def expected_seconds(trace: Trace) -> float:
+    """What the whole lane takes on its own clock, judged by its steps so far. A lane without any plays in real time."""
+    if trace.ended:
+        return trace.seconds
+    if not trace.tokens:
+        return max(trace.seconds, WATCHED_SECONDS)
+    prefill = sum(step.seconds.get("prefill", 0.0) for step in trace.steps)
+    return prefill + (trace.seconds - prefill) / len(trace.tokens) * trace.max_new_tokens
+
+
+def slowdown(traces: list[Trace]) -> float:
+    """Seconds on screen for each second on the clocks, so that the race lasts `WATCHED_SECONDS`.
+
+    Below 1 it is played faster than it ran. A race that still runs cannot be: it gets 1 at least.
+    """
+    longest = max(max(expected_seconds(trace) for trace in traces), 1e-6)
+    factor = WATCHED_SECONDS / longest
+    return factor if all(trace.ended for trace in traces) else max(1.0, factor)
+
+
+def page_step(step: Step, clock: float) -> dict[str, Any]:
+    """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`.
+
+    A remote server's step has nothing to draw.
+    """
+    has_bonus = bool(step.tokens) and len(step.burst) > len(step.path)
+    x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
+    drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
+    return {**vars(step), **drawn}

@@ -1,0 +1,122 @@
+"""Bodies: what may be sent to the page's functions. Counts, names and forms are checked here; the functions check what values mean."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SMALL, LARGE = 7_000_000, 26_000_000  # bytes: prompts of 1 MB and a race file of 20 MB, as JSON may write them
+FEW, MANY = 20_000, 200_000  # bytes outside of texts, and texts, of a body
+SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
+UNREADABLE = "This is no JSON that can be read here."
+
+
+class Refused(Exception):
+    """A request that is answered with a sentence. `fields` stand beside the sentence in the answer."""
+
+    def __init__(self, status: int, words: str, fields: Mapping[str, Any] | None = None):
+        super().__init__(status, words)
+        self.status, self.words, self.fields = status, words, fields or {}
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What the page can be asked: events by number, the API's functions by name, each with its count of values; functions of parts.
+
+    `quick` are the events that wait in no queue. `files` are those of our own that may be fetched, by address.
+    """
+
+    events: Mapping[int, int]
+    quick: Mapping[int, int]
+    named: Mapping[str, int]
+    functions: frozenset[tuple[int, str]]
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Bodies:
+    def __init__(self, doors: Doors):
+        self.doors = doors
+
+    def most(self, path: str) -> int:
+        """Bytes that are read of a body for this address."""
+        return {"component_server": LARGE, "cancel": FEW, "reset": FEW}.get(last(path), SMALL)
+
+    def checked(self, path: str, body: bytes) -> tuple[bytes, str | None]:
+        """The body as the application gets it, and the session that it names. Raises `Refused` with a sentence."""
+        given = parsed(body)
+        return self.as_sent_on(path, given, body), given.get("session_hash")
+
+    def as_sent_on(self, path: str, given: dict, body: bytes) -> bytes:
+        if last(path) == "component_server":
+            return self.of_function(given, body)
+        if last(path) in ("cancel", "reset"):
+            names = ("session_hash", "event_id")
+            session(given)
+            kept = {name: given[name] for name in names if isinstance(given.get(name), str)}
+            if not all(SESSION.fullmatch(each) for each in kept.values()):
+                raise Refused(422, "The race to end has no such name.")
+            return json.dumps({**kept, "fn_index": number(given.get("fn_index"))}).encode()
+        return self.of_event(path, given)
+
+    def of_function(self, given: dict, body: bytes) -> bytes:
+        at, name = given.get("component_id"), given.get("fn_name")
+        if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.doors.functions:
+            raise Refused(404, "The page has no such function.")
+        session(given, needed=True)
+        if "data" not in given:
+            raise Refused(422, "The function's value is missing: send it as data.")
+        return body
+
+    def of_event(self, path: str, given: dict) -> bytes:
+        session(given, needed=last(path) == "join")
+        values = given.get("data")
+        kept: dict[str, Any] = {}
+        if last(path) in ("join", "predict"):
+            at, numbered = number(given.get("fn_index")), {"join": self.doors.events, "predict": self.doors.quick}
+            kept = {"fn_index": at, "trigger_id": number(given.get("trigger_id"))}
+            count = None if at is None else numbered[last(path)].get(at)
+        else:
+            count = self.doors.named.get(last(path))
+        if count is None:
+            raise Refused(404, f"There is no such function. The API has {', '.join(sorted(self.doors.named))}.")
+        if not isinstance(values, list) or len(values) != count:
+            got = f"{len(values):,}" if isinstance(values, list) else "no list"
+            raise Refused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
+        for each in values:
+            if isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict | list) for one in each)):
+                raise Refused(422, "Values are texts, numbers, true, false, null, or lists of these.")
+        hash_of = {"session_hash": given["session_hash"]} if given.get("session_hash") else {}
+        return json.dumps({**kept, **hash_of, "data": values}).encode()
+
+
+def last(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[1]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The object in a body. Most of a body must be texts, or a few bytes of brackets would become much memory."""
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if bare.count(b'"') > MANY or len(b"".join(bare.split(b'"')[::2])) > FEW:
+        raise Refused(413, "This holds too many values.")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(422, UNREADABLE) from None
+    if not isinstance(found, dict):
+        raise Refused(422, UNREADABLE)
+    return found
+
+
+def session(given: dict, needed: bool = False) -> None:
+    name = given.get("session_hash")
+    if name is None and not needed:
+        return
+    if not isinstance(name, str) or not SESSION.fullmatch(name):
+        raise Refused(422, "A session's name has 1 to 64 letters, digits and dashes.")
+
+
+def number(value: object) -> int | None:
+    """The value when it can number an event of the page, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000 else None

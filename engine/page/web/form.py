@@ -1,0 +1,72 @@
+"""The form that all screens share: the prompt and the dials, each under its name in `Settings`. Knows components; knows no event.
+
+A handler names the fields it needs and gets their values under the same names.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.link import HOTTEST
+from engine.race import LIMITS
+from engine.record.constraint import LONGEST
+from engine.systems import SYSTEMS
+
+Fields = dict[str, Any]  # components of any class, by name
+
+
+@dataclass(frozen=True)
+class Form:
+    """The shared components that every screen may read."""
+
+    prompt: gr.Textbox
+    depth: gr.Slider
+    width: gr.Slider
+    temperature: gr.Slider
+    nodes: gr.Number
+    seed: gr.Number
+    max_new_tokens: gr.Number
+    constraint: gr.Textbox
+
+    def fields(self, *names: str) -> Fields:
+        """The fields of those names; without names, all."""
+        return {name: getattr(self, name) for name in names} if names else dict(vars(self))
+
+
+def prompt_box() -> gr.Textbox:
+    return gr.Textbox(
+        PROMPTS["stories"][0]["prompt"],
+        label="Prompt",
+        show_label=False,
+        placeholder="Write the beginning; both lanes go on from here.",
+        lines=2,
+        max_lines=2,
+        elem_id="prompt",
+    )
+
+
+def dials() -> Fields:
+    """The dials by name. Only the race uses those of the tree's shape."""
+    shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
+    tree = SYSTEMS["tree"]
+    return {
+        "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),
+        "width": gr.Slider(*LIMITS["width"], value=tree.width, step=1, label="Width", **shaping),
+        "temperature": gr.Slider(
+            0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
+        ),
+        "nodes": gr.Number(tree.nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
+        "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
+        "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),
+        "constraint": gr.Textbox(
+            "",
+            label="Constraint",
+            placeholder="none, or json:{…}, regex:…",
+            lines=1,
+            max_lines=1,
+            max_length=LONGEST,
+            elem_classes="constraint",
+        ),
+    }

@@ -1,0 +1,145 @@
+"""The front: answers from the first moment with a page of its own, and hands all requests to the live app once that is there.
+
+Knows HTTP as ASGI has it. It imports neither Gradio nor PyTorch, so that it answers before they are loaded.
+"""
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+import uvicorn
+from uvicorn.protocols.http import auto
+
+from engine.page.web.guard import HEADERS, HURRY
+from engine.page.web.pace import READS, SIGNS, sender
+
+READINESS = "/readiness"  # where pages ask how far the engine is
+ALIVE = (
+    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?job=NAME&page=shown, hidden or gone
+)
+SILENT = 30.0  # seconds in which a connection must have brought its next request
+LATER = "TreeRace is still loading its models. Ask again in a few seconds."
+
+
+CONNECTION: Any = auto.AutoHTTPProtocol  # of the parser that is installed
+
+
+class Patient(CONNECTION):
+    """A connection as uvicorn has it, which ends when it brings no whole request for `SILENT` seconds."""
+
+    ending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.await_request()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.await_request()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        if self.ending:
+            self.ending.cancel()
+
+    def await_request(self) -> None:
+        if self.ending:
+            self.ending.cancel()
+        self.ending = self.loop.call_later(SILENT, self.end_if_silent)
+
+    def end_if_silent(self) -> None:
+        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+            self.transport.abort()
+
+
+class Front:
+    """The process's only server. `words` says what is being made ready, "" when nothing is left; `runs` how many runs are here."""
+
+    def __init__(self, page: str):
+        """`page` is the HTML that `/` has until there is a live app."""
+        self.page = page.encode()
+        self.packed = gzip.compress(self.page, 1)
+        self.words: Callable[[], str] = lambda: "Loading PyTorch"
+        self.runs: Callable[[], int] = lambda: 0
+        self.served: Callable[[], dict[str, str]] = dict  # what the page's head says of the pair
+        self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
+        self.dropped: Callable[[str], None] = lambda job: None
+        self.live: Any = None
+
+    # ---- the server
+
+    def serve(self, host: str, port: int) -> int:
+        """Answers from now on, on a thread of its own. Returns the port, which the system chooses for 0.
+
+        Raises `OSError` when the port is taken.
+        """
+        listening = socket.create_server((host, port))
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(listening)), name="front", daemon=True)
+        self.thread.start()
+        return listening.getsockname()[1]
+
+    async def run(self, listening: socket.socket) -> None:
+        self.loop = asyncio.get_running_loop()
+        how = uvicorn.Config(self, http=Patient, log_level="warning", lifespan="off", server_header=False)
+        await uvicorn.Server(how).serve([listening])
+
+    def hand_over(self, app: Any) -> None:
+        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
+
+        async def begin() -> None:
+            self.lifespan = app.router.lifespan_context(app)
+            await self.lifespan.__aenter__()
+            self.live = app
+
+        asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
+
+    def wait(self) -> None:
+        """Answers until the process ends. Raises `RuntimeError` when the server ends before that."""
+        self.thread.join()
+        raise RuntimeError("The page's server has ended by itself, so nobody is answered any more. Start it again.")
+
+    # ---- its answers
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["type"] == "http" and (scope["path"] in (READINESS, ALIVE) or self.live is None):
+            turns = SIGNS if scope["path"] in (READINESS, ALIVE) else READS
+            if not await turns.come(sender(scope)):
+                return await answer(scope, send, 429, HURRY.encode(), "text/plain; charset=utf-8")
+        if scope["type"] == "http" and scope["path"] == READINESS:
+            words = self.words()
+            live = self.live is not None
+            status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs(), **self.served()}
+            await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
+        elif scope["type"] == "http" and scope["path"] == ALIVE:
+            asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
+            job, state = asked.get("job", ""), asked.get("page")
+            here = state != "gone" and self.heard(job, state == "hidden")
+            if state == "gone":
+                self.dropped(job)
+            await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
+        elif self.live is not None:
+            await self.live(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close"})
+        elif scope["path"] != "/":
+            await answer(scope, send, 503, LATER.encode(), "text/plain; charset=utf-8", (b"retry-after", b"2"))
+        elif b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b""):
+            await answer(scope, send, 200, self.packed, "text/html; charset=utf-8", (b"content-encoding", b"gzip"))
+        else:
+            await answer(scope, send, 200, self.page, "text/html; charset=utf-8")
+
+
+async def answer(scope: dict, send: Callable, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        *HEADERS,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

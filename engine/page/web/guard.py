@@ -1,0 +1,247 @@
+"""The guard: an ASGI layer around the page. Only addresses that the page and its API need are answered, and only bodies that they send.
+
+Whatever else comes is one sentence in bounded time, before Gradio reads it. Knows HTTP as ASGI has it; knows no component.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from engine.page.web.bodies import Bodies, Doors, Refused, last
+from engine.page.web.pace import READS, Pace, sender
+from engine.page.web.sessions import LISTENERS
+from engine.page.web.shelf import Shelf
+
+HEADERS = (
+    (
+        b"content-security-policy",  # Gradio compiles what its components bring, and writes scripts and styles into its page
+        b"default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; "
+        b"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+        b"manifest-src 'self'; base-uri 'self'; form-action 'none'; object-src 'none'; "
+        b"frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://*.hf.space",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"strict-origin-when-cross-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=(), display-capture=()"),
+)
+READ = (  # what may be read beside the page's own files
+    r"/",
+    r"/config/?",
+    r"/(assets|static)/(?![./]|.*(\.\.|/[./]))[\w./-]{1,200}",  # each file has one address
+    r"/(gradio_api/)?theme\.css",
+    r"/(favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d{1,4})?)",
+    r"/gradio_api/(info/?|startup-events|app_id/?)",  # a page that has lost its server asks for the last one until it answers
+    r"/gradio_api/heartbeat/[\w-]{1,64}",
+)
+FETCHED = re.compile(r"/gradio_api/call/\w{1,64}/([\w-]{1,64})")
+QUEUE = "/gradio_api/queue/data"
+RUNS = re.compile(r"/gradio_api/(queue/join|call/\w{1,64})/?")
+OF_ADDRESS, OF_VISITOR = (200, 40), (16, 8)  # calls at once and a second; a hall full of visitors may share one address
+HURRY = "You send calls faster than they can be answered. Wait a second, then try again."
+FETCHED_ONCE = "A call's news can be fetched once, and somebody fetches these or has fetched them."
+SESSION = re.compile(rb"(.{0,1000}&)?session_hash=([\w-]{1,64})(&.{0,1000})?")  # private Spaces add a signature
+WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")
+PATIENCE = 30.0  # seconds in which a body must have come
+USUAL = 1_000_000  # bytes of a body that announces no length
+HELD, HELD_OF_ADDRESS = 160_000_000, 32_000_000  # bytes of bodies that are held at a time, in all and of one address
+ALWAYS = 20_000  # bytes of a body for which there is room even then
+BUSY = "Too much is being sent at once. Try again in a minute."
+GOING_ON = 400  # answers of one address that go on at a time: two for each open page, and a hall may share an address
+FULL = "Too many pages are open at your address. Close some, then load this one again."
+NOTHING = "There is nothing at this address."
+WORDS = {
+    405: NOTHING,
+    413: "What was sent is too large.",
+    415: "Only JSON is read here.",
+    422: "This cannot be read. Send what the API's description at /gradio_api/info asks for.",
+    503: "Too many wait for a race. Try again in a minute.",
+}
+
+
+class Guard:
+    """The application `app`, behind the doors that it needs."""
+
+    def __init__(self, app: Callable, doors: Doors):
+        self.app, self.bodies, self.shelf, self.held = app, Bodies(doors), Shelf(app, doors.files), Counter[str]()
+        self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
+        self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
+        self.going_on = Counter[str]()
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close"})
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        try:
+            asked, path = scope["method"], scope["path"]
+            if asked == "POST" and WRITTEN.fullmatch(path):
+                address = sender(scope)
+                unhurried(self.addresses.allows(address))
+                length = length_of(scope, self.bodies.most(path))
+                with self.room(address) as hold:
+                    body, session = self.bodies.checked(path, await whole(receive, length, hold))
+                    if RUNS.fullmatch(path) or last(path) == "component_server":
+                        unhurried(self.visitors.allows(session or address))
+                    await self.pass_on(with_length(scope, len(body)), once(body, receive), send)
+            elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or news_of(scope)):
+                address = sender(scope)
+                unhurried(await READS.come(address))
+                if not await self.shelf.answers(scope, send, HEADERS):
+                    with self.open(address), listening(scope):
+                        await self.pass_on(scope, receive, send)
+            else:
+                raise Refused(404, NOTHING)
+        except Refused as refusal:
+            # The page's parts read answers, and no errors
+            seen = refusal.fields and "component_server" in scope["path"]
+            await sentence(send, 200 if seen else refusal.status, refusal.words, refusal.fields)
+
+    @contextmanager
+    def room(self, address: str) -> Iterator[Callable[[int], None]]:
+        """Room in memory for a body, told of bytes as they come. It raises `Refused` when the address or everybody holds too many."""
+        mine = 0
+
+        def hold(count: int) -> None:
+            nonlocal mine
+            mine += count
+            self.held[address] += count
+            if mine > ALWAYS and (self.held[address] > HELD_OF_ADDRESS or self.held.total() > HELD):
+                raise Refused(503, BUSY, {"refused": BUSY})
+
+        try:
+            yield hold
+        finally:
+            self.held[address] -= mine
+            self.held = +self.held  # without those that hold nothing
+
+    @contextmanager
+    def open(self, address: str) -> Iterator[None]:
+        """An answer that may go on for as long as a page is open. Raises `Refused` when the address has `GOING_ON` of them."""
+        if self.going_on[address] >= GOING_ON:
+            raise Refused(503, FULL)
+        self.going_on[address] += 1
+        try:
+            yield
+        finally:
+            self.going_on[address] -= 1
+            self.going_on = +self.going_on  # without those that have none
+
+    async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
+        """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
+        status = 0
+
+        async def guarded(message: dict) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status < 400:
+                    message = {**message, "headers": [*message["headers"], *HEADERS]}
+            if 0 < status < 400:
+                await send(message)
+
+        try:
+            await self.app(plain(scope), receive, guarded)
+        except Exception as error:  # its text may quote what a visitor wrote
+            if not 0 < status < 400:
+                print(f"{scope['path'][:60]!r} ended with {type(error).__name__}", flush=True)
+        if not 0 < status < 400:
+            words = "The server could not answer. Try again." if status in (0, 500) else WORDS.get(status, NOTHING)
+            await sentence(send, status or 500, words)
+
+
+def unhurried(allowed: bool) -> None:
+    if not allowed:
+        raise Refused(429, HURRY, {"refused": HURRY})
+
+
+def news_of(scope: dict) -> str:
+    """The session or the call whose news are asked for; "" when it is something else."""
+    if fetched := FETCHED.fullmatch(scope["path"]):
+        return fetched[1]
+    session = SESSION.fullmatch(scope["query_string"]) if scope["path"] == QUEUE else None
+    return session[2].decode() if session else ""
+
+
+def listening(scope: dict) -> AbstractContextManager:
+    """Notes that somebody listens to the news that are asked for. Raises `Refused` for a call's that were fetched before."""
+    name = news_of(scope)
+    if FETCHED.fullmatch(scope["path"]) and not LISTENERS.fetches(name):
+        raise Refused(404, FETCHED_ONCE)
+    return LISTENERS.listening(name) if name else nullcontext()
+
+
+def plain(scope: dict) -> dict:
+    """The request without what only changes addresses in the answer: another host's name."""
+    own = os.environ.get("SPACE_HOST", "").encode()
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name not in (b"x-gradio-server", b"x-forwarded-host", b"x-forwarded-prefix")
+        or (name == b"x-forwarded-host" and value == own)
+    ]
+    return {**scope, "headers": headers}
+
+
+def with_length(scope: dict, length: int) -> dict:
+    others = [
+        (name, value) for name, value in scope["headers"] if name not in (b"content-length", b"transfer-encoding")
+    ]
+    return {**scope, "headers": [*others, (b"content-length", b"%d" % length)]}
+
+
+def length_of(scope: dict, most: int) -> int:
+    """How many bytes the body may have: as many as are announced, else `USUAL`. Raises `Refused` for what is no JSON or too large."""
+    headers = dict(scope["headers"])
+    if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
+        raise Refused(415, WORDS[415])
+    length = headers.get(b"content-length", b"%d" % min(most, USUAL))
+    if not length.isdigit() or int(length[:20]) > most:
+        raise too_large(most)
+    return int(length)
+
+
+async def whole(receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
+    """The request's body. Raises `Refused` when it is too large or too slow."""
+    try:
+        return await asyncio.wait_for(gathered(receive, most, hold), PATIENCE)
+    except (TimeoutError, asyncio.TimeoutError):
+        raise Refused(408, f"It did not arrive within {PATIENCE:g} seconds.") from None
+
+
+async def gathered(receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        hold(len(message.get("body", b"")))
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > most or message["type"] == "http.disconnect":
+            raise too_large(most)
+    return bytes(body)
+
+
+def too_large(most: int) -> Refused:
+    words = f"What was sent is too large: at most {most / 1e6:g} MB are read here."
+    return Refused(413, words, {"refused": words})
+
+
+def once(body: bytes, receive: Callable) -> Callable:
+    """A `receive` that hands over the body, then whatever comes."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def handed() -> dict:
+        return messages.pop() if messages else await receive()
+
+    return handed
+
+
+async def sentence(send: Callable, status: int, words: str, fields: Mapping[str, Any] | None = None) -> None:
+    body = json.dumps({"detail": words, **(fields or {})}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *HEADERS]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,145 @@
+"""The lab: sweeps, own prompts, whether guessing pays, predictions, a setting for production, and APIs. Start runs the shown view."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+
+import gradio as gr
+
+from engine.page.screens import own_prompts, prediction
+from engine.page.screens.answers import production, read_prompts
+from engine.page.screens.cards import cards
+from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.given import ordered
+from engine.page.screens.pays import ALLOWED
+from engine.page.screens.sweep import Plan
+from engine.page.web.form import Form
+from engine.page.web.lending import Served
+from engine.page.web.parts import call, hidden, part, trigger
+from engine.page.web.streams import QUIET, api, runs, told
+
+PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a sweep may hold
+ASKED = {"prompts", "system"}  # what an order of own prompts holds
+
+
+def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    about = {
+        "systems": cards(),
+        "prompts": PROMPTS,
+        "allowed": own_prompts.ALLOWED,
+        "pays": ALLOWED,
+        "trees": prediction.trees(served.lanes),
+    }
+    part("lab", "mountLab", about, server_functions=[read_prompts, production])
+    go.click(None, js=call("lab.start"), **QUIET)
+    fill_sweep(served, form, halt)
+    fill_own_prompts(served, form, halt)
+    fill_pays(served, form, halt)
+    fill_prediction(served, form, halt)
+
+
+def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
+    async def sweep_on_page(order, job, **_):
+        async for news in told(served, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), job):
+            yield news
+
+    async def sweep(
+        prompts: list[str],
+        system: str = Plan.system,
+        grid: str = Plan.grid,
+        # The annotations say list, because Gradio reads them and callers of the API send lists.
+        depth: list[int] = Plan.depth,  # type: ignore[assignment]
+        width: list[int] = Plan.width,  # type: ignore[assignment]
+        nodes: list[int] = Plan.nodes,  # type: ignore[assignment]
+        temperature: list[float] = Plan.temperature,  # type: ignore[assignment]
+        max_new_tokens: int = Plan.max_new_tokens,
+        seed: int = Plan.seed,
+    ) -> AsyncIterator[str]:
+        """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
+
+        Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary".
+        """
+        plan = {
+            "prompts": prompts,
+            "system": system,
+            "grid": grid,
+            "depth": depth,
+            "width": width,
+            "nodes": nodes,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+        async for news in told(served, "sweep", lambda: plan):
+            yield news
+
+    begin = trigger("sweep-start")
+    order = {"order": hidden()}  # the page's script fills it from its own menus and the form
+    runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab", "sweep")
+    api(sweep)
+
+
+def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
+    async def prompts_on_page(order, job, **dialled):
+        async for news in told(served, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, job):
+            yield news
+
+    async def prompts(
+        text: str,
+        name: str = "prompts.txt",
+        system: str = "tree",
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+    ) -> AsyncIterator[str]:
+        """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
+
+        Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
+        """
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        asked = {"text": text, "name": name, "system": system, **dialled}
+        async for news in told(served, "prompt_file", lambda: asked):
+            yield news
+
+    begin = trigger("prompts-start")
+    fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
+    runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
+    api(prompts)
+
+
+def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
+    async def pays_on_page(order, job, **dialled):
+        given = {"prompts", "systems", "max_new_tokens"}
+        async for news in told(served, "pays", lambda: ordered(order, given, given) | dialled, job):
+            yield news
+
+    async def pays(
+        text: str,
+        name: str = "prompts.txt",
+        systems: list[str] = (),  # type: ignore[assignment]
+        temperature: float = 0.0,
+        max_new_tokens: int = 64,
+        seed: int = 0,
+    ) -> AsyncIterator[str]:
+        """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
+
+        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure.
+        """
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        asked = {"text": text, "name": name, "systems": systems, **dialled}
+        async for news in told(served, "pays_file", lambda: asked):
+            yield news
+
+    begin = trigger("pays-start")
+    fields = {"order": hidden()} | form.fields("temperature", "seed")
+    runs(begin, halt, pays_on_page, fields, "treepays", "pays")
+    api(pays)
+
+
+def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
+    async def prediction_on_page(order, job, **dialled):
+        async for news in told(served, "prix", lambda: prediction.asked(served.lanes, order) | dialled, job):
+            yield news
+
+    begin = trigger("predict-start")
+    fields = {"order": hidden()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
+    runs(begin, halt, prediction_on_page, fields, "treepredict", "predict")

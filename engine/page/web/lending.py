@@ -1,0 +1,96 @@
+"""Lending: ZeroGPU lends a GPU for one call at a time, in a process of its own. Knows orders as plain values; knows no page.
+
+`spaces.GPU` wraps what an order does, on every machine. Elsewhere it changes nothing, and the device's worker carries orders out.
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from anyio.to_thread import run_sync
+
+from engine.models.pairs import LoadedPair
+from engine.page.screens.cards import LANES
+from engine.page.screens.device import PAUSE
+from engine.page.screens.orders import order
+
+LENDS = "SPACES_ZERO_GPU" in os.environ
+LEAST, MOST = 15, 120  # seconds that a loan is asked for
+ARRIVING = 10.0  # seconds until the first step: a GPU arrives, weights move, systems warm up
+SPARE = 1.5  # times the expected seconds
+
+
+class TokenPace:
+    """Seconds that a token takes, of the calls so far."""
+
+    seconds = 0.05  # before a call has ended
+
+    def note(self, seconds: float, tokens: int) -> None:
+        self.seconds += (seconds / max(1, tokens) - self.seconds) / 4
+
+
+@dataclass(eq=False)
+class Served:
+    """What a page serves: a pair, whose place another may take, and the systems that the page opens with.
+
+    An order is carried out on the pair that was there when it was asked for.
+    """
+
+    pair: LoadedPair
+    lanes: tuple[str, str] = LANES
+
+
+PACE = TokenPace()
+SERVED: dict[str, Served] = {}  # what a loan's process inherits instead of being sent it
+
+
+def serve(served: Served) -> None:
+    """The page's pair is the one that orders are carried out on."""
+    SERVED["page"] = served
+
+
+def duration(kind: str, values: dict[str, Any]) -> int:
+    """The seconds that a loan for this order is asked for."""
+    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].pair, kind, values).tokens
+    return round(min(MOST, max(LEAST, expected)))
+
+
+def lendable(function: Callable) -> Callable:
+    """The function as ZeroGPU runs it, in another process; the function itself where no GPU is lent."""
+    return import_module("spaces").GPU(duration=duration)(function) if LENDS else function
+
+
+@lendable
+def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The order's news as ("news", text). What it raises is the last pair, ("refused", its words) for a `ValueError`."""
+    try:
+        for news in order(SERVED["page"].pair, kind, values).steps():
+            if news:
+                yield "news", news
+            elif news == "":  # all that is left is on its way from another server
+                time.sleep(PAUSE)
+    except ValueError as error:
+        yield "refused", str(error)
+    except Exception as error:  # another process's error arrives without its words
+        yield type(error).__name__, str(error)
+
+
+async def lent(kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
+    """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
+    tokens, begun = order(SERVED["page"].pair, kind, values).tokens, 0.0
+    steps = carried_out(kind, values)
+    try:
+        while told := await run_sync(next, steps, None):
+            begun = begun or time.monotonic()
+            what, words = told
+            if what == "refused":
+                raise ValueError(words)
+            if what != "news":
+                raise RuntimeError(f"{what}: {words}")
+            yield words
+        PACE.note(time.monotonic() - begun, tokens)
+    finally:
+        await run_sync(steps.close)

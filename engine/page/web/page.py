@@ -1,0 +1,162 @@
+"""The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import gradio as gr
+from fastapi import FastAPI
+from fastapi.middleware import Middleware
+
+from engine.models.pairs import LoadedPair
+from engine.page.screens.answers import Answer, opened, recorded, replay_page
+from engine.page.screens.gallery import PROMPTS, races
+from engine.page.views import page_files
+from engine.page.views.standalone import PLOTLY
+from engine.page.web import lab, prix, race
+from engine.page.web.bodies import Doors
+from engine.page.web.form import Form, dials, prompt_box
+from engine.page.web.guard import Guard
+from engine.page.web.lending import Served, serve
+from engine.page.web.parts import call, part
+from engine.page.web.sessions import Sessions
+from engine.page.web.streams import QUIET, visitor
+from engine.page.web.theme import rules, theme
+from engine.remote.server import Server
+
+SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
+CALLS = 400  # that Gradio handles at once; most of them wait for the device
+DRAWING = f"plotly-{metadata.version('plotly')}.min.js"  # where the page finds Plotly's script
+LOOK = 0.05  # seconds between two looks at the queue, so that an idle page takes hardly any of a core
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One tab of the page. Its elements' ids begin with `name`; `fill` wires its own column, its Start and its Stop."""
+
+    name: str
+    title: str
+    start: str
+    fill: Callable[[Served, Form, gr.Button, gr.Button], None]
+
+
+SCREENS = (  # the first one is open at the start
+    Screen("race", "Race", start="Race", fill=race.fill),
+    Screen("prix", "Grand prix", start="Race", fill=prix.fill),
+    Screen("lab", "Lab", start="Start", fill=lab.fill),
+)
+
+WAYS = {  # what the page says of the forward that runs
+    "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
+    "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
+    "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
+}
+
+CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
+
+def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
+    """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
+    serve(served)
+    with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
+        masthead(served.pair, screens)
+        with gr.Row(elem_id="entry"):
+            prompt = prompt_box()
+            buttons = [start_and_stop(screen) for screen in screens]
+        columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
+        with gr.Row(elem_id="dials"):
+            form = Form(prompt, **dials())
+        for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
+            with column:
+                screen.fill(served, form, start, stop)
+        prompt.submit(None, js=call("pressGo"), **QUIET)
+    return page
+
+
+def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
+    about = {
+        **introduced(pair),
+        "prompts": PROMPTS,
+        "screens": {screen.name: screen.title for screen in screens},
+        "races": races(),
+    }
+    part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
+
+
+def shared(function: Callable[[object, str], Answer]) -> Callable[[object], Answer]:
+    """The function of a part, which is told who asks: all visitors of one address are one."""
+
+    def of_visitor(given: object) -> Answer:
+        return function(given, visitor(watched=False))
+
+    of_visitor.__name__ = function.__name__
+    return of_visitor
+
+
+def introduced(pair: LoadedPair) -> dict[str, str]:
+    """What the page's head says of the pair."""
+    return {
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
+        "way": WAYS[pair.target.way] + (f" {CHAT}" if pair.chat else ""),
+    }
+
+
+def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
+    start = gr.Button(screen.start, variant="primary", elem_id=f"{screen.name}-go", elem_classes="go")
+    return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
+
+
+def mounted(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
+    """The page as an application that a server of ours can take."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    root = os.environ.get("GRADIO_ROOT_PATH")
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page, remote))
+    app.add_middleware(Guard, doors=doors(page))
+    return app
+
+
+def launch(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
+    """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
+    guarded = {"middleware": [Middleware(Guard, doors=doors(page))]}
+    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page, remote))
+
+
+def doors(page: gr.Blocks) -> Doors:
+    """What may be asked of the page: the events that have a function, the API, its parts' functions, and Plotly's script."""
+    events = {at: each for at, each in page.fns.items() if each.fn}
+    return Doors(
+        events={at: len(each.inputs) for at, each in events.items() if each.queue},
+        quick={at: len(each.inputs) for at, each in events.items() if not each.queue},
+        named={str(each.api_name): len(each.inputs) for each in events.values() if each.api_visibility == "public"},
+        functions=frozenset(
+            (at, function.__name__)
+            for at, component in page.blocks.items()
+            for function in getattr(component, "server_fns", ())
+        ),
+        files={f"/{DRAWING}": PLOTLY},
+    )
+
+
+def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
+    """What Gradio is told of the page however it is served. The page gets its queue."""
+    page.state_session_capacity = SESSIONS
+    for each in page.fns.values():
+        each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
+    queue = page.queue(max_size=CALLS, api_open=False)._queue
+    queue.max_thread_count = CALLS
+    queue.pending_messages_per_session = Sessions(queue)
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
+    queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
+    return {
+        "theme": theme(),
+        "css": "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
+        "head": f'<script src="{DRAWING}"></script>\n<script>{page_files.scripts("page")}</script>',
+        "footer_links": [],
+        "enable_monitoring": False,
+        "run_history": False,
+        "ssr_mode": False,
+        "mcp_server": False,
+    }

@@ -1,0 +1,54 @@
+"""The components that the page's own scripts fill: parts of the page and wires. Knows how Gradio calls a script by name."""
+
+import json
+from typing import Any
+
+import gradio as gr
+
+from engine.page.views import page_files
+
+
+def call(name: str, *given: object) -> str:
+    """JavaScript that calls `TreeRace.<name>` with plain values."""
+    return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
+
+
+def by_name(name: str, fields: dict[str, gr.components.Component], *channel: str) -> str:
+    """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes.
+
+    `channel` is the wire of a run that this begins.
+    """
+    return call("named", name, list(fields), *channel)
+
+
+def wire(name: str) -> gr.HTML:
+    """A hidden component that carries JSON strings to the page. Each becomes a window event of that name."""
+    return gr.HTML(
+        "",
+        html_template="",
+        js_on_load=f"TreeRace.mountWire({json.dumps(name)}, props, watch);",
+        visible="hidden",
+        elem_id=f"wire-{name}",
+    )
+
+
+def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
+    """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
+    return gr.HTML(
+        json.dumps(value),
+        html_template=page_files.markup(name),
+        js_on_load=f"TreeRace.mount({json.dumps(mount)}, element, props, server);",
+        apply_default_css=False,
+        elem_id=name,
+        **more,
+    )
+
+
+def hidden(name: str | None = None) -> gr.Textbox:
+    """A hidden field that the page's scripts write."""
+    return gr.Textbox(visible="hidden", elem_id=name)
+
+
+def trigger(name: str) -> gr.Button:
+    """A hidden button that the page's scripts click."""
+    return gr.Button(visible="hidden", elem_id=name)

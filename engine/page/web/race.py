@@ -1,0 +1,111 @@
+"""The race: two lanes side by side, and its API. The guided walk, and links that set the controls, belong to its screen."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import gradio as gr
+
+from engine.page.screens.answers import look
+from engine.page.screens.cards import FIRSTS, MIX, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.web import link, walk
+from engine.page.web.form import Form
+from engine.page.web.lending import Served
+from engine.page.web.parts import by_name, hidden, part
+from engine.page.web.streams import QUIET, api, runs, told
+from engine.race import BASELINE, REMOTE, SHAPE
+
+
+@dataclass(frozen=True)
+class RaceForm(Form):
+    """The form, and the components of the race's own screen."""
+
+    left: gr.Dropdown
+    right: gr.Dropdown
+    left_mix: gr.Textbox  # the system that the visitor mixed, while the menu says `MIX`
+    right_mix: gr.Textbox
+    broken: gr.Textbox  # a system of the walk; it races in place of the menus' two
+
+
+def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
+    async def race_on_page(left, right, left_mix, right_mix, broken, job, **settings):
+        def values() -> dict:
+            systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+            if broken:
+                systems = (unbroken(broken), broken)
+            if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
+                # Nobody moved these dials, so each lane keeps its own system's shape
+                settings.update(dict.fromkeys(SHAPE))
+            return {"systems": systems, **settings}
+
+        async for news in told(served, "race", values, job):
+            yield news
+
+    async def race(
+        prompt: str,
+        system: str = "tree",
+        depth: int = 4,
+        width: int = 4,
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+        constraint: str = "",
+    ) -> AsyncIterator[str]:
+        """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
+
+        A constraint is "json:" with a JSON schema or "regex:" with a regular expression behind it.
+        """
+        asked = {
+            "prompt": prompt,
+            "systems": (BASELINE, system),
+            "depth": depth,
+            "width": width,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "constraint": constraint,
+        }
+        async for news in told(served, "race", lambda: asked):
+            yield news
+
+    form = race_form(served, form)
+    runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
+    lanes = form.fields("left", "right")
+    for lane in lanes.values():
+        lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
+    take_shapes(form)
+    api(race)
+    link.fill(served, form)
+    walk.fill(served, form, halt)
+
+
+def race_form(served: Served, form: Form) -> RaceForm:
+    """The menus above the race, the race itself, and its hidden fields."""
+    with gr.Row(elem_id="systems"):
+        left, right = (
+            gr.Dropdown(
+                menu(first, served.pair.remote),
+                value=name,
+                label=f"System of the {side} lane",
+                show_label=False,
+                container=False,
+                filterable=False,
+            )
+            for side, name, first in zip(("left", "right"), served.lanes, FIRSTS, strict=True)
+        )
+    systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
+    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": served.lanes}, server_functions=[look])
+    left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
+    return RaceForm(**form.fields(), left=left, right=right, left_mix=left_mix, right_mix=right_mix, broken=hidden())
+
+
+def take_shapes(form: RaceForm) -> None:
+    """Sets the dials to the shape of the right lane's system whenever that system changes."""
+    dials = form.fields(*SHAPE)
+
+    def take(system):
+        found = shape(system)
+        return gr.skip() if found is None else {dials[name]: value for name, value in found.items()}
+
+    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix from a link comes with its shape
+    for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):
+        chosen(take, system, [*dials.values()], js=js, trigger_mode="always_last", **QUIET)

@@ -1,0 +1,67 @@
+"""Sessions: whose news Gradio keeps, and who listens to them. Knows Gradio's queue and names; knows no run.
+
+Gradio keeps the news of 2,000 sessions and throws out the oldest, whether its run is under way or not. `Sessions` stands in its place.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+MOST = 2000  # sessions of which news are kept; no more runs than `CALLS` are under way
+MOST_FETCHED = 10_000  # names that are remembered
+
+
+class Sessions(OrderedDict[str, Any]):
+    """News by session. A new name takes the place of the oldest one of which no run is under way."""
+
+    def __init__(self, queue: Any):
+        """`queue` is Gradio's."""
+        super().__init__()
+        self.queue = queue
+
+    def __setitem__(self, name: str, news: Any) -> None:
+        if name not in self and len(self) >= MOST:
+            under_way = {event.session_hash for event in self.queue.event_ids_to_events.values()}
+            if over := next((each for each in self if each not in under_way), None):
+                del self[over]
+                self.queue.pending_event_ids_session.pop(over, None)
+        super().__setitem__(name, news)
+
+    def __delitem__(self, name: str) -> None:
+        if name in self:  # Gradio lets go of a session as often as streams of it end
+            super().__delitem__(name)
+
+
+class Listeners:
+    """The streams that are open, by the name of a session or of a call."""
+
+    def __init__(self) -> None:
+        self.streams = Counter[str]()
+        self.fetched: dict[str, None] = {}
+
+    @contextmanager
+    def listening(self, name: str) -> Iterator[None]:
+        self.streams[name] += 1
+        try:
+            yield
+        finally:
+            self.streams[name] -= 1
+            if not self.streams[name]:
+                del self.streams[name]
+
+    def hear(self, *names: str) -> bool:
+        """Whether somebody listens to one of these."""
+        return any(name in self.streams for name in names)
+
+    def fetches(self, name: str) -> bool:
+        """Whether this is the first stream of that name. Gradio would let a second one wait for ever."""
+        if name in self.fetched:
+            return False
+        self.fetched[name] = None
+        if len(self.fetched) > MOST_FETCHED:
+            del self.fetched[next(iter(self.fetched))]
+        return True
+
+
+LISTENERS = Listeners()  # of this process

@@ -1,0 +1,131 @@
+"""Runs that stream into a wire of the page, and refusals as sentences. Knows Gradio's events and who asks; knows no race."""
+
+import asyncio
+import html
+import re
+import time
+import traceback
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import gradio as gr
+from gradio.context import LocalContext
+
+from engine.models.constraint import constraint_of
+from engine.page.screens.device import DEVICE, Call
+from engine.page.screens.orders import order
+from engine.page.web.form import Fields
+from engine.page.web.lending import LENDS, Served, lent
+from engine.page.web.pace import address_of
+from engine.page.web.parts import by_name, call, hidden, wire
+from engine.page.web.sessions import LISTENERS
+from engine.record.constraint import checked as constrained
+from engine.record.failures import lacks_memory
+
+Stream = Callable[..., AsyncIterator[str]]
+ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
+ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
+UNHEARD = 10.0  # seconds after which a run that nobody listens to ends
+NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def refusal(sentence: str) -> gr.Error:
+    """A sentence for the visitor, escaped: Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
+    return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
+
+
+async def told(
+    served: Served, kind: str, values: Callable[[], dict[str, Any]], job: object = None
+) -> AsyncIterator[str]:
+    """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. A `job` is an open page's name for it.
+
+    Whatever goes wrong becomes a sentence, also in `values`.
+    """
+    try:
+        given = values()
+        if given.get(
+            "constraint"
+        ):  # it is compiled before anybody waits for it, in a thread: the page's own loop goes on
+            await asyncio.to_thread(constraint_of, served.pair, constrained(given["constraint"]))
+        asked = order(served.pair, kind, given)
+        watched = job is not None
+        who, address = visitor(watched), visitor(watched=False)
+        work = Call(asked.steps, who, asked.rank, asked.bytes, name_of(job), address)
+        news_of: AsyncGenerator[str, None] = lent(kind, given) if LENDS else DEVICE.stream(work, watched)
+        async with aclosing(news_of) as stream:
+            is_heard, heard = hearing(), time.monotonic()
+            async for news in stream:  # they come every second, if only to say where the visitor stands
+                heard = time.monotonic() if is_heard() else heard
+                if time.monotonic() - heard > UNHEARD:
+                    raise ValueError(
+                        f"Nobody has listened to this run for {UNHEARD:g} s, so it has ended. Listen when you ask."
+                    )
+                yield news
+    except gr.Error:  # ZeroGPU's own, such as a quota that is used up
+        raise
+    except Exception as error:
+        raise refusal(sentence_of(error)) from None
+
+
+def name_of(job: object) -> str:
+    """The page's name for a run, or a name of ours where it gives none."""
+    if job is None or job == "":
+        return uuid.uuid4().hex
+    if not (isinstance(job, str) and NAME.fullmatch(job)):
+        raise ValueError("A run's name has 1 to 64 letters, digits and dashes.")
+    return job
+
+
+def hearing() -> Callable[[], bool]:
+    """Asks whether somebody listens to the run that begins now; always true where it was asked for without a request."""
+    request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
+    return lambda: request is None or LISTENERS.hear(str(request.session_hash), str(event))
+
+
+def visitor(watched: bool) -> str:
+    """Who asks: an open page by its session. All calls of the API from one address are one visitor's."""
+    request = LocalContext.request.get(None)
+    if request is None:
+        return ""
+    if watched:
+        return str(request.session_hash)
+    return address_of(request.headers, str(getattr(request.client, "host", "")))
+
+
+def sentence_of(error: Exception) -> str:
+    """What the visitor is told of an error. Those that are no refusals are printed."""
+    if isinstance(error, ValueError):
+        return str(error)
+    if lacks_memory(error):
+        return "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
+    traceback.print_exception(error)
+    return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
+
+
+def streaming(
+    begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, pending: str
+) -> gr.events.Dependency:
+    """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, and `job`.
+
+    The page's script names the job, so that it can stop one of which the server has not told yet. `TreeRace.<pending>` hears of it.
+    """
+    fields = fields | {"job": hidden(f"job-{channel}")}
+    running = begin.click(
+        stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(pending, fields, channel), **ON_PAGE
+    )
+    halt.click(None, js=call("wire.stopped", channel), cancels=[running], **QUIET)
+    return running
+
+
+def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, view: str) -> None:
+    """`streaming`, of whose begin, failure and halt `TreeRace.<view>` hears."""
+    streaming(begin, halt, stream, fields, channel, f"{view}.pending").failure(None, js=call(f"{view}.failed"), **QUIET)
+    halt.click(None, js=call(f"{view}.stop"), **QUIET)
+
+
+def api(function: Stream) -> None:
+    """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring."""
+    gr.api(function, api_name=function.__name__, **ASKED)

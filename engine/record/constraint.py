@@ -1,0 +1,77 @@
+"""Constraint: what a text may be, as a visitor writes it: `json:` and a JSON schema, `regex:` and a regular expression, or "".
+
+Knows words and limits; knows no tokenizer. `engine.models.constraint` compiles what passes here.
+"""
+
+import json
+from typing import Any
+
+from engine.record.parsing import holds_half, parse, shown
+
+KINDS = {"json": "JSON schema", "regex": "regular expression"}
+LONGEST = 8_000  # characters
+MOST_MULTIPLE = 1_000  # of all "multipleOf" of a schema together: its automaton has a state for every remainder
+MULTIPLE = "multipleOf"
+
+
+def checked(value: object) -> str:
+    """The constraint, "" for none. Raises `ValueError` for a kind that is unknown, for too long a text, and for no JSON schema."""
+    if value == "":
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"The constraint must be a text such as regex:[a-z]+, got {shown(value)}.")
+    kind, colon, text = value.partition(":")
+    if not colon or kind not in KINDS:
+        raise ValueError(
+            f"The constraint begins with json: and a JSON schema, or with regex: and a regular expression, got {shown(value)}."
+        )
+    if not text.strip():
+        raise ValueError(f"The constraint is empty. Write a {KINDS[kind]} behind {kind}:, or leave the constraint out.")
+    if len(value) > LONGEST:
+        raise ValueError(f"The constraint has {len(value):,} characters; at most {LONGEST:,} are read. Shorten it.")
+    if holds_half(value) or "\0" in value:
+        raise ValueError("The constraint holds half a character or a zero byte, which no pattern can. Write it anew.")
+    if kind == "json":
+        schema = parse(text, 4 * LONGEST, "The JSON schema")
+        if not isinstance(schema, dict):
+            raise ValueError(f'The JSON schema must be an object such as {{"type": "object"}}, got {shown(schema)}.')
+        refuse_large_multiples(schema)
+    return value
+
+
+def parts(constraint: str) -> tuple[str, str]:
+    """The constraint's kind and text, "" and "" for none."""
+    kind, _, text = constraint.partition(":")
+    return kind, text
+
+
+def joined(kind: str, text: str) -> str:
+    """The constraint of a form with a menu and a field. Without a kind there is none, whatever the field holds."""
+    return f"{kind}:{text}" if kind else ""
+
+
+def refuse_large_multiples(schema: Any) -> None:
+    """Raises `ValueError` where the remainders that a schema tells apart are too many to compile within a second."""
+    product, left = 1, [schema]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            multiple = value.get(MULTIPLE, 1)
+            left += value.values()
+            if isinstance(multiple, dict | list | str | bool | None):  # a property of that name, or no schema
+                continue
+            if multiple != int(multiple) or multiple < 1:
+                raise ValueError(f"{MULTIPLE} must be a whole number of at least 1 here, got {shown(multiple)}.")
+            product *= int(multiple)
+        elif isinstance(value, list):
+            left += value
+    if product > MOST_MULTIPLE:
+        raise ValueError(
+            f"The {MULTIPLE} of the schema come to {shown(product)} together; at most {MOST_MULTIPLE:,} is compiled. "
+            "Leave one out."
+        )
+
+
+def schema_text(text: str) -> str:
+    """The JSON schema on one line, as the compiler takes it."""
+    return json.dumps(json.loads(text), ensure_ascii=False)

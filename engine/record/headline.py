@@ -1,0 +1,33 @@
+"""Headline: the speedups of a race that ran several times, as medians with their spread. Standard library only; knows no race.
+
+The same seed gives the same text, so further runs are the same steps in other seconds. A median is the ratio of a run that took place:
+of an even number of runs the lower one of the middle two.
+"""
+
+import math
+import statistics
+
+Runs = list[list[float]]  # by run, by lane: seconds with prefill
+
+
+def speedups(tokens: list[int], run: list[float]) -> list[float]:
+    """By lane: tokens a second by those of the first lane, 0 where that wrote nothing."""
+    speeds = [count / seconds for count, seconds in zip(tokens, run, strict=True)]
+    return [speed / speeds[0] if speeds[0] else 0.0 for speed in speeds]
+
+
+def medians(tokens: list[int], runs: Runs) -> list[dict[str, float]]:
+    """By lane, over all runs: the median `speedup`, and the `least` and the `most`."""
+    lanes = zip(*(speedups(tokens, run) for run in runs), strict=True)
+    return [{"speedup": statistics.median_low(lane), "least": min(lane), "most": max(lane)} for lane in lanes]
+
+
+def nearest(tokens: list[int], runs: Runs) -> int:
+    """The run whose speedups are nearest to the medians, by their ratios; the first of equals."""
+    middle = [lane["speedup"] for lane in medians(tokens, runs)]
+
+    def far(run: list[float]) -> float:
+        found = zip(speedups(tokens, run), middle, strict=True)
+        return math.fsum(abs(math.log(mine / usual)) for mine, usual in found if mine and usual)
+
+    return min(range(len(runs)), key=lambda at: far(runs[at]))

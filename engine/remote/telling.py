@@ -1,0 +1,209 @@
+"""Telling: what a serving engine says of itself and of its guesses.
+
+| engine | of itself | of its guesses |
+| --- | --- | --- |
+| llama-server | `/props` | `timings` of every answer; takes no draft where a request says `speculative.n_max` 0 |
+| vLLM | `/version` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
+| SGLang | `/get_server_info` | `sglext.spec_tokens_details` of every answer |
+| others | `/v1/models` | `usage.completion_tokens_details` of an answer, where it counts predictions |
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from engine.record.parsing import parse, shown
+from engine.record.served_trace import TOTALS
+from engine.remote.server import CONNECT, SILENCE, Server, quoted
+
+ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
+WITHOUT_GUESSES: dict[str, dict[str, Any]] = {"llama-server": {"speculative.n_max": 0}}  # that a request may ask for
+ASKED: dict[
+    str, dict[str, Any]
+] = {  # beside the text, so that nothing is kept from the other arm, and guesses are told
+    "llama-server": {"cache_prompt": False},
+    "SGLang": {"return_spec_tokens_details": True},
+}
+COUNTERS = tuple(f"vllm:spec_decode_num_{what}_total" for what in ("drafts", "draft_tokens", "accepted_tokens"))
+MOST_BODY = 8_000_000  # bytes of what a server says of itself
+SHOWN_MODELS = 5
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Verifications, tokens drafted for them, and those that were accepted. A verification adds a token of the target's own."""
+
+    passes: int
+    drafted: int
+    accepted: int
+
+    def __add__(self, other: "Guesses") -> "Guesses":
+        return Guesses(self.passes + other.passes, self.drafted + other.drafted, self.accepted + other.accepted)
+
+    def since(self, before: "Guesses") -> "Guesses":
+        return Guesses(self.passes - before.passes, self.drafted - before.drafted, self.accepted - before.accepted)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a server says of itself. `engine` and `version` are "" where it does not say. `model` is what it is asked for."""
+
+    engine: str
+    version: str
+    model: str
+    flags: dict[str, str | int | float | bool]
+
+
+@contextmanager
+def asking(server: Server) -> Iterator[httpx.Client]:
+    """A connection for questions about the server. Raises `ValueError` with a sentence where it cannot be reached."""
+    try:
+        with httpx.Client(timeout=httpx.Timeout(SILENCE, connect=CONNECT), trust_env=False) as client:
+            yield client
+    except httpx.TransportError as error:
+        raise ValueError(
+            f"{server.label} cannot be reached ({type(error).__name__}). Is the server running, and is the address right?"
+        ) from None
+
+
+def body(client: httpx.Client, url: str) -> str:
+    """What stands under the address, "" where nothing does. Raises `ValueError` for more than `MOST_BODY` bytes."""
+    with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
+        if response.status_code != 200:
+            return ""
+        found = b""
+        for chunk in response.iter_raw():
+            found += chunk
+            if len(found) > MOST_BODY:
+                raise ValueError(f"{shown(url)} has more than {MOST_BODY / 1e6:.0f} MB.")
+    return found.decode("utf-8", "replace")
+
+
+def values(client: httpx.Client, url: str) -> dict[str, Any]:
+    """The object under the address; an empty one where there is none."""
+    text = body(client, url)
+    try:
+        found = parse(text, MOST_BODY) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def root(server: Server) -> str:
+    """The address without the part that OpenAI's endpoints share."""
+    return server.address.rstrip("/").removesuffix("/v1")
+
+
+def about(server: Server) -> About:
+    """Asks the server who it is. Raises `ValueError` where it cannot be reached, and where it has several models and none was named."""
+    with asking(server) as client:
+        models = values(client, f"{server.address.rstrip('/')}/models").get("data")
+        models = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
+        engine = next((ENGINES[owner] for each in models if (owner := each.get("owned_by")) in ENGINES), "")
+        version, flags = itself(client, root(server), engine)
+    names = [each["id"] for each in models if isinstance(each.get("id"), str)]
+    if not server.model and len(names) > 1:
+        listed = ", ".join(map(shown, names[:SHOWN_MODELS])) + ", …" * (len(names) > SHOWN_MODELS)
+        raise ValueError(f"{server.label} serves {len(names)} models: {listed}. Name one by --server-model.")
+    return About(engine, version, server.model or next(iter(names), ""), flags)
+
+
+def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[str, str | int | float | bool]]:
+    """The engine's version, and its settings as far as it tells those that bear on speed. Of a path only the last part is told."""
+    wanted: tuple[str, ...] = ()
+    flags: dict[str, Any] = {}
+    version = None
+    if engine == "llama-server":
+        props = values(client, f"{address}/props")
+        settings = props.get("default_generation_settings")
+        params = settings.get("params") if isinstance(settings, dict) else None
+        flags = {"total_slots": props.get("total_slots")} | (params if isinstance(params, dict) else {})
+        wanted, version = ("total_slots", "speculative."), props.get("build_info")
+    elif engine == "vLLM":
+        version = values(client, f"{address}/version").get("version")
+    elif engine == "SGLang":
+        flags = values(client, f"{address}/get_server_info") or values(client, f"{address}/server_info")
+        wanted, version = ("speculative_", "tp_size", "quantization", "attention_backend"), flags.get("version")
+    told = {name: plain(value) for name, value in flags.items() if name.startswith(wanted) and is_plain(value)}
+    return plain(version) if isinstance(version, str) else "", told
+
+
+def is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def plain(value: Any) -> Any:
+    """The value as it may be shared: of a path on the server's disk only the last part."""
+    if not isinstance(value, str):
+        return value
+    path = value.startswith(("/", "~", "./")) or re.match(r"[A-Za-z]:\\", value)
+    return quoted(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
+
+
+def counted(server: Server) -> Guesses | None:
+    """What a vLLM server has guessed since its start, for everybody. None where it tells nothing, all 0 where it guesses nothing."""
+    with asking(server) as client:
+        text = body(client, f"{root(server)}/metrics")
+    if "vllm:" not in text:
+        return None
+    sums = dict.fromkeys(COUNTERS, 0.0)
+    for name, value in re.findall(r"^(vllm:\w+)(?:\{.*\})? (\S+)", text, re.MULTILINE):
+        if name in sums:
+            sums[name] += float(value)
+    return Guesses(*(int(sums[name]) for name in COUNTERS))
+
+
+def together(each: Iterable[Guesses | None]) -> Guesses | None:
+    """The sum, None where any of them is not known."""
+    found = Guesses(0, 0, 0)
+    for guesses in each:
+        if guesses is None:
+            return None
+        found += guesses
+    return found
+
+
+def tokens_of(told: dict[str, Any]) -> int | None:
+    """The tokens that an answer says it has, None where it does not say."""
+    for part, name in (("usage", "completion_tokens"), ("timings", "predicted_n")):
+        if (count := number(told.get(part), name)) is not None:
+            return count
+    return None
+
+
+def guesses_of(told: dict[str, Any]) -> Guesses | None:
+    """What an answer says of its guesses, None where it says nothing. `told` are the last values of its pieces, by name."""
+    if (written := number(told.get("timings"), "predicted_n")) is not None:
+        accepted = number(told["timings"], "draft_n_accepted") or 0
+        return Guesses(written - accepted, number(told["timings"], "draft_n") or 0, accepted)
+    for where, inner, names in (
+        ("metrics", "speculative_decoding", TOTALS),
+        ("sglext", "spec_tokens_details", ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")),
+    ):
+        details = told[where].get(inner) if isinstance(told.get(where), dict) else None
+        counts = [count for name in names if (count := number(details, name)) is not None]
+        if len(counts) == len(names):
+            return Guesses(*counts)
+    usage = told.get("usage")
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    accepted, rejected = (number(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected"))
+    if not accepted + rejected:  # engines that count none write 0 too
+        return None
+    return Guesses((tokens_of(told) or accepted) - accepted, accepted + rejected, accepted)
+
+
+def number(found: Any, name: str) -> int | None:
+    """The whole number under that name, None where there is none."""
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if type(value) is int and value >= 0 else None
+
+
+def is_near(server: Server) -> bool:
+    """Whether the address is this machine's own."""
+    host = urlsplit(server.address).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")

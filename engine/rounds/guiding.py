@@ -1,0 +1,112 @@
+"""Guiding: a constraint around a round. The target's logits behind every node are masked by it, and so are the guesses.
+
+The mask belongs to p at every node: a node's constraint is its parent's, advanced by its token. Rules and policies do not know it.
+A drafter's answers are masked too. A policy draws from what it was answered, so the q that a rule divides by is the q drawn from.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from engine.contracts import Drafter
+from engine.sampling import Guide
+from engine.tree import DraftTree
+
+Mask = Callable[[Guide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
+SURE = 0.999  # the chance of a forced token, for policies that weigh guesses
+LONGEST_RUN = 12  # forced tokens that are offered as a run
+
+
+def path_of(tree: DraftTree, node: int) -> tuple[int, ...]:
+    return tuple(tree.tokens[each] for each in tree.path(node))
+
+
+def masked(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+    """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
+    return masked_at(guide, tree, logits, range(len(tree)))
+
+
+def masked_at_leaves(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+    """Wrong on purpose (`engine.breaks`): as `masked`, but only behind nodes without children, where a text goes on."""
+    return masked_at(guide, tree, logits, [node for node in range(len(tree)) if node not in tree.parents])
+
+
+def masked_at(guide: Guide, tree: DraftTree, logits: torch.Tensor, nodes: range | list[int]) -> torch.Tensor:
+    rows = {node: row for node in nodes if (row := guide.allowed(path_of(tree, node))) is not None}
+    if not rows:
+        return logits
+    allowed = torch.ones(logits.shape, dtype=torch.bool)
+    allowed[list(rows)] = torch.stack([*rows.values()])
+    return logits.masked_fill(~allowed.to(logits.device), -math.inf)
+
+
+class GuidedDrafter(Drafter):
+    """A drafter whose guesses keep to the constraint. Where one token alone is allowed, that is the guess, whatever it answers."""
+
+    title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
+
+    def __init__(self, inner: Drafter, guide: Guide):
+        self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
+        self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
+        self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
+        self.whole = guide.guesses == "masked"  # else forced tokens alone
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the inner drafter offers, such as the blocks of a rank head."""
+        return getattr(self.inner, name)
+
+    @property
+    def forwards(self) -> int:  # type: ignore[override]
+        return self.inner.forwards
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        self.inner.begin(prompt, features)
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """The inner drafter's rows without what is forbidden, made distributions again."""
+        answer = self.inner.log_q(tree, nodes)
+        found = [self.guide.allowed(path_of(tree, node)) for node in nodes]
+        counts = [0 if row is None else int(row.sum()) for row in found]
+        if not self.inner.guesses or (answer is None and 1 not in counts):
+            return None
+        if answer is None:
+            width = max(len(row) for row in found if row is not None)
+            answer = torch.full((len(nodes), width), -math.log(width))
+        keeps = [row is not None and (count == 1 or self.whole) for row, count in zip(found, counts, strict=True)]
+        if not any(keeps):
+            return answer
+        allowed = torch.ones(answer.shape, dtype=torch.bool)
+        for at, (row, keep) in enumerate(zip(found, keeps, strict=True)):
+            if row is not None and keep:
+                allowed[at] = row
+        allowed = allowed.to(answer.device)
+        rows = answer.masked_fill(~allowed, -math.inf)
+        lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
+        rows = torch.where(lost, torch.zeros_like(rows).masked_fill(~allowed, -math.inf), rows)
+        return rows.log_softmax(-1)
+
+    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+        self.inner.see(tree, logits, path)
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        self.inner.commit(tree, path, bonus, features)
+
+    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+        return self.inner.own_tree(root, levels, width, nodes)
+
+    def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
+        return self.inner.buckets(tree, nodes)
+
+    def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+        """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""
+        path = path_of(tree, node)
+        if run := self.guide.forced(path, LONGEST_RUN):
+            return run, SURE
+        run, chance = self.inner.copies(tree, node)
+        for length, token in enumerate(run):
+            row = self.guide.allowed((*path, *run[:length]))
+            if self.whole and row is not None and not row[token]:
+                return run[:length], chance
+        return run, chance

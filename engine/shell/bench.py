@@ -1,0 +1,137 @@
+"""`bench`, and what it measures `--by`: the options of each."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+from engine.measure.options import add_constraint, add_json, add_memory, add_pair, held_out
+from engine.shell.names import (
+    BLOCKS,
+    CONTEXTS,
+    MODEL_SIZES,
+    PREFIXES,
+    SHAPE,
+    STORED,
+    TREE_SIZES,
+    USUAL_SIZES,
+)
+
+
+def add_acceptance(parser: ArgumentParser, systems: str) -> None:
+    parser.add_argument(
+        "--acceptance",
+        type=float,
+        metavar="TOKENS",
+        help=f"estimate what {systems} would give here if a round yielded so many tokens, the target's own included, such as 3.0",
+    )
+
+
+def bench(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--by",
+        metavar="THING",
+        help="measure cost by one thing in place of a race; each takes options of its own, which --by THING --help lists",
+    )
+    parser.add_argument(
+        "--systems",
+        help="names or mixes (drafter/policy/rule), comma-separated, or all; tree when left out, with --peers also chain, eagle "
+        "and auto as far as the pair has them",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="measure transformers' assisted generation and prompt lookup in the same run",
+    )
+    add_acceptance(parser, "--systems, or tree and chain,")
+    parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
+    parser.add_argument(
+        "--domains", default="stories", help="texts, comma-separated, or all, of " + ", ".join(held_out())
+    )
+    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts a text")
+    parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    add_constraint(parser)
+    parser.add_argument(
+        "--guesses",
+        choices=("masked", "forced", "free"),
+        default="masked",
+        help="under a constraint: drafts without all that is forbidden, with forced tokens alone, or as they are",
+    )
+    for name in SHAPE:
+        parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
+    add_memory(parser)
+    add_pair(parser)
+    add_json(parser)
+
+
+def growth(parser: ArgumentParser) -> None:
+    """Of `--by length` and `--by context`."""
+    parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
+    parser.add_argument("--domain", choices=held_out(), default="stories")
+    parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
+    add_pair(parser)
+    add_json(parser)
+
+
+def races(parser: ArgumentParser) -> None:
+    parser.add_argument("--races", type=int, default=100)
+    growth(parser)
+
+
+def tree(parser: ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=int, default=25, help="timings of each number of nodes; the median counts")
+    add_pair(parser)
+    add_json(parser)
+
+
+def size(parser: ArgumentParser) -> None:
+    parser.add_argument("--sizes", nargs="+", choices=MODEL_SIZES, default=list(USUAL_SIZES))
+    parser.add_argument("--stored", nargs="+", choices=STORED, default=list(STORED))
+    parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS), help="tokens before the tree")
+    parser.add_argument("--threads", nargs="+", type=int, default=None, help="1 and all cores when left out")
+    parser.add_argument("--repeats", type=int, default=15, help="timings of each number of nodes; the median counts")
+    add_json(parser)
+
+
+def part(parser: ArgumentParser) -> None:
+    add_pair(parser)
+    parser.add_argument("--systems", default="vanilla,tree,eagle,auto", help="names, separated by commas")
+    parser.add_argument("--prompts", type=int, default=4, help="held-out stories to write on")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    add_json(parser)
+
+
+def change(parser: ArgumentParser) -> None:
+    add_pair(parser)
+    parser.add_argument(
+        "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
+    )
+    parser.add_argument("--stories", type=int, default=10, help="prompts before the subject changes")
+    parser.add_argument("--code", type=int, default=20, help="prompts after it; the held-out ones, again and again")
+    parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
+    parser.add_argument("--policy", help="of both lanes; the rank-guided one when left out")
+    parser.add_argument("--shape", type=int, nargs=3, default=(4, 4, 12), metavar=("DEPTH", "WIDTH", "NODES"))
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
+    add_json(parser)
+
+
+def order(parser: ArgumentParser) -> None:
+    parser.add_argument("--sizes", type=int, nargs="+", default=TREE_SIZES, help="nodes")
+    parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
+    parser.add_argument("--block", type=int, choices=BLOCKS, default=32, help="tile of the timed paths")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument("--out", type=Path, default=None, help="also write the table and the JSON object to this file")
+    add_json(parser)
+
+
+def segments(parser: ArgumentParser) -> None:
+    parser.add_argument("--segments", type=int, nargs="+", default=[1, 2, 3, 6])
+    parser.add_argument("--length", type=int, default=512, help="tokens a row")
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--depth", type=int, default=6, help="positions an anchor predicts")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    add_json(parser)

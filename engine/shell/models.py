@@ -1,0 +1,98 @@
+"""Commands that make models: the options of each."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+from engine.measure.options import add_pair
+from engine.models.pairs import EMBEDDED, PAIRS
+from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES
+
+
+def calibrate(parser: ArgumentParser) -> None:
+    add_pair(parser)
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=None,
+        help="a file of prompts: .txt with a blank line between them, or .jsonl; the gallery's when left out",
+    )
+    parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
+    parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
+    parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
+    parser.add_argument("--out", type=Path, help="the file to write; the embedded pair's own when left out")
+
+
+def train(parser: ArgumentParser) -> None:
+    recipes = parser.add_subparsers(dest="recipe", required=True)
+    pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of the embedded pair")
+    pair.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
+    pair.add_argument("--out", type=Path, default=EMBEDDED, help="where the models are written")
+    pair.add_argument("--work", type=Path, default=Path(".train"), help="checkpoints; a run resumes from them")
+    pair.add_argument("--size", choices=TARGET_SIZES, default="11M", help="parameters of the target")
+    pair.add_argument(
+        "--start",
+        type=Path,
+        help="the folder of a target to go on from, which grows where it is smaller; its tokenizer stays",
+    )
+    pair.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
+    pair.add_argument("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
+    pair.add_argument(
+        "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
+    )
+    pair.add_argument("--eight-bits", action="store_true", help="write the target in 8 bits, as bitsandbytes keeps it")
+    pair.add_argument("--compile", action="store_true", help="compile the target's step: faster, needs a C++ compiler")
+    pair.add_argument("--minutes", type=float, default=75, help="wall-clock budget of the target's training")
+    pair.add_argument("--tokens", type=int, help="token budget of the target's training, instead of minutes")
+    pair.add_argument("--draft-minutes", type=float, default=12, help="wall-clock budget of the draft's training")
+    pair.add_argument(
+        "--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft"
+    )
+    pair.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    for name in RECIPES:
+        drafter = recipes.add_parser(
+            name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
+        )
+        drafter.add_argument(
+            "--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/"
+        )
+        drafter.add_argument("--pair", choices=PAIRS, default="embedded", help="train for this pair's target")
+        drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
+        drafter.add_argument("--revision", help="the Hub repository's full commit")
+        drafter.add_argument("--out", type=Path, default=EMBEDDED / "drafters", help="where the drafter is written")
+        drafter.add_argument(
+            "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
+        )
+        drafter.add_argument(
+            "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
+        )
+        drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
+        drafter.add_argument(
+            "--hidden",
+            type=int,
+            help="the drafter's width; when left out the target's, or half of it where the target is wide",
+        )
+        drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
+        drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
+        drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")
+        drafter.add_argument(
+            "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"
+        )
+        drafter.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+        if name == "parallel":
+            drafter.add_argument(
+                "--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory"
+            )
+
+
+def convert(parser: ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="a file that ends in .bin, .pt or .pth, or the folder that holds it")
+    parser.add_argument("folder", type=Path, help="where model.safetensors and config.json are written")
+
+
+def export(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=EXPORTS, help="the drafter")
+    parser.add_argument("folder", type=Path, help="where config.json, model.safetensors and README.md are written")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--pair", choices=PAIRS, default="embedded", help="the pair whose drafter it is")
+    given.add_argument("--target", metavar="MODEL", help="your own target: a folder, or OWNER/NAME@COMMIT")
+    parser.add_argument("--drafter", metavar="FOLDER", help="the folder of learned drafters for --target")

@@ -1,0 +1,299 @@
+"""Constraints: what a text may be holds for every system, every guess and every rule's law; wrong and hostile ones get a sentence."""
+
+import json
+import random
+import re
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.batch import decode_together
+from engine.contracts import Drafter
+from engine.custom_generate import treerace
+from engine.decode import decode
+from engine.lab.pays.runs import of_lanes
+from engine.models.constraint import GUESSES, compiled, constraint_of
+from engine.models.constraint_trial import refusal
+from engine.page.screens.break_distance import measure
+from engine.race import Race, Settings
+from engine.record.constraint import LONGEST, checked, joined, parts
+from engine.record.race_file import Record
+from engine.rounds.guiding import GuidedDrafter, masked
+from engine.rounds.round_gpu import DeviceRounds
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, find
+from engine.tree import DraftTree
+from helpers.pairs import LETTERS, NAMES, STOP, bound, bound_pair, tiny_llama
+
+PROMPT = "Once: "
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return bound_pair()
+
+
+def raced(pair, *systems: str, **settings) -> list:
+    race = Race(pair, Settings(PROMPT, systems, **{"max_new_tokens": 60, **settings}))
+    list(race.run())
+    return [lane.trace for lane in race.lanes]
+
+
+def text_of(pair, trace) -> str:
+    """Without the stop token, which the tiny pair's tokenizer writes as a character."""
+    assert trace.steps[-1].end == "stop" and trace.tokens[-1] == STOP
+    return pair.tokenizer.decode(trace.tokens[:-1])
+
+
+def is_person(text: str) -> bool:
+    found = json.loads(text)
+    return set(found) == {"name", "age"} and found["name"] in ("Tom", "Tim", "Lily") and 1 <= found["age"] <= 99
+
+
+# ---- texts
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_systems_text_keeps_to_the_schema_and_is_plain_decodings_where_that_is_promised(pair, name):
+    for temperature in (0.0, 0.9):
+        plain, mine = raced(pair, "vanilla", name, temperature=temperature, constraint=NAMES, seed=2)
+        assert is_person(text_of(pair, plain)) and is_person(text_of(pair, mine))
+        if SYSTEMS[name].guarantee == "tokens" or temperature == 0:
+            assert mine.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("guesses", GUESSES)
+def test_how_drafts_are_guided_changes_no_token(pair, guesses):
+    names = ("vanilla", "tree", "auto", "lookup", "suffix", "specblock", "medusa")
+    for temperature in (0.0, 0.9):
+        traces = raced(pair, *names, temperature=temperature, constraint=LETTERS, guesses=guesses, seed=4)
+        assert len({tuple(trace.tokens) for trace in traces}) == 1
+        assert re.fullmatch("[ab]{2,6}(xyz|xyw)[0-9]{1,3}", text_of(pair, traces[0]))
+
+
+def test_many_seeds_write_many_texts_and_all_keep_to_the_pattern(pair):
+    texts = {text_of(pair, raced(pair, "tree", temperature=1.5, constraint=LETTERS, seed=seed)[0]) for seed in range(8)}
+    assert len(texts) > 4 and all(re.fullmatch("[ab]{2,6}(xyz|xyw)[0-9]{1,3}", text) for text in texts)
+
+
+def test_without_a_constraint_the_forced_drafter_is_plain_decoding(pair):
+    plain, forced = raced(pair, "vanilla", "forced", max_new_tokens=24)
+    assert forced.tokens == plain.tokens and forced.tau == 1
+
+
+def test_forced_tokens_are_guessed_without_a_forward(pair):
+    [forced] = raced(pair, "forced", constraint=NAMES)
+    assert forced.draft_forwards == 0 and forced.tau > 3
+    assert all(verdict in ("root", "accepted") for step in forced.steps for verdict in step.verdicts)
+
+
+def test_the_recorded_p_is_the_masked_one(pair):
+    [trace] = raced(pair, "tree", constraint=NAMES, temperature=0.9)
+    first = trace.steps[0]
+    assert first.burst[0] == pair.tokenizer("{")["input_ids"][0] and first.p[1] == pytest.approx(1)
+
+
+def test_a_batch_writes_the_texts_that_each_prompt_gets_alone(pair):
+    prompts = [[5, 9, 17], [80, 2], [33]]
+    samplings = [bound(pair, NAMES, temperature=0.9, seed=seed) for seed in range(3)]
+    written = [[] for _ in prompts]
+    for number, done in decode_together(pair, SYSTEMS["tree"], prompts, samplings, 50):
+        written[number] += done.burst
+    for prompt, sampling, tokens in zip(prompts, samplings, written, strict=True):
+        shape = {"depth": 1, "width": 1, "nodes": 2}
+        rounds = find("vanilla").rounds(pair, 200, shape, sampling)
+        assert tokens == [token for done in decode(rounds, prompt, 50, pair.stop_ids, 150) for token in done.burst]
+        assert is_person(pair.tokenizer.decode(tokens[:-1]))
+
+
+def test_under_a_constraint_a_lane_takes_no_rounds_on_the_device(pair):
+    shape, device = {"depth": 2, "width": 2, "nodes": 4}, torch.device("cpu")
+    assert isinstance(find("tree").rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
+    assert not isinstance(find("tree").rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds)
+
+
+def test_generate_writes_what_the_constraint_allows(pair):
+    model, ids = tiny_llama(0), torch.tensor([[5, 9, 17]])
+    how = {"custom_generate": treerace, "max_new_tokens": 60, "eos_token_id": STOP, "do_sample": False}
+    text = model.generate(ids, **how, constraint=NAMES, constraint_tokenizer=pair.tokenizer)[0, 3:].tolist()
+    assert text[-1] == STOP and is_person(pair.tokenizer.decode(text[:-1]))
+    with pytest.raises(ValueError, match="give the model's tokenizer as constraint_tokenizer"):
+        model.generate(ids, **how, constraint=NAMES)
+    with pytest.raises(ValueError, match="needs a stop token"):
+        free = {**how, "eos_token_id": None}
+        model.generate(ids, **free, constraint=NAMES, constraint_tokenizer=pair.tokenizer)
+
+
+# ---- the mask
+
+
+def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair):
+    """Random walks over a tree of paths, which moves one matcher back and forth."""
+    made = random.Random(3)
+    for taken in ([], *(pair.tokenizer(text)["input_ids"] for text in ("a", "abba", "abxy"))):
+        guide, paths = constraint_of(pair, LETTERS).guide(), [()]
+        guide.advance(taken)
+        for _ in range(40):
+            path = made.choice(paths)
+            row = guide.allowed(path)
+            if row is not None:
+                paths.append((*path, made.choice(row.nonzero().flatten().tolist())))
+        for path in made.sample(paths, len(paths)):
+            fresh = constraint_of(pair, LETTERS).guide()
+            fresh.advance([*taken, *path])
+            here, there = guide.allowed(path), fresh.allowed()
+            assert (here is None) == (there is None) and (here is None or torch.equal(here, there))
+
+
+def test_behind_forbidden_tokens_and_stops_nothing_is_masked(pair):
+    guide, tree = constraint_of(pair, NAMES).guide(), DraftTree.rooted(9)
+    brace, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "{x")
+    wrong, right = tree.add(0, x, 0.5, 0.5), tree.add(0, brace, 0.5, 0.5)
+    tree.add(wrong, brace, 0.2, 0.2)
+    logits = masked(guide, tree, torch.zeros(4, 256))
+    assert [int(row.isfinite().sum()) for row in logits] == [1, 256, 1, 256] and right == 2
+    guide.advance([x])
+    assert guide.allowed() is None and guide.over
+
+
+class Sure(Drafter):
+    """Guesses one token, and rules out all others."""
+
+    title, forwards = "sure", 0
+
+    def __init__(self, token: int):
+        self.token = token
+
+    def log_q(self, tree, nodes):
+        rows = torch.full((len(nodes), 256), -torch.inf)
+        rows[:, self.token] = 0
+        return rows
+
+
+def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
+    guide, tree = constraint_of(pair, LETTERS).guide(), DraftTree.rooted(9)
+    a, b, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "abx")
+    [even] = GuidedDrafter(Sure(x), guide).log_q(tree, [0]).exp()
+    assert float(even[a]) == float(even[b]) == pytest.approx(0.5)
+    [sure] = GuidedDrafter(Sure(b), guide).log_q(tree, [0]).exp()
+    assert float(sure[b]) == pytest.approx(1)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("constraint", "sentence"),
+    [
+        (7, "must be a text such as"),
+        ("yes", "begins with json: and a JSON schema, or with regex:"),
+        ("xml:<a>", "begins with json:"),
+        ("regex:", "The constraint is empty. Write a regular expression behind regex:"),
+        ("json:  ", "The constraint is empty"),
+        ("json:{", "The JSON schema is no JSON"),
+        ("json:[1]", "must be an object"),
+        ("json:" + '{"a":' * 700 + "1" + "}" * 700, "nested too deeply|cannot be compiled"),
+        ("regex:" + "a" * LONGEST, f"8,006 characters; at most {LONGEST:,}"),
+        ("regex:\ud800", "half a character"),
+        ("regex:a\0b", "zero byte"),
+        ('json:{"multipleOf": 0.01}', "multipleOf must be a whole number"),
+        ('json:{"multipleOf": 99991}', "multipleOf of the schema come to 99,991 together"),
+        ('json:{"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}', "come to 988,027 together"),
+    ],
+)
+def test_what_is_no_constraint_gets_a_sentence(pair, constraint, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        constraint_of(pair, Settings(PROMPT, constraint=constraint).constraint)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "sentence"),
+    [
+        ("regex:(", "The regular expression cannot be compiled: .*regex"),
+        ("regex:(?=a)b", "The regular expression cannot be compiled"),
+        ('json:{"type": "sock"}', "The JSON schema cannot be compiled"),
+        ('json:{"$ref": "http://example.com/x.json"}', "The JSON schema cannot be compiled"),
+        ('json:{"type": "string", "minLength": 5, "maxLength": 2}', "The JSON schema cannot be compiled"),
+    ],
+)
+def test_what_cannot_be_compiled_gets_a_sentence(pair, constraint, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        constraint_of(pair, checked(constraint))
+
+
+HOSTILE = [
+    "regex:(a{1,1000}){1,1000}",
+    "regex:[a-z]{1,100000}",
+    "regex:(.*a.{40})",
+    "regex:(.|\\n)*a(.|\\n){200}b",
+    "regex:(a*)*(a|aa)+b",
+    "regex:" + "(" * 200 + "a" + "*)" * 200,
+    'json:{"type": "string", "maxLength": 1000000}',
+    'json:{"type": "array", "minItems": 100000, "maxItems": 1000000, "items": {"type": "integer"}}',
+    'json:{"$ref": "#"}',
+    "json:"
+    + json.dumps({"allOf": [{"anyOf": [{"properties": {f"a{i}": {"const": j}}} for j in range(6)]} for i in range(8)]}),
+]
+
+
+@pytest.mark.parametrize("constraint", HOSTILE)
+def test_hostile_constraints_end_soon_by_a_sentence_or_are_followed(pair, constraint):
+    begun = time.process_time()
+    try:
+        [trace] = raced(pair, "tree", constraint=constraint, max_new_tokens=40, temperature=1.0)
+        assert trace.tokens
+    except ValueError as error:
+        assert "onstraint cannot be followed" in str(error) or "cannot be compiled" in str(error)
+    assert time.process_time() - begun < 20
+
+
+def test_a_trial_that_takes_too_long_is_ended(pair):
+    """The remainders of a large number are an automaton that the library's limits do not bound."""
+    begun = time.monotonic()
+    schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
+    assert "more time or memory" in refusal(pair.tokenizer.backend_tokenizer.to_str(), "json", schema)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_constraint_is_compiled_once(pair):
+    assert constraint_of(pair, NAMES) is constraint_of(pair, NAMES)
+    assert constraint_of(pair, "") is None
+    with pytest.raises(ValueError, match="needs a stop token"):
+        compiled(pair.tokenizer, 256, frozenset(), NAMES)
+
+
+def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):
+    with pytest.raises(ValueError, match="tree!constraint breaks a constraint, and there is none"):
+        Settings(PROMPT, ("tree", "tree!constraint"))
+    right, wrong = raced(pair, "tree", "tree!constraint", constraint=NAMES)
+    assert is_person(text_of(pair, right)) and wrong.tokens != right.tokens
+    *_, found = measure(pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40))
+    assert found["wrong"] > 0.2 and found["worst"] > 0.9 and found["right"] < 1e-5 and found["places"] > 20
+
+
+def test_a_remote_server_is_told_of_no_constraint(pair):
+    with pytest.raises(ValueError, match="is told of no constraint"):
+        Race(pair, Settings(PROMPT, ("vanilla", "remote"), constraint=NAMES))
+
+
+def test_the_race_file_keeps_the_constraint_and_refuses_a_wrong_one(pair):
+    race = Race(pair, Settings(PROMPT, ("vanilla", "tree"), constraint=NAMES, max_new_tokens=20))
+    list(race.run())
+    record = race.record()
+    assert Record.from_json(record.to_json()).lanes[1].trace.constraint == NAMES
+    with pytest.raises(ValueError, match="was written under a constraint"):
+        of_lanes(record.lanes, "a.json", "A", None)
+    for lane in record.lanes:
+        lane.trace.constraint = "yes"
+    with pytest.raises(ValueError, match="begins with json:"):
+        Record.from_json(record.to_json())
+    record.lanes[0].trace = replace(record.lanes[0].trace, constraint="")
+    with pytest.raises(ValueError, match=r"begins with json:|differs from the first lane"):
+        Record.from_json(record.to_json())
+
+
+def test_a_menu_and_a_field_are_one_constraint():
+    assert parts(NAMES)[0] == "json" and joined(*parts(NAMES)) == NAMES
+    assert joined("", "left over") == "" and parts("") == ("", "")

@@ -1,0 +1,257 @@
+"""MTP layers of a target's own checkpoint: they draft what transformers' own layers draft, and texts are plain decoding's."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers.generation.candidate_generator import MTPCandidateGenerator
+
+from engine.drafters import DRAFTERS
+from engine.lab.bench import command as bench
+from engine.measure import peers, racing, report, words
+from engine.models.loading import load_pair
+from engine.models.pairs import own_pair
+from engine.race import Race, Settings
+from engine.target import Target
+from engine.tree import DraftTree
+from helpers.pairs import tiny_pair
+from helpers.published.mtp import LAYERS, TARGETS, guesses, rewrite, tensors_of, theirs, write
+
+TEXT = [5, 80, 33, 12, 200, 41, 7]
+BRANCHES = (0, 0, 1, 2, 3, 5, 4)  # parents of a tree that is four levels deep
+SYSTEMS = ("mtp", "mtp/chain/token_match:4x1x5", "mtp/expand_rerank/token_match:5x3x12")
+LAWFUL = ("mtp/chain/speculative", "mtp/dyspec/without_replacement:5x4x8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns the folder of a target's checkpoint, written when it is first asked for."""
+    place = tmp_path_factory.mktemp("mtp")
+
+    def of(name: str):
+        path = place / name
+        if not path.exists():
+            write(path, *TARGETS[name])
+        return path
+
+    return of
+
+
+def raced(pair, *systems: str, **settings) -> Race:
+    race = Race(pair, Settings("Once upon", ("vanilla", *systems), **settings))
+    for _ in race.run():
+        pass
+    return race
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_node_gets_the_guesses_of_transformers_own_layers(name, folder, monkeypatch):
+    """Round after round: behind the root, and behind every node of a tree that is deeper than there are layers."""
+    pair = load_pair(own_pair(str(folder(name))))
+    model, layers = theirs(folder(name), monkeypatch)
+    drafter, text = DRAFTERS["mtp"](pair, 90), list(TEXT)
+    target = Target(pair.target, 90, drafter.reads_features)
+    drafter.begin(text, target.prefill(text[:-1]))
+    for number, path in enumerate(([], [2, 4], [1, 3, 5, 6], [1], [2, 4, 7])):
+        tree, asked = DraftTree.rooted(text[-1]), {}
+        asked[0] = drafter.log_q(tree, [0])[0]
+        for parent in BRANCHES:
+            tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
+        for depth in range(1, max(tree.depth) + 1):
+            level = [node for node in range(len(tree)) if tree.depth[node] == depth]
+            asked |= dict(zip(level, drafter.log_q(tree, level), strict=True))
+        for leaf in set(range(len(tree))) - set(tree.parents):
+            nodes = tree.path(leaf)
+            expected = guesses(model, layers, text, [tree.tokens[node] for node in nodes])
+            for node, wanted in zip([0, *nodes], expected, strict=True):
+                torch.testing.assert_close(asked[node], wanted, atol=2e-5, rtol=0)
+        _, features = target.verify(tree)
+        target.commit(path)
+        drafter.commit(tree, path, bonus := (31 * number) % 256, features)
+        text += [tree.tokens[node] for node in path] + [bonus]
+    assert drafter.forwards == 5 * (1 + max(tree.depth))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_chain_is_what_generate_drafts_and_texts_are_its_texts(name, folder, monkeypatch):
+    """`generate(use_mtp=True)` on the same files: the same guesses in every round, and the same text."""
+    pair = replace(load_pair(own_pair(str(folder(name)))), stop_ids=frozenset())
+    model, _ = theirs(folder(name), monkeypatch)
+    drafted, inner = [], MTPCandidateGenerator.get_candidates
+
+    def spy(self, input_ids, *args, **kwargs):
+        found = inner(self, input_ids, *args, **kwargs)
+        drafted.append((input_ids.shape[1] - 1, found[0][0, input_ids.shape[1] :].tolist()))
+        return found
+
+    monkeypatch.setattr(MTPCandidateGenerator, "get_candidates", spy)
+    levels = TARGETS[name][1]
+    race = raced(pair, f"mtp/chain/token_match:{levels}x1x{levels + 1}", max_new_tokens=30)
+    prompt, (plain, chain) = race.lanes[0].trace.prompt_tokens, (lane.trace for lane in race.lanes)
+    how = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": None}
+    texts = [
+        model.generate(torch.tensor([prompt]), use_mtp=mtp, **how)[0, len(prompt) :].tolist() for mtp in (False, True)
+    ]
+    assert plain.tokens == chain.tokens == texts[0] == texts[1]
+    own = {step.position: step.tokens[1:] for step in chain.steps}
+    drafted = [
+        (position, tokens) for position, tokens in drafted if tokens
+    ]  # nothing before the target's first forward
+    both = [(own[position], tokens) for position, tokens in drafted if len(own.get(position, ())) == levels]
+    assert len(both) > 15 and all(mine == other for mine, other in both)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_chains_and_trees_are_lossless(name, folder):
+    pair = replace(load_pair(own_pair(str(folder(name)))), stop_ids=frozenset())
+    for temperature in (0.0, 0.8):
+        race = raced(pair, *SYSTEMS, max_new_tokens=40, temperature=temperature, seed=3)
+        assert race.result()["identical"] is True
+        assert temperature == 0 or max(lane.trace.tau for lane in race.lanes) > 1.3  # some guesses came true
+    assert raced(pair, *LAWFUL, max_new_tokens=20).result()["identical"] is True
+    assert raced(pair, LAWFUL[0], max_new_tokens=20, temperature=0.8).result()["identical"] == "law"
+
+
+def test_a_text_of_one_token_begins_without_a_state(folder):
+    for name in ("DeepSeek-V3, three", "GLM-4 MoE"):
+        pair = replace(load_pair(own_pair(str(folder(name)))), stop_ids=frozenset())
+        for temperature in (0.0, 0.8):
+            race = Race(pair, Settings("O", ("vanilla", "mtp"), max_new_tokens=20, temperature=temperature))
+            for _ in race.run():
+                pass
+            assert race.result()["identical"] is True and len(race.lanes[0].trace.prompt_tokens) == 1
+
+
+def test_a_target_alone_races_auto_with_its_own_layers(folder):
+    pair = load_pair(own_pair(str(folder("GLM-4 MoE"))))
+    assert DRAFTERS["best"].choices(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
+    assert raced(pair, "auto", max_new_tokens=30).result()["identical"] is True
+
+
+def test_in_bfloat16_the_layers_have_the_targets_type(folder):
+    pair = load_pair(own_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
+    assert pair.net("mtp").weight.dtype == torch.bfloat16
+    assert raced(pair, "mtp", max_new_tokens=12).result() is not None
+
+
+# ---- its files
+
+
+def changed(folder, tmp_path, name: str, change):
+    """A copy of the checkpoint with other tensors."""
+    write(tmp_path, *TARGETS[name])
+    tensors = tensors_of(tmp_path)
+    change(tensors)
+    rewrite(tmp_path, tensors)
+    return load_pair(own_pair(str(tmp_path)))
+
+
+def without(*names: str):
+    return lambda tensors: [tensors.pop(name) for name in names]
+
+
+def with_one(name: str, tensor):
+    return lambda tensors: tensors.update({name: tensor(tensors)})
+
+
+FIRST = f"model.layers.{LAYERS}."
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("GLM-4 MoE", without(FIRST + "eh_proj.weight"), "lacks layers.0.eh_proj.weight"),
+        ("GLM-4 MoE", without(FIRST + "shared_head.norm.weight"), "lacks layers.0.post_norm.weight"),
+        ("GLM-4 MoE", without(FIRST + "self_attn.q_proj.weight", FIRST + "hnorm.weight"), "1 more of its tensors do not fit"),
+        ("DeepSeek-V3", without(FIRST + "mlp.experts.1.up_proj.weight"), "mlp.experts.gate_up_proj"),
+        ("DeepSeek-V3, three", lambda tensors: [tensors.pop(each) for each in [*tensors] if ".4." in each], "lacks layers.2"),
+        ("GLM-4 MoE", with_one(FIRST + "extra.weight", lambda _: torch.zeros(3)), "extra.weight, which no MTP layer has"),
+        ("GLM-4 MoE", with_one(FIRST + "enorm.weight", lambda _: torch.zeros(3)), r"layers.0.enorm.weight as \[3\]"),
+        ("GLM-4 MoE", with_one(FIRST + "shared_head.head.weight", lambda each: each["lm_head.weight"] + 1), "differs from the"),
+        ("GLM-4 MoE", with_one(FIRST + "embed_tokens.weight", lambda _: torch.zeros(2, 2)), "embed_tokens.weight, which differs"),
+        ("Mellum, window", without("mtp.fc.weight"), "lacks layers.0.eh_proj.weight"),
+    ],
+)  # fmt: skip
+def test_a_tensor_that_is_missing_unknown_or_other_is_refused_by_name(name, change, sentence, folder, tmp_path):
+    """The target still races; only what needs its MTP layers is refused."""
+    pair = changed(folder, tmp_path, name, change)
+    with pytest.raises(ValueError, match=sentence) as refused:
+        DRAFTERS["mtp"](pair, 64)
+    assert str(tmp_path) not in str(refused.value)
+    assert raced(pair, "lookup", max_new_tokens=8).result()["identical"] is True
+
+
+def test_what_a_checkpoint_need_not_repeat_is_the_targets_own(folder, tmp_path):
+    """A dropped embedding or head would give guesses that never come true."""
+    whole = load_pair(own_pair(str(folder("GLM-4 MoE"))))
+    pair = changed(
+        folder, tmp_path, "GLM-4 MoE", without(FIRST + "shared_head.head.weight", FIRST + "embed_tokens.weight")
+    )
+    taus = [raced(each, "mtp", max_new_tokens=40, temperature=0.8).lanes[1].trace.tau for each in (whole, pair)]
+    assert taus[0] == taus[1] > 1
+    model = pair.net("mtp").model
+    assert model.shared_head is pair.target.model.lm_head and model.embed_tokens is pair.target.model.model.embed_tokens
+
+
+def test_a_checkpoint_in_several_files_is_found_by_its_index(folder, tmp_path):
+    pair = load_pair(own_pair(str(folder("DeepSeek-V3, three"))))
+    write(tmp_path, *TARGETS["DeepSeek-V3, three"])
+    tensors, places = tensors_of(tmp_path), {}
+    (tmp_path / "model.safetensors").unlink()
+    for number, names in enumerate(([*tensors][::2], [*tensors][1::2])):
+        save_file({name: tensors[name] for name in names}, tmp_path / f"part-{number}.safetensors", {"format": "pt"})
+        places |= dict.fromkeys(names, f"part-{number}.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    other = load_pair(own_pair(str(tmp_path)))
+    for mine, same in zip(pair.net("mtp").parameters(), other.net("mtp").parameters(), strict=True):
+        assert torch.equal(mine, same)
+
+
+def test_a_target_without_such_layers_is_refused_with_the_reason(folder, tmp_path):
+    def none(tensors):
+        for name in [*tensors]:
+            if name.startswith(FIRST):
+                tensors.pop(name)
+
+    pair = changed(folder, tmp_path, "GLM-4 MoE", none)
+    said = "Its config names 1, and its files hold no tensor of layer 2 and none of mtp. Choose a target that does"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        DRAFTERS["mtp"](pair, 64)
+    bare = replace(tiny_pair(), learned={})
+    bare.target.config.num_mtp_layers = None
+    with pytest.raises(ValueError, match=r"its target ships none that can be read here\. Choose"):
+        DRAFTERS["mtp"](bare, 64)
+    assert DRAFTERS["best"].choices(pair) == ["lookup"]
+
+
+# ---- beside generate(use_mtp=True)
+
+
+def test_generate_with_the_same_layers_is_a_peer(folder):
+    """It is lent the layers that are loaded: transformers would not find those of so small a model by their numbers."""
+    pair = replace(load_pair(own_pair(str(folder("GLM-4 MoE, two")))), stop_ids=frozenset())
+    assert peers.MTP in peers.ways(pair) and peers.MTP not in peers.ways(replace(pair, learned={}))
+    plain = peers.plain(pair, TEXT, 24, 0.0)
+    assert peers.mtp(pair, TEXT, 24, 0.0) == plain
+    assert len(peers.mtp(pair, TEXT, 24, 0.8)) == 24 and 1 <= peers.tau(pair, peers.mtp, [TEXT], 24, 0.8) <= 3
+    figures = bench.run(pair, ["Once upon"], ["vanilla", "mtp"], 12, 0.0, 0, {}, with_peers=True)
+    same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
+    assert same == dict.fromkeys(("vanilla", "mtp", "generate()", "generate() MTP", "generate() lookup"), True)
+
+
+def test_pays_tells_what_generate_gains_by_the_same_layers(folder):
+    pair, wish, prompts = (
+        load_pair(own_pair(str(folder("GLM-4 MoE")))),
+        racing.Wish(0.0, 8, 0),
+        ["Once", "A cat", "Tom"],
+    )
+    outcome = racing.race(pair, prompts, ["mtp:2x1x3"], wish, int)
+    assert len(outcome.by_mtp) == len(outcome.generated) == 3
+    figures = report.report(pair, prompts, [0, 1, 2], {}, wish, outcome)
+    assert [len(each.tokens) for each in outcome.by_mtp] == [len(each.tokens) for each in outcome.generated]
+    peer = figures["generate_mtp"]
+    assert peer["interval"][0] <= peer["speedup"] <= peer["interval"][1]
+    assert sum(line.startswith("generate() MTP") for line in words.report(figures).splitlines()) == 1

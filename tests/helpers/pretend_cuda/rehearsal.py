@@ -1,0 +1,224 @@
+"""The GPU path on the pretend device: every named system, graphs after readiness, waits of the host, an out-of-memory.
+
+`python -m helpers.pretend_cuda.rehearsal` in `tests/` prints what it found as JSON. It needs a process of its own.
+"""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from engine import race
+from engine.contracts import Drafter
+from engine.drafters import DRAFTERS
+from engine.forward import runner_gpu
+from engine.forward.runner import Runner
+from engine.lab.train.learned import RECIPES, config_for
+from engine.models.pairs import LoadedPair
+from engine.named_systems import NAMED
+from engine.nets import NETS, load_nets
+from engine.nets.dflash import DFlash
+from engine.nets.dspark import DSpark
+from engine.page.screens import readiness
+from engine.page.screens.device import Device
+from engine.page.screens.readiness import Readiness
+from engine.race import Race, Settings
+from engine.record.costs import Costs
+from engine.systems import SYSTEMS
+from helpers.learned import block_net
+from helpers.pairs import tiny_llama, tiny_pair
+from helpers.pretend_cuda.graphs import CAPTURES, install
+from helpers.pretend_cuda.tensors import WAITS
+from helpers.published.eagle3 import LAYERS, SPECULATORS, tensors
+from helpers.published.files import write
+from helpers.published.mtp import untrained
+
+TEXT, TOKENS = "Once upon a time", 12
+FIELDS = (("vanilla", "tree"), ("vanilla", "eagle"), ("chain", "auto"), ("medusa", "dspark"), ("tree", "tree"))
+TEMPERATURES = (0.0, 0.8)
+TOGETHER = ("parallel-tree", "dflash", "dspark", "specblock", "eagle", "talon", "auto", "sequoia")
+WINDOW = {"model_type": "qwen3", "layer_types": ["sliding_attention"], "sliding_window": 5}
+# What `auto` decides by. Measured, it would not draft for so small a target.
+FREE = Costs({1: 1.0}, 0.0, 0.0)
+
+
+def pair_on(device: str) -> LoadedPair:
+    """A tiny random pair with every drafter, in fp32. Its draft model is the target, so that long paths are accepted."""
+    pair = tiny_pair(own=False)
+    nets = {**pair.learned, "dflash": block_net(DFlash), "dspark": block_net(DSpark)}
+    target, draft = (Runner(tiny_llama(0, layers=6).to(device), own=False) for _ in range(2))  # DFlash reads the fifth
+    nets["mtp"] = untrained(target.model)  # its head and embedding are the target's own modules
+    return dataclasses.replace(
+        pair,
+        target=target,
+        draft=draft,
+        learned={name: net.to(device) for name, net in nets.items()},
+    )
+
+
+def raced(pair: LoadedPair, *systems: str, **settings: Any) -> Race:
+    found = Race(pair, Settings(TEXT, systems, **({"max_new_tokens": TOKENS} | settings)))
+    for _ in found.run():
+        pass
+    return found
+
+
+def trees_of(pair: LoadedPair, name: str, temperature: float = 0.0) -> list:
+    return [[step.tokens, step.parents] for step in raced(pair, name, temperature=temperature).lanes[0].trace.steps]
+
+
+def published_on(device: str) -> LoadedPair:
+    """The same with an EAGLE-3 drafter that others published, whose layer attends to a window, and a target for it."""
+    config = {**SPECULATORS, "transformer_layer_config": {**SPECULATORS["transformer_layer_config"], **WINDOW}}
+    model = tiny_llama(0, layers=LAYERS)
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
+        learned = {name: net.to(device) for name, net in load_nets(Path(folder), model).items()}
+    return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own=False), learned=learned)
+
+
+def races(pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], label: str = "") -> dict[str, dict[str, Any]]:
+    """By system and temperature: whether its text is the baseline's, and what the host waited for a round, on the lane's clock.
+
+    `forwards` are the draft's and `levels` the tree's, the most of any round; `waits` are the most of any round, and `for` tells their
+    kinds. The first round is left out, because noise is made in it. `trees` tells whether greedy ones are those of `elsewhere`, a pair
+    on a CPU.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for temperature in TEMPERATURES:
+        settings = {"temperature": temperature, "max_new_tokens": TOKENS}
+        plain = raced(pair, "vanilla", **settings).lanes[0].trace.tokens
+        for name in names:
+            alone = Race(pair, Settings(TEXT, (name,), **settings))
+            alone.warm_up()
+            lane, most = alone.lanes[0], {"waits": 0, "forwards": 0, "levels": 0, "for": {}}
+            while not lane.finished:
+                WAITS.clear()
+                forwards = lane.rounds.forwards
+                done = next(lane.decoding)
+                if lane.trace.steps:
+                    most["forwards"] = max(most["forwards"], lane.rounds.forwards - forwards)
+                    most["levels"] = max(most["levels"], *done.tree.depth)
+                    most = most | (
+                        {"waits": WAITS.total(), "for": dict(WAITS)} if WAITS.total() > most["waits"] else {}
+                    )
+                lane.trace.steps.append(lane.record(done))
+                lane.finished = bool(done.end)
+            lane.close()
+            found[f"{name}{label} at {temperature:g}"] = {"same": lane.trace.tokens == plain, **most}
+            if not temperature and name != "specblock-adapt":  # it decides by measured seconds
+                grown = [[step.tokens, step.parents] for step in lane.trace.steps]
+                found[f"{name}{label} at 0"]["trees"] = grown == trees_of(elsewhere, name)
+    return found
+
+
+def apart(pair: LoadedPair) -> dict[str, bool]:
+    """By system that reads several levels together, whether it grows the same trees when each is read by itself."""
+    found = {}
+    for name in TOGETHER:
+        part, together = DRAFTERS[SYSTEMS[name].drafter], trees_of(pair, name, 0.8)
+        with mock.patch.object(part, "at_once", None), mock.patch.object(part, "deeper", Drafter.deeper):
+            found[name] = trees_of(pair, name, 0.8) == together and max(len(tokens) for tokens, _ in together) > 3
+    return found
+
+
+def late_captures(pair: LoadedPair) -> dict[str, int]:
+    """Graphs captured by races after everything was said to be ready."""
+    ready, found = Readiness(pair, Device()), {}
+    ready.waiting = [name for name in ready.waiting if any(name in systems for systems in FIELDS)]
+    ready.make_opening()
+    ready.make_rest()
+    found["readiness"] = len(CAPTURES)
+    for temperature in TEMPERATURES:
+        for systems in FIELDS:
+            before = len(CAPTURES)
+            raced(pair, *systems, temperature=temperature)
+            found[f"{' and '.join(systems)} at {temperature:g}"] = len(CAPTURES) - before
+    return found
+
+
+@contextmanager
+def out_of_memory(runner: Runner, size: int) -> Iterator[None]:
+    """Forwards over `size` tokens find no memory."""
+    run = runner.run
+
+    def failing(ids, *rest, **named):
+        if len(ids) == size:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return run(ids, *rest, **named)
+
+    runner.run = failing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        runner.run = run  # type: ignore[method-assign]
+
+
+def without_memory() -> dict[str, Any]:
+    """A race while memory is short, and one when it is there again."""
+    pair = pair_on("cuda:0")
+    with out_of_memory(pair.target, 64):
+        short = raced(pair, "vanilla", "eagle")
+    said, before = pair.target.eager, len(CAPTURES)
+    again = raced(pair, "vanilla", "eagle")
+    return {
+        "same": all(lane.trace.tokens == short.lanes[0].trace.tokens for lane in (*short.lanes, *again.lanes)),
+        "eager": said,
+        "captures": len(CAPTURES) - before,
+    }
+
+
+def shared() -> dict[str, bool]:
+    """By net, whether its embedding and head are those of a target in bf16, and whether it still drafts."""
+    target = tiny_llama(0).to("cuda:0", torch.bfloat16)
+    found, ids = {}, torch.arange(256).repeat(4)
+    ours = [each.weight.held.data_ptr() for each in (target.get_input_embeddings(), target.get_output_embeddings())]
+    for name, recipe in RECIPES.items():
+        if name in NETS:
+            net = recipe.build(target, config_for(name, target), ids)
+            found[name] = [net.embedding.held.data_ptr(), net.head.held.data_ptr()] == ours
+            assert (
+                net.unembedded(net.embedded(torch.zeros(2, dtype=torch.long, device="cuda:0"))).dtype == torch.float32
+            )
+    return found
+
+
+def failing_capture() -> str:
+    """Why forwards run eagerly when a model reads a number on the host."""
+    pair = pair_on("cuda:0")
+    run = pair.target.run
+
+    def reading(ids, *rest, **named):
+        found = run(ids, *rest, **named)
+        found[0].sum().item()
+        return found
+
+    pair.target.run = reading  # type: ignore[method-assign]
+    raced(pair, "vanilla")
+    return pair.target.eager
+
+
+def main() -> None:
+    install()
+    torch.set_num_threads(1)
+    # The same code, less to compute
+    runner_gpu.ROW_MULTIPLE, race.WARM_UP_TOKENS, readiness.TOKENS = 64, 4, 4
+    pair = pair_on("cuda:0")
+    found: dict[str, Any] = {"captures": late_captures(pair)}
+    with mock.patch.object(race, "costs_of", lambda pair, drafter: FREE):
+        found |= {"races": races(pair, pair_on("cpu"), NAMED), "apart": apart(pair)}
+        published = published_on("cuda:0"), published_on("cpu")
+        found["races"] |= races(*published, ("eagle", "talon", "auto"), " as published")
+    found |= {"eager": [pair.target.eager, pair.draft.eager], "memory": without_memory(), "reading": failing_capture()}
+    found["shared"] = shared()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Tensors of the pretend device, and what happens to them. Knows which graph a thread captures; replays none."""
+
+import contextlib
+import threading
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten = torch.ops.aten
+CUDA, BEHIND = torch.device("cuda:0"), "npy"  # what a tensor says, and the device that torch's C++ sees
+WAITS: Counter[str] = Counter()  # of the host for the device, by operation
+HERE = threading.local()  # `capture` is what this thread captures, `stream` its current stream
+FREE = [100 * 2**30, 139 * 2**30]  # bytes that the device says are free, and has
+READS = {aten._local_scalar_dense.default, aten.item.default, aten.equal.default, aten.is_nonzero.default}
+SIZED = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "argwhere", "histc"}
+INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+SCALARS = {"where", "masked_fill", "masked_fill_", "fill_", "index_fill", "index_fill_", "scatter", "set_", "detach"}
+WHOLE = {"scaled_dot_product_attention", "linear", "matmul", "embedding", "dropout", "reshape", "index_select"}
+
+
+class Refused(RuntimeError):
+    """What CUDA would not do."""
+
+
+def capture() -> Any:
+    """The graph that this thread captures, or None."""
+    return getattr(HERE, "capture", None)
+
+
+def refuse_in_capture(what: str) -> None:
+    if capture() is not None:
+        raise Refused(f"CUDA error: operation not permitted when stream is capturing ({what})")
+
+
+def wait(what: str) -> None:
+    """The host waits for the device."""
+    refuse_in_capture(what)
+    WAITS[what] += 1
+
+
+def held(x: Any) -> Any:
+    """The numbers behind a pretend tensor, and the CPU for its device; anything else as it is."""
+    if isinstance(x, Pretended):
+        return x.held
+    return torch.device("cpu") if isinstance(x, torch.device) and on_gpu(x) else x
+
+
+def on_gpu(device: torch.device) -> bool:
+    return device.type in ("cuda", BEHIND)
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    return getattr(tensor, "pretends_pinned", False)
+
+
+class Pretended(torch.Tensor):
+    """A tensor on the pretend device. `held` has its numbers."""
+
+    @staticmethod
+    def __new__(cls, numbers: torch.Tensor):
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, numbers.size(), strides=numbers.stride(), storage_offset=numbers.storage_offset(),
+            dtype=numbers.dtype, layout=numbers.layout, device=torch.device(BEHIND, 0),
+        )  # fmt: skip
+        made.held = numbers
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    device = property(lambda self: CUDA)
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        with Mode():
+            return func(*args, **(kwargs or {}))
+
+    def tolist(self):
+        wait("tolist")
+        return self.held.tolist()
+
+    def numpy(self, *args, **kwargs):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy.")
+
+
+class Mode(TorchDispatchMode):
+    """Carries out what has to do with the device, and judges it first."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        pinned, name = kwargs.pop("pin_memory", None), func._schema.name.removeprefix("aten::")
+        leaves = tree_leaves((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        place = next((x for x in leaves if isinstance(x, torch.device)), None)
+        if name == "is_pinned":
+            return is_pinned(args[0])
+        if name in ("pin_memory", "_pin_memory"):
+            made = args[0].clone()
+            made.pretends_pinned = True
+            return made
+        if not any(isinstance(x, Pretended) for x in tensors) and not (place is not None and on_gpu(place)):
+            made = func(*args, **kwargs)
+            if pinned:
+                made.pretends_pinned = True
+            return made
+        if func in READS:
+            wait(name)
+            return func(*tree_map(held, args), **tree_map(held, kwargs))
+        if name in ("to", "_to_copy"):
+            return moved(func, args, kwargs, place)
+        if name in ("copy_", "_copy_from"):
+            return copied(*args, **kwargs)
+        if name not in WHOLE and func._can_decompose():  # in inference mode an operator made of others comes whole
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        judge(func, name, args, kwargs, tensors)
+        found = func(*tree_map(held, args), **tree_map(held, kwargs))
+        if (graph := capture()) is not None:
+            graph.record(func, tree_map(held, args), tree_map(held, kwargs), found)
+            graph.keep(x for x in tensors if not isinstance(x, Pretended))
+        if place is not None and not on_gpu(place):
+            return found
+        return wrapped(func, args, kwargs, tensors, found)
+
+
+def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
+    """Counts what waits and raises `Refused` for mixed devices."""
+    theirs = [x for x in tensors if not isinstance(x, Pretended)]
+    mixed = len(theirs) not in (0, len(tensors))
+    if name in SIZED or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+        wait(name)
+    if name in INDEXED:
+        indices = [x for x in args[1] if x is not None]
+        if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
+            wait(f"{name} by a mask")
+        if mixed and not isinstance(args[0], Pretended):
+            raise Refused(f"{name}: indices on cuda:0, self on cpu")
+        if any(not isinstance(x, Pretended) for x in indices):
+            wait(f"{name} by numbers of the host")
+    elif mixed:
+        whole = [x for x in theirs if x.dim()]
+        able = torch.Tag.pointwise in func.tags or name in SCALARS
+        written = func._schema.is_mutable and not isinstance(args[0], Pretended)
+        if whole or not able or written:
+            sizes = [(tuple(x.shape), str(x.device)) for x in tensors]
+            raise Refused(f"Expected all tensors to be on the same device, found cuda:0 and cpu: {name} of {sizes}")
+    generator = kwargs.get("generator")
+    if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
+        raise Refused(f"Expected a 'cuda' device type for generator but found 'cpu' ({name})")
+
+
+def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
+    """What an operation found, as tensors of the device. One that it wrote to is the very tensor that was given."""
+    given = {id(held(x)): x for x in tensors}
+
+    def wrap(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return given[id(x)] if id(x) in given and func._schema.is_mutable else Pretended(x)
+
+    aliases = any(each.alias_info for each in func._schema.arguments)
+    ours = [x for x in tensors if isinstance(x, Pretended)]
+    plain = aliases and torch.is_inference_mode_enabled() and not any(x.is_inference() for x in ours)
+    with torch.inference_mode(False) if plain else contextlib.nullcontext():  # a view of a plain tensor is plain
+        made = tree_map(wrap, found)
+    if aliases and not func._schema.is_mutable and not torch.is_inference_mode_enabled():
+        with contextlib.suppress(Exception):
+            return return_and_correct_aliasing(func, args, kwargs, made)
+    return made
+
+
+def copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    if isinstance(target, Pretended) != isinstance(source, Pretended):
+        host = source if isinstance(target, Pretended) else target
+        if not (non_blocking and is_pinned(host)):
+            wait("copy_")
+    held(target).copy_(held(source))
+    if (graph := capture()) is not None:
+        graph.record(aten.copy_.default, (held(target), held(source)), {}, held(target))
+    return target
+
+
+def moved(func, args, kwargs, place: torch.device | None) -> torch.Tensor:
+    """`Tensor.to` in all its forms."""
+    named = dict(zip([each.name for each in func._schema.arguments], args, strict=False)) | kwargs
+    source, dtype = args[0], named.get("dtype")
+    if (other := named.get("other")) is not None:
+        place, dtype = other.device, other.dtype
+    dtype = dtype or source.dtype
+    there = isinstance(source, Pretended)
+    wanted = there if place is None else on_gpu(place)
+    if wanted != there and not (wanted and named.get("non_blocking") and is_pinned(source)):
+        wait("to the device" if wanted else "to the host")
+    copies = named.get("copy") or func._schema.name == "aten::_to_copy"
+    if wanted == there and dtype == source.dtype and not copies:
+        return source
+    more = {} if named.get("memory_format") is None else {"memory_format": named["memory_format"]}
+    made = held(source).to(dtype=dtype, copy=True, **more)
+    if (graph := capture()) is not None:
+        graph.record(aten.copy_.default, (made, held(source)), {}, made, fresh=True)
+    return Pretended(made) if wanted else made

@@ -1,0 +1,110 @@
+"""Stand-ins that answer as llama-server, vLLM and SGLang do: what they tell of themselves, of an answer and of its guesses.
+
+They write the same text for a prompt at every time, at a speed that the test sets.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from helpers.remote.streaming import Reply, Served, event, serving
+
+OWNERS = {"llama-server": "llamacpp", "vLLM": "vllm", "SGLang": "sglang", "": "somebody"}
+JSON = "application/json"
+
+
+@dataclass
+class Engine:
+    """A server of one kind. `seconds` are those of a token with guesses and without; above `crowd` streams guesses cost double.
+
+    Of four drafted tokens `accepted` come true. With `deaf` it drafts although a request says not to.
+    """
+
+    kind: str
+    drafts: bool = True
+    seconds: tuple[float, float] = (0.002, 0.004)
+    accepted: int = 3
+    crowd: int = 1000
+    deaf: bool = False
+    mute: bool = False  # whether answers say nothing of guesses and tokens
+    models: tuple[str, ...] = ("/disk/of/somebody/model.gguf",)
+    words: str = "word"
+    counts: dict[str, int] = field(default_factory=lambda: {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0})
+    streams: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def page(self, path: str) -> Reply:
+        told: Any = None
+        if path == "/v1/models":
+            told = {"data": [{"id": each, "owned_by": OWNERS[self.kind]} for each in self.models]}
+        elif path == "/props" and self.kind == "llama-server":
+            params = {"speculative.n_max": 16, "temperature": 0.8}
+            told = {"build_info": "b9001-abc", "total_slots": 4, "default_generation_settings": {"params": params}}
+        elif path == "/version" and self.kind == "vLLM":
+            told = {"version": "0.32.0"}
+        elif path == "/get_server_info" and self.kind == "SGLang":
+            told = {
+                "version": "0.6.1",
+                "speculative_algorithm": "EAGLE3",
+                "speculative_draft_model_path": "/home/x/draft",
+            }
+        elif path == "/metrics" and self.kind == "vLLM":
+            lines = [
+                f'vllm:spec_decode_num_{name}_total{{engine="0"}} {count}.0' for name, count in self.counts.items()
+            ]
+            return Reply(
+                ["\n".join(["vllm:num_requests_running 1.0", *lines * self.drafts]).encode()], 200, "text/plain"
+            )
+        return Reply([b""], 404) if told is None else Reply([json.dumps(told).encode()], 200, JSON)
+
+    def script(self, path: str, body: dict) -> Reply:
+        return (
+            Reply(self.parts(path, body)) if path in ("completions", "chat/completions") else Reply([b"{}"], 404, JSON)
+        )
+
+    def parts(self, path: str, body: dict) -> Iterator[bytes]:
+        guessing = self.drafts and (self.deaf or body.get("speculative.n_max") != 0)
+        prompt, tokens = body.get("prompt") or body["messages"][0]["content"], body["max_tokens"]
+        with self.lock:
+            self.streams += 1
+        time.sleep(0.02)  # so that all streams of a wave are there
+        pace = self.seconds[0 if guessing else 1] * (2 if guessing and self.streams > self.crowd else 1)
+        time.sleep(tokens * pace)
+        passes = -(-tokens // (1 + self.accepted)) if guessing else tokens
+        drafted, accepted = (4 * passes, tokens - passes) if guessing else (0, 0)
+        with self.lock:
+            self.streams -= 1
+            for name, count in zip(self.counts, (passes, drafted, accepted), strict=True):
+                self.counts[name] += count if guessing else 0
+        said = f" {self.words} of {prompt}"
+        piece = {"text": said} if path == "completions" else {"delta": {"content": said}}
+        yield event({"choices": [{"index": 0, **piece, "finish_reason": None}]})
+        last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
+        usage = {"choices": [], "usage": {"completion_tokens": tokens}}
+        if self.mute:
+            yield event(last)
+        elif self.kind == "llama-server":
+            timings = {"predicted_n": tokens} | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
+            yield event(last | {"timings": timings})
+        elif self.kind == "SGLang" and body.get("return_spec_tokens_details"):
+            details = {
+                "spec_verify_ct": passes,
+                "spec_num_proposed_drafts": drafted,
+                "spec_num_correct_drafts": accepted,
+            }
+            yield event(last | {"sglext": {"spec_tokens_details": details}})
+            yield event(usage)
+        else:
+            yield event(last)
+            yield event(usage)
+        yield b"data: [DONE]\n\n"
+
+
+@contextmanager
+def running(engine: Engine) -> Iterator[Served]:
+    with serving(engine.script, engine.page) as served:
+        yield served

@@ -1,0 +1,89 @@
+"""How cost grows with length, context, tree and races: every row is there, and races leave nothing behind."""
+
+import gc
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.lab.bench import growth, races, tree
+from engine.race import Race, Settings
+from helpers.commands import run, told
+from helpers.pairs import tiny_pair
+
+TEXT = "Story: Once upon a time"
+NAMES = ["vanilla", "tree", "eagle"]
+
+
+def measured(capsys, monkeypatch, by: str, *arguments: str) -> dict:
+    """The figures of a tiny pair half of whose tokens are stop tokens: these are ignored, or hardly any length would be reached."""
+    pair = replace(tiny_pair(), stop_ids=frozenset(range(0, 256, 2)))
+    for module in (growth, races, tree):
+        monkeypatch.setattr(module, "load_given", lambda options: pair)
+    lines, figures = told(capsys, f"bench --by {by}", *arguments)
+    assert len(lines) == 1 + len(figures.get("rows", [0]))
+    return figures
+
+
+def test_by_length(capsys, monkeypatch):
+    monkeypatch.setattr(growth, "LENGTHS", (8, 16, 900))
+    rows = measured(capsys, monkeypatch, "length", "--prompts", "1", "--systems", "tree,eagle")["rows"]
+    assert [(row["tokens"], row["system"]) for row in rows] == [(n, name) for n in (8, 16) for name in NAMES]
+    assert all(row["vs_baseline"] == 1 for row in rows if row["system"] == "vanilla")
+
+
+def test_by_context(capsys, monkeypatch):
+    rows = measured(capsys, monkeypatch, "context", "--prompts", "1", "--systems", "tree,eagle")["rows"]
+    assert [(row["context"], row["system"]) for row in rows] == [(n, name) for n in (64, 128) for name in NAMES]
+    assert all(row["tau"] == 1 for row in rows if row["system"] == "vanilla")
+    assert all(row["round_growth"] == row["token_growth"] == 1 for row in rows if row["context"] == 64)
+
+
+def test_by_tree(capsys, monkeypatch):
+    rows = measured(capsys, monkeypatch, "tree", "--repeats", "1")["rows"]
+    assert [row["nodes"] for row in rows] == list(tree.NODES) and rows[0]["vs_one"] == 1
+
+
+def test_by_races(capsys, monkeypatch):
+    found = measured(capsys, monkeypatch, "races", "--prompts", "1", "--races", "30", "--systems", "tree")
+    assert found["races"] == len(found["mib"]) == 30 and found["growth"] == found["last_ten"] - found["second_ten"]
+
+
+@pytest.mark.parametrize(
+    ("by", "arguments", "sentence"),
+    [
+        ("races", ("--races", "5"), "--races must be at least 30, got 5"),
+        ("context", ("--prompts", "0"), "--prompts must be between 1 and 20, got 0"),
+        ("tree", ("--repeats", "0"), "--repeats must be at least 1, got 0"),
+        ("length", ("--systems", "perpetual"), "Unknown system 'perpetual'"),
+        ("tree", ("--systems", "tree"), "unrecognized arguments: --systems tree"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments, sentence):
+    with pytest.raises(SystemExit):
+        run(f"bench --by {by}", *arguments)
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_forced_race_writes_exactly_the_length_asked_for():
+    run = growth.Growth(tiny_pair(stop_ids=frozenset(range(256))), [TEXT], ("vanilla", "tree"))
+    lanes = run.race(run.long_prompt(0, 64), 20)
+    assert [len(lane.trace.tokens) for lane in lanes] == [20, 20]
+    assert lanes[0].trace.tokens == lanes[1].trace.tokens and len(lanes[0].trace.prompt_tokens) == 64
+    with pytest.raises(ValueError, match="150 tokens of prompt and 20 new ones do not fit the context window of 160"):
+        run.race(run.long_prompt(0, 150), 20)
+
+
+@pytest.mark.slow
+def test_races_leave_no_tensors_behind():
+    pair, prompts, alive = tiny_pair(), [TEXT, "Story: A cat"], []
+    for count in (3, 10, 10):  # the first ones make what is kept
+        for index in range(count):
+            settings = Settings(prompts[index % 2], tuple(NAMES), temperature=0.8, max_new_tokens=4, seed=index)
+            for _ in Race(pair, settings).run():
+                pass
+        gc.collect()
+        tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+        alive.append((len(tensors), sum(tensor.numel() * tensor.element_size() for tensor in tensors)))
+    assert alive[2][0] <= alive[1][0] + 5
+    assert alive[2][1] <= alive[1][1] + 2**16

@@ -1,0 +1,260 @@
+"""`pays --server`: two arms of a running server, measured against stand-ins for each engine. Verdicts, refusals, the row, the table."""
+
+import json
+import socket
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from engine.__main__ import main
+from engine.lab.pays import served, served_words, table
+from engine.measure.racing import Wish
+from helpers.commands import told
+from helpers.remote.engines import Engine, running
+
+PROMPTS = ["Story: a fox", "Story: a hen", "Story: a dog", "Story: a cow"]
+SHORT = ("--tokens", "16", "--batch", "1")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "my.jsonl"
+    path.write_text("\n".join(map(json.dumps, PROMPTS)), encoding="utf-8")
+    return path
+
+
+def measured(capsys, file, *engines: Engine, options=SHORT) -> tuple[list[str], dict]:
+    """The lines and the row of `pays --server`, with the second engine for plain decoding where there is one."""
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(running(engine)).address for engine in engines]
+        named = [part for pair in zip(("--server", "--plain"), addresses, strict=False) for part in pair]
+        return told(capsys, "pays", "--prompts", str(file), *named, *options)
+
+
+def refused(capsys, file, *engines: Engine, options=SHORT) -> str:
+    with pytest.raises(SystemExit) as ended:
+        measured(capsys, file, *engines, options=options)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    return said.strip().splitlines()[-1]
+
+
+# ---- what is measured
+
+
+def test_a_llama_server_is_its_own_plain_arm_and_tells_what_was_accepted(capsys, file):
+    engine = Engine("llama-server")
+    with running(engine) as server:
+        lines, row = told(capsys, "pays", "--prompts", str(file), "--server", server.address, *SHORT)
+        bodies = [body for _, body in server.requests]
+    assert row["verdict"].startswith("yes: this server's guesses pay.") and lines[0] == row["verdict"]
+    [point] = row["points"]
+    assert (
+        1.2 < point["interval"][0] <= point["speedup"] <= point["interval"][1] < 2.5
+    )  # 2 ms against 4 ms and what both wait
+    assert point["tau"] == pytest.approx(4.0) and point["acceptance"] == pytest.approx(0.75)
+    assert (point["texts"], point["identical"], point["gaining"]) == (4, 4, 4)
+    assert (row["engine"], row["version"], row["model"]) == ("llama-server", "b9001-abc", "model.gguf")
+    assert row["flags"] == {"total_slots": 4, "speculative.n_max": 16} and row["plain"]["same_server"]
+    assert json.loads(lines[-1]) == row and server.address not in lines[-1] and "/disk" not in lines[-1]
+    assert [body.get("speculative.n_max") for body in bodies[2:]] == [0, None, None, 0, 0, None, None, 0]
+    assert [body["max_tokens"] for body in bodies] == [4, 4] + [16] * 8
+    assert all(body["cache_prompt"] is False and body["model"] == engine.models[0] for body in bodies)
+
+
+def test_two_addresses_of_vllm_are_compared_and_its_counters_read(capsys, file):
+    _, row = measured(capsys, file, Engine("vLLM"), Engine("vLLM", drafts=False))
+    [point] = row["points"]
+    assert point["answer"] == "yes" and point["tau"] == pytest.approx(4.0)
+    assert (row["engine"], row["version"]) == ("vLLM", "0.32.0") and not row["plain"]["same_server"]
+
+
+def test_sglang_is_asked_for_its_details_and_its_settings_are_told_without_a_path(capsys, file):
+    _, row = measured(capsys, file, Engine("SGLang"), Engine("SGLang", drafts=False))
+    assert row["points"][0]["acceptance"] == pytest.approx(0.75)
+    assert row["flags"] == {"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": "draft"}
+
+
+def test_a_server_that_tells_nothing_of_guesses_gets_its_verdict_all_the_same(capsys, file):
+    lines, row = measured(
+        capsys, file, Engine("", seconds=(0.006, 0.003)), Engine("", drafts=False, seconds=(0, 0.003))
+    )
+    assert row["verdict"].startswith("no: this server's guesses do not pay.")
+    assert row["points"][0]["acceptance"] is None and row["points"][0]["tau"] is None and row["engine"] == ""
+    assert any("does not tell what was accepted" in line for line in lines)
+
+
+def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file):
+    options = ("--tokens", "16", "--batch", "1,4")
+    lines, row = measured(capsys, file, Engine("llama-server", seconds=(0.003, 0.005), crowd=1), options=options)
+    one, four = row["points"]
+    assert (one["answer"], four["answer"]) == ("yes", "no")
+    assert one["acceptance"] == pytest.approx(0.75) == four["acceptance"]
+    assert row["verdict"].startswith("only at 1 stream: elsewhere this server's guesses do not surely pay.")
+    assert four["waves"] == 3 and four["texts"] == 12 and any("sent more than once" in line for line in lines)
+
+
+def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
+    engine = Engine("llama-server", seconds=(0.02, 0.02))
+    seen = []
+    with running(engine) as server:
+        arms = served.arms_of(server.address, None, "")
+        done = threading.Event()
+
+        def watch():
+            while not done.wait(0.005):
+                seen.append(engine.streams)
+
+        threading.Thread(target=watch, daemon=True).start()
+        wave = served.send(arms[1], list(range(16)), PROMPTS, Wish(0.0, 16, 0), 16, False)
+        done.set()
+    assert max(seen) == 16 and wave.tokens == 256 and 0.3 < wave.seconds < 1.5
+    assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]
+
+
+def test_an_address_without_a_path_gets_that_of_the_endpoints():
+    assert (
+        served.address_of("http://127.0.0.1:8080")
+        == "http://127.0.0.1:8080/v1"
+        == served.address_of("http://127.0.0.1:8080/")
+    )
+    assert served.address_of("http://h/deep/v1") == "http://h/deep/v1" and served.address_of("h:80") == "h:80"
+
+
+def test_prompts_go_to_the_chat_unless_they_are_raw(capsys, file):
+    paths = {}
+    for option in ((), ("--raw",)):
+        with running(Engine("llama-server")) as server:
+            told(capsys, "pays", "--prompts", str(file), "--server", server.address, *SHORT, *option)
+            paths[option] = {path for path, _ in server.requests}
+    assert paths == {(): {"chat/completions"}, ("--raw",): {"completions"}}
+
+
+# ---- what is refused
+
+
+def test_a_server_that_cannot_leave_out_its_guesses_needs_a_second_one(capsys, file):
+    said = refused(capsys, file, Engine("vLLM"))
+    assert "cannot leave out its guesses for one request; only llama-server can" in said and "--plain" in said
+
+
+def test_a_server_that_drafts_although_it_was_asked_not_to_is_no_baseline(capsys, file):
+    said = refused(capsys, file, Engine("llama-server", deaf=True))
+    assert "drafted 64 tokens for plain decoding" in said and "name it by --plain" in said
+
+
+@pytest.mark.parametrize("engines", [(Engine("llama-server", drafts=False),), (Engine("vLLM", drafts=False),) * 2])
+def test_a_server_that_drafts_nothing_is_refused(capsys, file, engines):
+    assert "drafted nothing for these prompts. Was it started with a drafter?" in refused(capsys, file, *engines)
+
+
+def test_other_texts_everywhere_are_another_model(capsys, file):
+    said = refused(capsys, file, Engine("vLLM"), Engine("vLLM", drafts=False, words="other"))
+    assert "Of 4 texts at temperature 0 none is the same" in said
+
+
+def test_above_temperature_0_texts_are_not_compared(capsys, file):
+    engines = Engine("vLLM"), Engine("vLLM", drafts=False, words="other")
+    _, row = measured(capsys, file, *engines, options=(*SHORT, "--temperature", "0.8"))
+    assert row["points"][0]["identical"] is None and row["verdict"].startswith("yes")
+
+
+def test_a_server_that_counts_no_tokens_is_refused(capsys, file):
+    said = refused(capsys, file, Engine("", mute=True), Engine("", mute=True, drafts=False))
+    assert "does not say how many tokens it wrote (usage.completion_tokens)" in said
+
+
+def test_of_several_models_one_must_be_named(capsys, file):
+    engine = Engine("llama-server", models=("small", "large"))
+    assert "serves 2 models: 'small', 'large'. Name one by --server-model." in refused(capsys, file, engine)
+    _, row = measured(capsys, file, engine, options=(*SHORT, "--server-model", "large"))
+    assert row["model"] == "large"
+
+
+def test_a_server_that_is_not_there_is_a_sentence(capsys, file):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit):
+            main(["pays", "--prompts", str(file), "--server", address])
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--plain", "http://h/v1"), "--plain needs --server"),
+        (("--into", "t.jsonl"), "--into needs --server"),
+        (("--server", "http://h/v1", "--systems", "tree"), "--systems is about a model that is loaded here"),
+        (("--server", "http://h/v1", "--memory"), "--memory is about a model that is loaded here"),
+        (("--server", "http://h/v1", "--batch", "4,1"), "--batch must be ascending numbers between 1 and 256"),
+        (("--server", "h:80"), "A server's address must be one such as http://127.0.0.1:8000/v1, got 'h:80'."),
+        (("--server", "http://h/v1", "--into", "t.csv"), "--into must name a file that ends in .jsonl"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_asked(capsys, file, options, words):
+    with pytest.raises(SystemExit) as ended:
+        main(["pays", "--prompts", str(file), *options])
+    assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_an_error_of_the_server_ends_the_command_with_its_sentence(capsys, file):
+    class Full(Engine):
+        def parts(self, path, body):
+            if body["max_tokens"] == 16:
+                raise OSError
+            return super().parts(path, body)
+
+    said = refused(capsys, file, Full("llama-server"))
+    assert said.startswith("llama-server at 127.0.0.1:") and "failed with 1 at once. The connection to" in said
+
+
+# ---- the table
+
+
+def test_a_row_is_added_to_a_table_and_another_file_is_left_as_it_is(capsys, file, tmp_path):
+    into = tmp_path / "deep" / "table.jsonl"
+    for runs in (1, 2):
+        lines, row = measured(
+            capsys, file, Engine("llama-server"), options=(*SHORT, "--into", str(into), "--machine", "M2")
+        )
+        assert lines[-1] == f"table.jsonl has {runs} rows now."
+    rows = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 2 and rows[1] == row and row["machine"] == "M2"
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"row": 1}\n"Story: a fox"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"Line 2 of other\.jsonl is no row of `pays --server`"):
+        table.checked(other)
+    assert other.read_text(encoding="utf-8") == '{"row": 1}\n"Story: a fox"\n'
+
+
+def test_a_table_without_a_last_line_end_gets_one(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"row": 1}', encoding="utf-8")
+    assert table.add(path, {"row": 1, "b": 2}) == 2
+    assert path.read_text(encoding="utf-8") == '{"row": 1}\n{"row": 1, "b": 2}\n'
+
+
+# ---- the words
+
+
+def row_of(*answers: str) -> dict:
+    points = [{"answer": answer, "batch": 4**at, "speedup": 1.0 + at} for at, answer in enumerate(answers)]
+    return {"points": points}
+
+
+@pytest.mark.parametrize(
+    ("answers", "begins"),
+    [
+        (
+            ("yes", "yes"),
+            "yes: this server's guesses pay. With them it writes 1.00 times as fast at 1 stream, 2.00 times",
+        ),
+        (("no",), "no: this server's guesses do not pay. With them it writes 1.00 times as fast at 1 stream."),
+        (("yes", "yes", "no"), "only at 1 and 4 streams: elsewhere"),
+        (("only", "no"), "only for some of these prompts: elsewhere"),
+    ],
+)
+def test_the_verdict_is_about_all_numbers_of_streams(answers, begins):
+    assert served_words.verdict(row_of(*answers)).startswith(begins)

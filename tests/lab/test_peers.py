@@ -1,0 +1,131 @@
+"""Peers: what is measured beside the lanes writes the same text and sees every token that they see."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.lab.bench import command as bench
+from engine.measure import peers
+from engine.race import Race, Settings
+from helpers.pairs import tiny_pair
+
+TEXT = "Story: Once upon a time"
+
+
+def baseline(pair, tokens: int) -> tuple[list[int], list[int]]:
+    """The prompt's tokens and the baseline lane's text behind them."""
+    race = Race(pair, Settings(TEXT, ("vanilla",), max_new_tokens=tokens))
+    for _ in race.run():
+        pass
+    return race.lanes[0].trace.prompt_tokens, race.lanes[0].trace.tokens
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_every_peer_writes_the_baselines_greedy_text(same):
+    pair = tiny_pair(same=same)
+    prompt, expected = baseline(pair, 20)
+    ways = peers.ways(pair)
+    assert len(ways) == 4 + len(peers.ASSISTANT_TOKENS)
+    for name, way in ways.items():
+        assert way(pair, prompt, 20, 0.0) == expected, name
+
+
+def test_peers_stop_where_the_lanes_stop():
+    prompt, text = baseline(tiny_pair(), 40)
+    pair = tiny_pair(stop_ids=frozenset({text[12], 3}))
+    expected = baseline(pair, 40)[1]
+    assert len(expected) < 40
+    for name, way in peers.ways(pair).items():
+        assert way(pair, prompt, 40, 0.0) == expected, name
+    window = replace(pair, stop_ids=frozenset(), context=len(prompt) + 9)
+    for name, way in peers.ways(window).items():
+        assert len(way(window, prompt, 40, 0.0)) == 9, name
+
+
+def test_sampled_peers_see_every_token(monkeypatch):
+    pair, seen = tiny_pair(), []
+    monkeypatch.setattr(
+        pair.target.model, "_get_logits_processor", spied(pair.target.model._get_logits_processor, seen)
+    )
+    for name, way in peers.ways(pair).items():
+        assert len(way(pair, [1, 2, 3], 12, 0.8)) == 12, name
+    assert seen and all("TopKLogitsWarper" not in names and "TemperatureLogitsWarper" in names for names in seen)
+
+
+def spied(method, seen: list[list[str]]):
+    def wrapper(*arguments, **named):
+        processors = method(*arguments, **named)
+        seen.append([type(each).__name__ for each in processors])
+        return processors
+
+    return wrapper
+
+
+def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypatch):
+    pair, drafted = tiny_pair(same=False), []
+    draft = pair.draft.model
+    draft.generation_config.num_assistant_tokens_schedule = "heuristic"  # generate() would write its count back
+    own, before = draft.generation_config, draft.generation_config.to_dict()
+    generate = draft.generate
+    monkeypatch.setattr(draft, "generate", lambda **how: drafted.append(how["max_new_tokens"]) or generate(**how))
+    for way in peers.ways(pair).values():
+        way(pair, [1, 2, 3], 12, 0.0)
+        assert draft.generation_config is own and own.to_dict() == before
+    drafted.clear()
+    peers.assisted(pair, [1, 2, 3], 12, 0.0, draft_tokens=3)
+    assert max(drafted) == 3
+    with pytest.raises(ZeroDivisionError), peers.generation_settings(draft, num_assistant_tokens=7):
+        assert draft.generation_config.num_assistant_tokens == 7
+        raise ZeroDivisionError
+    assert draft.generation_config is own and own.to_dict() == before
+
+
+def test_tau_of_a_peer_counts_its_target_forwards():
+    pair, prompts = tiny_pair(), [[1, 2, 3], [4, 5, 6]]
+    assert peers.tau(pair, peers.plain, prompts, 10, 0.0) == 1
+    assert peers.tau(pair, lambda *_: pair.target.model(torch.tensor([[1, 2]])) and [1, 2, 3], prompts, 10, 0.0) == 3
+    assert not pair.target.model._forward_hooks
+    assert peers.tau(tiny_pair(same=True), peers.assisted, prompts, 10, 0.0) is None
+
+
+def test_a_pair_without_a_fitting_draft_has_fewer_peers():
+    pair = tiny_pair()
+    assert list(peers.ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    pair.draft.vocab += 1
+    assert list(peers.ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+
+
+def test_the_name_of_the_layers_tells_patched_ones():
+    model = tiny_pair().target.model
+    assert peers.linear_layers(model) == "Linear"
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.forward = module.forward
+    assert peers.linear_layers(model) == "patched Linear"
+
+
+def test_ways_take_turns_on_every_prompt(monkeypatch):
+    """Every way runs once on every prompt, right behind that prompt's race, and none is always first."""
+    pair, calls = tiny_pair(), []
+
+    def recorded(name, way):
+        return lambda pair, prompt, *rest: calls.append((name, tuple(prompt))) or way(pair, prompt, *rest)
+
+    ways = {name: recorded(name, way) for name, way in peers.ways(pair).items()}
+    race, result = Race.run, Race.result
+    monkeypatch.setattr(Race, "result", lambda self: result(self) | {"disturbed": ""})  # or it is run once more
+    monkeypatch.setattr(peers, "ways", lambda pair: ways)
+    monkeypatch.setattr(peers, "compare", lambda *_: {})
+    monkeypatch.setattr(
+        Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
+    )
+    texts = ["Story: One", "Story: Two"]
+    bench.run(pair, texts, ["tree"], 4, 0.0, 0, {}, with_peers=True)
+    measured = calls[len(ways) :]  # first calls
+    blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
+    for text, block in zip(texts, blocks, strict=True):
+        ids = tuple(pair.tokenizer(text)["input_ids"])
+        assert block[0] == ("race", ids)
+        assert {name for name, _ in block[1:]} == set(ways) and {prompt for _, prompt in block} == {ids}
+    assert blocks[0][1] != blocks[1][1]

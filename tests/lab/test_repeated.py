@@ -1,0 +1,175 @@
+"""Repeated: one press, several runs, of which the first is watched. On made-up seconds, so that no machine is too busy for them."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from engine.measure import repeated
+from engine.measure.repeated import MOST, Repeated
+from engine.page.screens.device import Call, Device
+from engine.page.views import gif, wire
+from engine.page.views.stream import numbered
+from engine.race import Lane, Race, Settings
+from engine.record.disturbance import BUSY, OTHERS
+from engine.record.race_file import Record
+from helpers.commands import awaited
+from helpers.pairs import tiny_pair
+
+SETTINGS = Settings("Story: Once upon a time", ("vanilla", "tree"), max_new_tokens=20)
+PRICES = [[5.0, 15.0], [5.0, 10.0], [5.0, 5.0], [5.0, 7.5], [5.0, 12.5]]  # ms of a step, by run and lane
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+@pytest.fixture
+def races(monkeypatch) -> list[Race]:
+    """All races that are made. The steps of each take the seconds of `PRICES`; nothing waits for the processor."""
+    made: list[Race] = []
+    born, right = Race.__init__, Lane.record
+
+    def numbered_race(race, *arguments):
+        born(race, *arguments)
+        for at, lane in enumerate(race.lanes):
+            lane.price = PRICES[len(made) % len(PRICES)][at] / 1000
+        made.append(race)
+
+    def priced(lane, done):
+        lane.waited = 0.0
+        return replace(right(lane, done), seconds={"verify": lane.price})
+
+    monkeypatch.setattr(Race, "__init__", numbered_race)
+    monkeypatch.setattr(Race, "warm_up", lambda race: None)
+    monkeypatch.setattr(Lane, "record", priced)
+    return made
+
+
+def messages(race: Repeated) -> list[dict]:
+    strings = numbered(wire.messages(race, 0, race.again))
+    return [json.loads(each) for each in strings if each]
+
+
+def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(pair, races):
+    race = Repeated(pair, SETTINGS)
+    told = messages(race)
+    result, again = told[-1], [message for message in told if message.get("again")]
+    assert len(races) == MOST == len(result["runs"])
+    forwards = [lane["forwards"] for lane in result["lanes"]]
+    for run, prices in zip(result["runs"], PRICES, strict=True):
+        assert run == pytest.approx([count * ms / 1000 for count, ms in zip(forwards, prices, strict=True)], rel=1e-4)
+    even = result["lanes"][1]["tau"]
+    for name, ms in (("speedup", 10), ("least", 15), ("most", 5)):
+        assert result[name] == pytest.approx(even * 5 / ms, rel=1e-4)
+    assert result["lanes"][1]["seconds"] == pytest.approx(result["runs"][1][1], rel=1e-4)
+    assert race.record().lanes[1].trace is races[1].lanes[1].trace
+    # The first run was sent step by step, then its own result, once; the last message has the times of the run that is shown
+    steps = [step for message in told for at, step in message.get("steps", []) if at == 1]
+    assert len(steps) == forwards[1] and steps[-1]["t"] == pytest.approx(0.015 * forwards[1], rel=1e-4)
+    [first] = again
+    assert first["speedup"] == pytest.approx(even / 3, rel=1e-4) and len(first["runs"]) == 1 and "end" not in first
+    times = result["times"]
+    assert [len(lane) for lane in times] == forwards
+    assert times[1][-1] == [pytest.approx(0.010 * forwards[1], rel=1e-4), {"verify": 0.01}]
+    assert Record.from_json(race.record().to_json()).result()["speedup"] == race.record().result()["speedup"]
+    assert f"({result['least']:.1f} to {result['most']:.1f} in 5 runs)" in gif.verdict(race.record())[0]
+
+
+def test_where_the_first_run_is_the_nearest_no_times_are_sent(pair, races):
+    race = Repeated(pair, SETTINGS)
+    for lane, price in zip(race.lanes, (0.005, 0.010), strict=True):
+        lane.price = price
+    assert "times" not in messages(race)[-1]
+
+
+@pytest.mark.parametrize(("times", "runs"), [(0.5, 1), (1.5, 2), (3.5, 4), (1e9, 5)])
+def test_further_runs_are_bounded_by_seconds(pair, races, monkeypatch, times, runs):
+    """As many follow as fit into the seconds, by what the first one took on its clocks."""
+    first = Repeated(pair, SETTINGS)
+    for _ in first.race.run():
+        pass
+    monkeypatch.setattr(repeated, "SECONDS", times * sum(lane.clock for lane in first.lanes))
+    for _ in first.again():
+        pass
+    assert len(races) == runs == len(first.record().result()["runs"])
+
+
+def test_a_busy_machine_gets_one_run_and_a_sentence(pair, races, monkeypatch):
+    race = Repeated(pair, SETTINGS)
+    steps = race.polled()
+    monkeypatch.setattr(race, "polled", lambda: iter(steps))
+    for _ in steps:
+        pass
+    for share, runs in ((1.01 * BUSY, 1), (0.99 * BUSY, 5)):
+        for lane in race.lanes:
+            lane.waited = share * lane.clock
+        race.made = race.race.record()
+        for _ in race.again():
+            pass
+        result = race.record().result()
+        assert len(result["runs"]) == runs and result["disturbed"] == (OTHERS if runs == 1 else "")
+
+
+def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypatch):
+    """A stop of the whole process between two readings of the clocks is such a wait: three seconds pass, and no work is done."""
+    now = SimpleNamespace(wall=0.0, own=0.0)
+    clocks = SimpleNamespace(perf_counter=lambda: now.wall, thread_time=lambda: now.own)
+    race = Race(pair, SETTINGS)
+    monkeypatch.setattr("engine.race.time", clocks)
+    lane = race.lanes[0]
+    right = lane.decoding
+
+    def stopped():
+        for number, done in enumerate(right):
+            now.wall, now.own = now.wall + (3.01 if number == 1 else 0.01), now.own + 0.01
+            yield done
+
+    lane.decoding = stopped()
+    waits = []
+    for _ in range(3):
+        lane.step()
+        waits.append(lane.waited)
+    assert waits == pytest.approx([0.0, 3.0, 3.0])
+    lane.clock = 3.03
+    assert race.busy is True
+    lane.waited = 0.0
+    assert race.busy is False
+
+
+def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted(pair, races):
+    alone = iter([True] * 40 + [False] * 1000)
+    race = Repeated(pair, SETTINGS, alone=lambda: next(alone))
+    result = messages(race)[-1]
+    assert 1 <= len(result["runs"]) < len(races) <= MOST
+    assert all(lane.rounds is None for race in races for lane in race.lanes)  # every lane is free
+
+
+def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
+    race = Repeated(pair, SETTINGS)
+    told = wire.messages(race, 0, race.again)
+    for message in told:
+        if message and message.get("again"):
+            break
+    next(told)
+    assert len(races) == 2 and races[1].lanes[0].rounds is not None
+    told.close()
+    assert all(lane.rounds is None for each in races for lane in each.lanes)
+
+
+def test_another_run_here_ends_the_loneliness_of_a_device():
+    device, seen = Device(), []
+
+    def work():
+        seen.append(device.is_alone())
+        device.enter(Call(lambda: iter(()), visitor="b"))
+        seen.append(device.is_alone())
+        yield "news"
+
+    async def all_of():
+        return [news async for news in device.stream(Call(work, visitor="a"))]
+
+    awaited(all_of())
+    assert seen == [True, False]

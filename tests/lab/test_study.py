@@ -1,0 +1,212 @@
+"""The study: verdicts on made-up counts, what the table of claims must hold, and short runs; the figures themselves are not judged."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from engine.lab.study import command, counts, tables
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
+from engine.lab.study.counts import Counting, Counts
+from engine.lab.study.verdict import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, gain, verdict
+from engine.race import SHAPE
+from engine.systems import SYSTEMS, find, fits
+from helpers.commands import printed, told
+from helpers.pairs import tiny_pair
+
+ONES = [1.0] * 12
+STORIES = [f"Story: {name} had a" for name in ("Tom", "Lily", "Ben", "Mia", "Sam", "Ann", "Max", "Eva", "Tim", "Sue")]
+
+
+# ---- from counts to a verdict
+
+
+@pytest.mark.parametrize(
+    ("more", "published", "says", "why"),
+    [
+        ([1.02, 1.04] * 6, 1.0, CONFIRMED, "The interval lies above 1."),
+        ([1.02, 1.10] * 6, 1.05, CONFIRMED, "The interval lies above 1 and reaches the published 1.05 times."),
+        ([1.20, 1.30] * 6, 1.05, CONFIRMED, "reaches the published"),
+        ([1.02, 1.04] * 6, 1.05, NOT_CONFIRMED, "a: there is a gain, but a smaller one than the published 1.05 times"),
+        ([0.80, 1.50] * 6, 1.0, NOT_CONFIRMED, "a: the interval holds 1, so 12 prompts show no gain"),
+        (ONES, 1.0, NOT_CONFIRMED, "a: the interval holds 1"),
+        ([0.90, 0.95] * 6, 1.0, NOT_CONFIRMED, "a: it is a loss"),
+        ([2.00] * 9, 1.0, NOT_TESTABLE, "An interval over 9 prompts says too little. Give at least 10."),
+    ],
+)
+def test_a_gain_is_confirmed_by_its_whole_interval_and_by_the_published_size(more, published, says, why):
+    found = verdict({"a": gain(more, [1.0] * len(more), published)})
+    assert found[0] == says and why in found[1]
+
+
+def test_a_gain_of_the_mean_alone_confirms_nothing():
+    found = gain([0.80, 1.50] * 6, ONES)
+    assert found.ratio > 1.05 and found.low < 1 < found.high and verdict({"a": found})[0] == NOT_CONFIRMED
+
+
+def test_prompts_are_compared_with_themselves():
+    texts = [1.0, 2.0, 3.0, 4.0] * 3
+    found = gain([1.1 * each for each in texts], texts)
+    assert (found.low, found.ratio, found.high) == pytest.approx((1.1, 1.1, 1.1))
+    assert found.more / found.than == pytest.approx(found.ratio)
+
+
+def test_every_comparison_of_a_claim_must_hold():
+    good, bad = gain([1.5] * 12, ONES), gain([0.5] * 12, ONES)
+    assert verdict({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
+    assert verdict({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
+
+
+def test_what_is_out_of_reach_stays_so_whatever_is_counted():
+    assert verdict({"a": gain([9.0] * 12, ONES)}, "It takes a clock.") == (NOT_TESTABLE, "It takes a clock.")
+
+
+def test_tokens_are_added_up_over_temperatures_before_they_are_divided():
+    by_temperature = [[Counts(6, 2, 0, 3), Counts(4, 4)], [Counts(2, 2, 0, 1), Counts(8, 2)]]
+    assert command.rates(by_temperature, "target forward") == [2.0, 2.0]
+    assert command.rates(by_temperature, DRAFT_FORWARD) == [2.0, 12.0]  # the second drafted nothing
+
+
+# ---- the table of claims
+
+
+def test_every_row_that_comes_from_a_paper_has_a_claim():
+    papers = {name for name, system in SYSTEMS.items() if re.search(r"\b20\d\d\b", system.source)}
+    assert {claim.row for claim in CLAIMS} == papers
+    assert {"block", "traversal", "gbv", "suffix", "recycling", "lookahead", "talon", "dflash", "dspark"} <= papers
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.row}: {claim.says[:30]}")
+def test_systems_are_compared_at_equal_shapes_and_rules_on_trees_that_they_may_judge(claim):
+    assert claim.counted and claim.temperatures and (not claim.beyond or claim.beyond.endswith("."))
+    for beside in claim.counted:
+        if beside.drafts:
+            assert all(fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
+            assert not claim.repeated and not claim.memory  # rules are compared on the held-out prompts
+        elif beside.than != "vanilla":
+            more, than = ([getattr(find(name), part) for part in SHAPE] for name in (beside.more, beside.than))
+            assert more == than
+        assert claim.row in beside.name  # the row itself is counted
+
+
+# ---- counts
+
+
+@pytest.fixture(scope="module")
+def sure():
+    """A pair whose draft is the target, so that a chain is always accepted."""
+    return tiny_pair(same=True)
+
+
+def made_up(*beside: Beside, **fields) -> Claim:
+    return Claim("tree", "It holds.", beside, **fields)
+
+
+def test_a_gain_that_is_there_is_confirmed(sure):
+    claim = made_up(Beside("model/chain/token_match:3x1x4", "vanilla", published=4.0))
+    row = command.judge(Counting(sure, STORIES, 8), claim, (0.0,))
+    [found] = row["counted"]
+    assert (found["more"], found["than"], found["ratio"]) == pytest.approx((4.0, 1.0, 4.0)) and found["nodes"] == [
+        4.0,
+        1.0,
+    ]
+    assert row["verdict"] == CONFIRMED and found["prompts"] == len(STORIES)
+    assert "4.00 and 1.00 tokens with 4.0 and 1.0 nodes, 4.000 times (4.000 to 4.000)" in command.line(row)
+
+
+def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
+    drafts = "model/chain/speculative:4x1x5"
+    row = command.judge(Counting(sure, STORIES, 6), made_up(Beside("block", "block", drafts)), (0.8,))
+    assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
+    assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
+    block, match = Counting(sure, STORIES, 6).of_rules(drafts, ("block", "token_match"), 0.8)
+    assert [each.forwards for each in block] == [each.forwards for each in match]
+    assert sum(each.tokens for each in block) > sum(each.tokens for each in match)  # it draws tokens of its own
+
+
+def test_a_row_that_the_pair_cannot_run_is_left_out_with_the_reason(sure):
+    pair = replace(sure, learned={})
+    claim = next(claim for claim in CLAIMS if claim.row == "dflash")
+    row = command.judge(Counting(pair, STORIES, 4), claim, (0.0,))
+    assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, [])
+    assert "has no trained dflash drafter" in row["why"] and "| nothing | not testable" in command.line(row)
+
+
+def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):
+    claim = next(claim for claim in CLAIMS if claim.constraint)
+    row = command.judge(Counting(sure, STORIES, 4), claim, (0.0,))
+    assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, []) and "needs a stop token" in row["why"]
+
+
+def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sure, monkeypatch):
+    seen = []
+
+    def counted(pair, prompts, *others):
+        seen.append((pair.memory, len(prompts), *others))
+        return [Counts(1, 1) for _ in prompts]
+
+    monkeypatch.setattr(counts, "counted", counted)
+    counting = Counting(sure, STORIES, 4)
+    for name in ("suffix", "suffix", "lookup"):
+        counting.of_system(name, 0.0, memory=True)
+    counting.of_system("suffix", 0.0)
+    assert [others for _, *others in seen] == [[10, name, 4, 0.0] for name in ("suffix", "lookup", "suffix")]
+    first, second, without = (memory for memory, *_ in seen)
+    assert first is not None and second is not None and first is not second and without is None
+
+
+def test_texts_that_repeat_themselves_hold_the_prompt_and_its_answer(sure):
+    [text] = counts.asked_again(sure, STORIES[:1], 6)
+    assert text.startswith(STORIES[0]) and text.endswith("\n\n" + STORIES[0]) and len(text) > 2 * len(STORIES[0]) + 2
+    with pytest.raises(ValueError, match="context window"):
+        counts.asked_again(sure, ["word " * 20], 6)
+
+
+# ---- the command
+
+
+def test_the_command_prints_a_row_for_every_claim_and_its_figures_last(capsys, monkeypatch):
+    pair = tiny_pair(stop_ids=frozenset({0}))
+    monkeypatch.setattr(command, "load_given", lambda options: replace(pair, learned={}))
+    monkeypatch.setattr(counts, "JUDGEMENTS", 1)
+    arguments = ("--prompts", "1", "--tokens", "2", "--domains", "stories", "--temperatures", "0.6")
+    lines, figures = told(capsys, "study", *arguments)
+    rows = [line for line in lines if line.startswith("| ")]
+    assert rows[0] == "| claim | source | counted | verdict | why |"
+    assert len(rows) - 1 == len(figures["claims"]) == len(CLAIMS) and figures["tables"] == {}
+    assert all(row["verdict"] == NOT_TESTABLE and row["why"] for row in figures["claims"])  # from one prompt
+    assert {claim["row"] for claim in figures["claims"] if not claim["counted"]} == {
+        *("dflash", "dspark", "eagle", "talon", "medusa", "medusa-typical", "mtp")
+    }
+    again, figures = told(capsys, "study", *arguments, "--claims", "gbv")
+    assert again[-2] in rows and [row["row"] for row in figures["claims"]] == ["gbv"]
+
+
+def test_an_unknown_claim_is_refused_before_anything_is_loaded(capsys):
+    with pytest.raises(SystemExit):
+        printed(capsys, "study", "--claims", "perpetual motion")
+    assert "Unknown claim 'perpetual motion'. Available: block, traversal," in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        printed(capsys, "study", "--tokens", "0")
+    assert "Max new tokens must be between 1 and 900, got 0." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_every_table_of_the_study_runs(capsys, monkeypatch, embedded):
+    monkeypatch.setattr(tables, "BUDGETS", (4, 8))
+    monkeypatch.setattr(tables, "DEPTHS", (2,))
+    names = ",".join(command.TABLES)
+    arguments = ("--prompts", "1", "--tokens", "6", "--domains", "stories", "--temperatures", "0.6", "--claims", names)
+    lines, figures = told(capsys, "study", *arguments)
+    found = figures["tables"]
+    assert found.keys() == {*command.TABLES} and len(found) == 6
+    judged = found.pop(tables.EQUAL_DRAFTS)["stories"]
+    assert [(row["drafts"], row["rule"]) for row in judged] == [
+        (drafts, rule) for drafts, rules in tables.RULES.items() for rule in rules
+    ]
+    assert all(1 <= row["tokens"] <= 9 and row["error"] >= 0 for row in judged)
+    for rows in found.values():
+        for row in rows["stories"]:
+            assert 1 <= row["tau"] <= 6 and row["nodes_used"] <= row.get("nodes", 400)
+    left_out = {line.split()[0] for line in lines if "is left out." in line}
+    assert {row["system"] for row in found["tau by system"]["stories"]} == SYSTEMS.keys() - left_out

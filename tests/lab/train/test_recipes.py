@@ -1,0 +1,254 @@
+"""The recipe of the embedded pair, on a corpus of a few lines and models of a few thousand weights."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from engine.lab.train import learned
+from engine.lab.train import pretrain as pretraining
+from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
+from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
+from engine.lab.train.grow import grow
+from engine.lab.train.loop import Budget, Muon, orthogonalised, train
+from engine.lab.train.pair import ship
+from engine.lab.train.tokenizer import END_OF_TEXT, train_tokenizer
+
+pytestmark = pytest.mark.slow
+WORDS = [
+    "the",
+    "little",
+    "fox",
+    "saw",
+    "a",
+    "big",
+    "red",
+    "ball",
+    "and",
+    "said",
+    "hello",
+    "to",
+    "the",
+    "bear",
+    "in",
+    "the",
+    "wood",
+]
+
+
+@pytest.fixture(scope="module")
+def corpus_folder(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+
+    def write(path: str, rows: list[dict]) -> None:
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+
+    stories = [{"text": " ".join(rng.choice(WORDS, 60))} for _ in range(60)]
+    sums = [
+        {"question": f"What is {n} + 1?", "answer": f"{n} + 1 = <<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}"}
+        for n in range(400)
+    ]
+    write("tinystories/train.jsonl", stories)
+    write("tinystories/valid.jsonl", stories[:40])
+    write("storybooks/cc_by_en.jsonl", [{"text": "# A title\nHello."}])
+    write("gsm8k/train.jsonl", sums)
+    write("gsm8k/test.jsonl", sums)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(corpus_folder):
+    texts = documents(corpus_folder)
+    texts["code"] = texts["code"][:300]
+    tokenizer = train_tokenizer([text for domain in texts.values() for text in domain], vocab_size=512)
+    return Corpus(texts, tokenizer), tokenizer, texts
+
+
+def test_the_tokenizer_knows_every_byte_and_starts_a_text(corpus):
+    _, tokenizer, _ = corpus
+    text = "Zoë 🦊 \x00\x7f 猫\n\tdef f(): return 12345"
+    ids = tokenizer(text)["input_ids"]
+    assert ids[0] == tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert len(tokenizer) == 512
+
+
+def test_domains_are_marked_and_answers_are_clean(corpus):
+    _, _, texts = corpus
+    assert all(
+        text.startswith("Question: What is") and "<<" not in text and "####" not in text for text in texts["problems"]
+    )
+    marked = sum(text.startswith("Story: ") for text in texts["stories"])
+    assert 0 < marked < len(texts["stories"])
+    assert any(text.startswith("# Python\n") for text in texts["code"])
+
+
+def test_functions_are_cut_out_and_dedented():
+    source = "class A:\n    def f(self):\n        x = 1\n        return x\n\ndef one_line(): pass\n"
+    assert list(functions_of(source)) == ["def f(self):\n    x = 1\n    return x"]
+    assert list(functions_of("def broken(:")) == []
+
+
+def test_held_out_files_are_a_fixed_small_share():
+    held_out = [name for name in map(str, range(4000)) if is_held_out(name)]
+    assert 140 < len(held_out) < 260  # 5 % of 4,000 is 200, five standard deviations either way
+    assert held_out == [name for name in map(str, range(4000)) if is_held_out(name)]
+
+
+def test_rows_start_at_a_document(corpus):
+    found, tokenizer, _ = corpus
+    rows = found.rows("stories", 40, 16, np.random.default_rng(0))
+    assert (rows[:, 0] == tokenizer.bos_token_id).all()
+    assert found.batch(8, 40, np.random.default_rng(0)).shape == (8, 40)
+    with pytest.raises(ValueError, match="fewer than one row of 10000000"):
+        found.rows("stories", 10_000_000, 1, np.random.default_rng(0))
+
+
+def test_muon_pushes_every_direction_alike():
+    torch.manual_seed(0)
+    singular = torch.linalg.svdvals(orthogonalised(torch.randn(3, 40, 24)))
+    assert float(singular.min()) > 0.6 and float(singular.max()) < 1.3
+    weight = torch.nn.Parameter(torch.zeros(40, 24))
+    weight.grad = torch.randn(40, 24)
+    Muon([weight], lr=0.1).step()
+    assert float((weight.detach() * weight.grad).sum()) < 0
+
+
+def test_the_draft_is_best_when_it_is_the_target():
+    logits = torch.randn(2, 5, 30)
+    tokens = torch.arange(30).expand(2, 5, 30)
+    p = logits.softmax(-1)
+    entropy = -(p * p.log()).sum(-1).mean()
+    assert distillation_loss(logits, tokens, p) == pytest.approx(float(entropy), abs=1e-5)
+    assert distillation_loss(logits + torch.randn(2, 5, 30), tokens, p) > entropy + 0.05
+
+
+def test_every_size_of_a_target_has_a_draft():
+    assert DRAFT_SHAPES.keys() == pretraining.SIZES.keys()
+
+
+def test_a_run_resumes_where_it_stopped(tmp_path):
+    def linear() -> torch.nn.Linear:
+        torch.manual_seed(0)
+        return torch.nn.Linear(8, 8)
+
+    def learn(model: torch.nn.Linear, tokens: int) -> None:
+        def loss_of(step: int, share: float):
+            x = torch.from_numpy(np.random.default_rng(step).normal(size=(16, 8))).float()
+            steps.append(step)
+            return (model(x) - x).square().mean(), 10
+
+        train("toy", model, loss_of, lambda: {"error": 0.0}, tmp_path, Budget(1.0, tokens), lr=0.05)
+
+    steps: list[int] = []
+    first = linear()
+    learn(first, 40)
+    again = linear()
+    learn(again, 80)
+    assert steps == list(range(8))
+    assert not torch.equal(first.weight, again.weight)
+    assert [json.loads(line)["tokens"] for line in (tmp_path / "toy.log.jsonl").read_text().splitlines()] == [40, 80]
+
+
+@pytest.mark.parametrize("eight_bits", [False, True])
+def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch, eight_bits):
+    """The whole recipe for a handful of steps; the result loads like any pair, both lanes agree, and training can go on from it."""
+    from engine.models.loading import load_pair
+    from engine.models.pairs import Pair
+    from engine.race import Race, Settings
+
+    found, tokenizer, _ = corpus
+    monkeypatch.setattr(pretraining, "SIZES", {"tiny": (64, 2, 1, 128)})
+    monkeypatch.setattr(pretraining, "LONG_ROW", 320)
+    target = pretraining.pretrain(found, found, tmp_path, "tiny", Budget(1, 3000), 512, batch_tokens=1024)
+    draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96), batch=4)
+    ship(target, tokenizer, tmp_path / "target", eight_bits)
+    ship(draft, tokenizer, tmp_path / "draft")
+    (tmp_path / "more").mkdir()
+    more = pretraining.pretrain(
+        found, found, tmp_path / "more", "tiny", Budget(1, 1), 512, batch_tokens=1024, start=tmp_path / "target"
+    )  # a step at a hundredth of the rate
+    losses, before = (pretraining.validation_loss(each, found) for each in (more, target))
+    assert losses == pytest.approx(before, abs=0.05)
+    pair = load_pair(Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft")), device="cpu")
+    race = Race(pair, Settings("Story: the little fox", temperature=0.8, max_new_tokens=24))
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True and pair.dtype == ("8-bit" if eight_bits else "fp32")
+
+
+def grouped_heads(tokenizer) -> Qwen2ForCausalLM:
+    """A target in Hub format that is not the embedded one."""
+    torch.manual_seed(0)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=320, tie_word_embeddings=True,
+            bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+        )
+    )  # fmt: skip
+
+
+def grown() -> LlamaForCausalLM:
+    """A target that grew from one half as wide."""
+    torch.manual_seed(0)
+    small, large = (pretraining.llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
+    grow(small, large)
+    return large
+
+
+@pytest.mark.parametrize(
+    ("name", "eight_bits"), [*((name, True) for name in learned.RECIPES), ("eagle", False), ("dflash", False)]
+)
+def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits, corpus, tmp_path, monkeypatch):
+    """Trained from the command's own entry, resumed, loaded and raced without changing a token.
+
+    The target grew and is kept in eight bits, and the drafter is half as wide. Or it has grouped heads, and the drafter is as wide.
+    """
+    from engine.models.loading import load_pair
+    from engine.models.pairs import Pair
+    from engine.race import Race, Settings
+
+    _, tokenizer, texts = corpus
+    ship(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, tmp_path / "target", eight_bits)
+    monkeypatch.setattr(learned, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setattr(learned, "OWN_BATCH", 8)
+    monkeypatch.setattr(learned, "HELD_OUT_ROWS", 16)
+    options = argparse.Namespace(
+        recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
+        work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
+        domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
+        hidden=32 if eight_bits else None,
+    )  # fmt: skip
+    learned.train_learned(options)
+    options.tokens = 6000
+    learned.train_learned(options)
+    [log] = (tmp_path / "work").rglob(f"{name}.log.jsonl")
+    figures = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(figures) == 2 and figures[1]["step"] > figures[0]["step"]
+    assert 0 <= figures[1]["depth 1 top1"] <= 1
+    [checkpoint] = (tmp_path / "work").rglob(f"{name}.pt")
+    checkpoint.unlink()
+    options.start, options.tokens = tmp_path / "drafters" / name, 1
+    before = load_file(options.start / "model.safetensors")
+    # Goes on from those weights: one step at a hundredth of the rate changes them little
+    learned.train_learned(options)
+    for key, each in load_file(options.start / "model.safetensors").items():
+        assert torch.allclose(each.float(), before[key].float(), atol=1e-3, rtol=1e-2), key
+    pair = load_pair(Pair("toy", "toy", str(tmp_path / "target"), drafters=str(tmp_path / "drafters")), device="cpu")
+    assert pair.net(name).config.target_hidden == (64 if eight_bits else 0)
+    [shard] = (tmp_path / "work").rglob("rows/shard-00000.safetensors")
+    rows = load_file(shard)
+    _, served = pair.target.open(learned.ROW, features=True).prefill(rows["ids"][0].tolist())
+    # Of the very forward that serves; without eight bits some would be 0.01 away
+    assert float((served - rows["features"][0]).abs().max()) < 4e-3
+    systems = ("vanilla", f"{name}/best_first/token_match")
+    race = Race(pair, Settings("Story: the little fox", systems, temperature=0.8, max_new_tokens=24))
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True

@@ -1,0 +1,41 @@
+"""Predict first, in a real Chromium on the embedded models: no race without a choice, and the reveal says who won and why."""
+
+from playwright.sync_api import expect
+
+from helpers.page import PATIENCE, dial, open_view
+
+VIEW = "[data-lab-predict]"
+
+
+def test_the_visitor_chooses_then_the_trees_race_and_the_page_says_why(page):
+    open_view(page, "predict")
+    cards = page.locator(f"{VIEW} .guess")
+    expect(cards).to_have_count(3)
+    trees = [cards.nth(at).locator("g.node") for at in range(3)]
+    for tree, nodes in zip(trees, (4, 8, 40), strict=True):
+        expect(tree).to_have_count(nodes)
+    assert [cards.nth(at).locator(".edge").count() for at in range(3)] == [3, 7, 39]
+    page.click("#lab-go")
+    expect(page.get_by_test_id("toast-body")).to_contain_text("Choose first which tree you think wins")
+    expect(page.locator("[data-lab-words]")).to_have_text("Choose a tree first.")
+
+    page.locator("[name=predict][value=medium]").check(force=True)
+    expect(page.locator("[data-lab-words]")).to_have_text("You say the medium tree wins. Press Start.")
+    dial(page, "New tokens", 48)
+    page.click("#lab-go")
+    page.wait_for_selector(f"{VIEW}[data-state=running]")
+    assert page.locator(f"{VIEW} [data-won]").count() == 0 and page.locator("[name=predict]").nth(0).is_disabled()
+    page.wait_for_selector(f"{VIEW}[data-state=done]", timeout=PATIENCE)
+
+    speeds = [float(each.rstrip("×")) for each in page.locator(f"{VIEW} .figures b").all_text_contents()]
+    [winner] = page.locator(f"{VIEW} [data-won=true] > b").all_text_contents()
+    assert dict(zip(("small", "medium", "large"), speeds, strict=True))[winner] == max(speeds)
+    right = "You were right: the medium tree wins" if winner == "medium" else f"You said medium: the {winner} tree wins"
+    expect(page.locator(f"{VIEW} [data-why]")).to_contain_text(right)
+    expect(page.locator(f"{VIEW} [data-why]")).to_contain_text("tokens a round, for the time of")
+    fits = "[document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollHeight <= innerHeight]"
+    assert page.evaluate(fits) == [True, True]
+
+    page.locator("[name=predict][value=small]").check(force=True)
+    expect(page.locator(f"{VIEW} [data-why]")).to_have_text("")
+    assert page.locator(f"{VIEW} [data-won]").count() == 0

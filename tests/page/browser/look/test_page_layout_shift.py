@@ -1,0 +1,70 @@
+"""Nothing on the page jumps: layout shift of every screen on a phone and in a small window. On a phone the verdict stays in view."""
+
+import pytest
+from playwright.sync_api import expect
+
+from helpers.page import NO_STORY, open_view, pace, play_two_lanes, until
+
+MOST = 0.02  # of layout shift without an input, over a visit
+SHIFTS = """() => {
+  window.shifts = [];
+  const told = (list) => {
+    for (const { hadRecentInput, sources, value } of list.getEntries())
+      if (!hadRecentInput) shifts.push([value, ...sources.map(({ node }) => node?.parentElement?.outerHTML.slice(0, 80))]);
+  };
+  new PerformanceObserver(told).observe({ type: 'layout-shift', buffered: true });
+}"""
+PHONE, WINDOW = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
+OPENED = {
+    "race": lambda tab: until(tab, "TreeRace.view.atEnd && TreeRace.view.result"),
+    "presentation": lambda tab: tab.keyboard.press("f"),
+    "prix": lambda tab: (tab.keyboard.press("Escape"), tab.click("[data-name=prix]")),
+    "learn": lambda tab: tab.click("[data-learn]"),
+    "lab": lambda tab: tab.click("[data-name=lab]"),
+    **{view: lambda tab, view=view: open_view(tab, view) for view in ("prompts", "pays", "predict", "production")},
+}
+
+
+@pytest.fixture
+def visited(server, browser):
+    """A first visit in a window of its own: the recorded race plays. Without the story, which other tests are about."""
+    contexts = []
+
+    def visit(viewport):
+        contexts.append(browser.new_context(viewport=viewport))
+        tab = contexts[-1].new_page()
+        tab.add_init_script(f"{NO_STORY} ({SHIFTS})()")
+        tab.goto(server)
+        until(tab, "Boolean(window.Plotly && window.TreeRace?.view?.result)")
+        return tab
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("viewport", [PHONE, WINDOW], ids=["phone", "window"])
+def test_hardly_anything_moves_by_itself(visited, viewport):
+    tab, moved = visited(viewport), {}
+    pace(tab, "2×")
+    for screen, opened in OPENED.items():
+        opened(tab)
+        tab.wait_for_timeout(1500)
+        moved[screen] = tab.evaluate("shifts.splice(0)")
+    assert sum(value for shifts in moved.values() for value, *_ in shifts) < MOST, moved
+
+
+def test_on_a_phone_the_verdict_stays_in_view_and_covers_nothing_of_the_lanes(page):
+    page.set_viewport_size(PHONE)
+    play_two_lanes(page)
+    verdict, lanes = page.locator("[data-verdict]"), page.locator("[data-lanes]")
+    above, below = verdict.bounding_box(), lanes.bounding_box()
+    assert above["y"] + above["height"] <= below["y"]
+    page.locator("[data-tree]").evaluate("tree => tree.scrollIntoView({ block: 'center' })")
+    expect(verdict).to_be_in_viewport(ratio=1)
+    box = verdict.bounding_box()
+    seen = "([x, y]) => Boolean(document.elementFromPoint(x, y).closest('[data-verdict]'))"
+    assert page.evaluate(seen, [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2])
+    page.locator("[data-race] [data-next]").focus()
+    focused = page.locator("[data-race] [data-next]").bounding_box()
+    assert focused["y"] >= box["y"] + box["height"]

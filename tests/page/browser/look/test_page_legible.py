@@ -1,0 +1,165 @@
+"""Trees and masks of up to 64 nodes stay legible, measured in a real Chromium; and pointing lights all three pictures."""
+
+import pytest
+from playwright.sync_api import expect
+
+from engine.page.views import standalone
+from helpers.page import until
+from helpers.traces import FakeRace, bushy, one_node
+
+SIZES = (5, 12, 40, 64)
+# Of every label and every line in pixels of the screen: whether a line runs through a label, where letters without tails stand.
+CROSSED = """() => {
+  const tree = document.querySelector('[data-tree]');
+  const labels = [...tree.querySelectorAll('.label')].map((label) => {
+    const { left, right, top, bottom } = label.getBoundingClientRect();
+    const rise = 0.28 * (bottom - top);
+    return { text: label.textContent, left: left + 1, right: right - 1, top: top + rise, bottom: bottom - rise };
+  });
+  const crossed = [];
+  for (const edge of tree.querySelectorAll('.edge')) {
+    const matrix = edge.getScreenCTM();
+    const length = edge.getTotalLength();
+    for (let at = 0; at <= length; at += 1.5) {
+      const { x, y } = edge.getPointAtLength(at).matrixTransform(matrix);
+      for (const label of labels) {
+        if (x > label.left && x < label.right && y > label.top && y < label.bottom) crossed.push(label.text);
+      }
+    }
+  }
+  return { labels: labels.length, crossed: [...new Set(crossed)] };
+}"""
+
+
+@pytest.fixture
+def replayed(browser, tmp_path):
+    """Opens a replay of one step with so many nodes, as it is when no story is told."""
+    tabs = []
+
+    def opened(nodes: int, width: int = 1280, height: int = 720):
+        race = FakeRace([(0, one_node(burst=[99], end="length")), (1, bushy(nodes, end="length"))])
+        assert list(race.run())
+        file = tmp_path / f"{nodes}.html"
+        file.write_text(standalone.html(race.record()), "utf-8")
+        tabs.append(browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce"))
+        tab = tabs[-1].new_page()
+        tab.goto(file.as_uri())
+        expect(tab.locator("[data-tree] g.node")).to_have_count(nodes + 1)
+        return tab
+
+    yield opened
+    for tab in tabs:
+        tab.close()
+
+
+@pytest.mark.parametrize("nodes", SIZES)
+def test_labels_of_the_accepted_path_are_whole_and_no_line_crosses_a_label(replayed, nodes):
+    tab = replayed(nodes)
+    step = tab.evaluate("TreeRace.view.steps[0]")
+    wanted = {at: step["texts"][at] for at in [0, *step["path"]]} | {nodes: step["bonus_text"]}
+    canvas = tab.locator("[data-tree]").bounding_box()
+    for at, text in wanted.items():
+        label = tab.locator(f"[data-tree] g.node[data-node='{at}'] .label")
+        expect(label).to_have_text(text.replace(" ", "·"))
+        box = label.bounding_box()
+        assert box["x"] >= canvas["x"] and box["x"] + box["width"] <= canvas["x"] + canvas["width"] + 0.5
+        assert box["y"] >= canvas["y"] - 1 and box["y"] + box["height"] <= canvas["y"] + canvas["height"] + 1
+        assert box["height"] >= 11
+    found = tab.evaluate(CROSSED)
+    assert found["labels"] >= len(wanted) and found["crossed"] == []
+
+
+def test_twice_the_screen_has_letters_almost_twice_as_large(replayed):
+    size = "Number(document.querySelector('[data-tree] .label').getAttribute('font-size'))"
+    small, large = (replayed(12, *room).evaluate(size) for room in ((1280, 720), (1920, 1080)))
+    assert large >= 1.5 * small
+
+
+@pytest.mark.parametrize("nodes", SIZES)
+def test_outlines_of_blocks_are_thinner_than_the_masks_marks(replayed, nodes):
+    tab = replayed(nodes)
+    width, mark = tab.evaluate(
+        """() => {
+          const block = document.querySelector('[data-mask] .block');
+          const row = document.querySelector('[data-mask] .row .ring').getBBox();
+          return [parseFloat(getComputedStyle(block).strokeWidth), row.height];
+        }"""
+    )
+    assert width <= 1 and mark > 2 * width
+
+
+def test_the_wheel_enlarges_until_every_label_is_there_and_a_double_click_shows_all(replayed):
+    tab = replayed(64)
+    labels = tab.locator("[data-tree] .label")
+    before = labels.count()
+    tab.locator("[data-tree]").hover()
+    for _ in range(6):
+        tab.mouse.wheel(0, -300)
+    until(tab, f"document.querySelectorAll('[data-tree] .label').length > {before}")
+    assert tab.evaluate(CROSSED)["crossed"] == []
+    tab.locator("[data-tree]").dblclick()
+    expect(labels).to_have_count(before)
+
+
+PINCH = """() => {
+  const tree = document.querySelector('[data-tree]');
+  const { left, top } = tree.getBoundingClientRect();
+  const finger = (type, pointerId, x) =>
+    tree.dispatchEvent(new PointerEvent(type, { pointerId, clientX: left + x, clientY: top + 50, bubbles: true }));
+  const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const place = () => [tree.querySelectorAll('.label').length, tree.querySelector('svg > g').transform.baseVal[0].matrix.e];
+  const places = [place()];
+  finger('pointerdown', 1, 100);
+  finger('pointerdown', 2, 140);
+  finger('pointermove', 2, 340);
+  return frame().then(() => {
+    places.push(place());
+    finger('pointerup', 2, 340);
+    finger('pointermove', 1, 60);
+    return frame().then(() => [...places, place()]);
+  });
+}"""
+
+
+def test_two_fingers_enlarge_and_one_moves(replayed):
+    whole, enlarged, moved = replayed(64).evaluate(PINCH)
+    assert enlarged[0] > whole[0] and enlarged[1] < 0
+    assert moved[1] == enlarged[1] - 40
+
+
+def test_pointing_at_a_node_lights_its_path_its_row_and_its_place_in_the_text(replayed):
+    tab = replayed(40)
+    step = tab.evaluate("TreeRace.view.steps[0]")
+    second = step["path"][1]
+    lit = tab.locator("[data-tree] g.node.lit")
+    row = tab.locator("[data-mask] .row.lit")
+    token = tab.locator(".lane.right .burst .lit")
+    tip = tab.locator("[data-race] > .tip")
+
+    def together():
+        expect(lit).to_have_count(3)
+        expect(row).to_have_attribute("data-node", str(second))
+        expect(token).to_have_text(step["pieces"][1])
+
+    tab.locator(f"[data-tree] g.node[data-node='{second}'] .label").hover(force=True)
+    together()
+    expect(tip).to_contain_text(step["texts"][second].replace(" ", "·"))
+    tab.mouse.move(2, 2)
+    expect(lit).to_have_count(0)
+    expect(tip).to_be_hidden()
+    tab.locator(
+        f"[data-mask] .row[data-node='{second}'] .seen, [data-mask] .row[data-node='{second}'] .kept"
+    ).first.hover(force=True)
+    together()
+    expect(tip).to_contain_text("→")
+    tab.mouse.move(2, 2)
+    tab.locator(".lane.right .burst [data-piece='1']").hover()
+    together()
+    tab.mouse.move(2, 2)
+    expect(lit).to_have_count(0)
+    tab.locator("[data-tree]").focus()
+    for _ in range(second + 1):
+        tab.keyboard.press("ArrowDown")
+    together()
+    tab.keyboard.press("Tab")
+    expect(lit).to_have_count(0)

@@ -1,0 +1,53 @@
+"""A constraint on the page, in a real Chromium: the field, its race, its link, and wrong or hostile words in it."""
+
+import json
+
+from playwright.sync_api import expect
+
+from helpers.page import IMAGE, choose, dial, finish, menu, race
+
+MOODS = (
+    'json:{"type": "object", "properties": {"mood": {"enum": ["happy", "sad"]}}, '
+    '"required": ["mood"], "additionalProperties": false}'
+)
+
+
+def field(page):
+    return page.locator("#dials").get_by_label("Constraint", exact=True)
+
+
+def test_a_constraint_binds_both_lanes_and_goes_with_the_link(page):
+    choose(page, 1, "forced tokens")
+    dial(page, "Constraint", MOODS)
+    race(page)
+    written = page.evaluate(
+        "TreeRace.view.systems.map((_, at) => TreeRace.view.lanes[at].steps.flatMap((s) => s.pieces).join(''))"
+    )
+    assert len(written) == 2 and written[0] == written[1]
+    assert json.loads(written[0])["mood"] in ("happy", "sad")
+    menu(page)
+    page.get_by_role("button", name="Copy link").click()
+    page.goto(page.get_by_label("Link to a race").input_value())
+    expect(field(page)).to_have_value(MOODS)
+    page.click("#race-go")
+    finish(page)
+    assert page.evaluate("TreeRace.view.systems[1].trace.constraint") == MOODS
+
+
+def test_a_wrong_constraint_is_a_sentence_and_its_words_are_no_markup(page):
+    for wrong, words in ((IMAGE, "begins with json:"), (f"regex:({IMAGE}", "cannot be compiled")):
+        dial(page, "Constraint", wrong)
+        page.click("#race-go")
+        expect(page.locator("[data-notice], .toast-body").filter(has_text=words).first).to_be_visible()
+    assert page.evaluate("window.__hostile") is None
+
+
+def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
+    expect(field(page)).to_be_visible()
+    boxes = page.locator("#dials .block").evaluate_all(
+        "all => all.map((each) => each.getBoundingClientRect().toJSON())"
+    )
+    assert max(box["right"] for box in boxes) <= page.evaluate("innerWidth")
+    assert max(box["top"] for box in boxes) - min(box["top"] for box in boxes) < 12
+    page.get_by_role("tab", name="Lab").or_(page.get_by_role("button", name="Lab", exact=True)).first.click()
+    expect(field(page)).to_be_hidden()

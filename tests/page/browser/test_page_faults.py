@@ -1,0 +1,227 @@
+"""What a visitor sees when something breaks: in a race, in the server, in the network. The server fails on demand."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
+from helpers.paths import ROOT
+
+# The app, in which a prompt can ask for a fault of its own race. The allocation is a real one that no machine can serve.
+# A page that falls silent is given half of the usual time. No race runs again, since slow ones would for a minute, and systems that
+# nobody races here are not made ready.
+FAULTY = """
+import sys, time
+import torch
+from engine import race
+from engine.measure import repeated
+from engine.page.screens import device, readiness
+
+device.SILENCE, repeated.MOST = 5.0, 1
+readiness.Readiness.make_rest = lambda ready: None
+step = race.Lane.step
+
+def faulty(lane):
+    words = lane.trace.prompt
+    if len(lane.trace.steps) == 20:
+        if "a fault" in words:
+            raise KeyError("odd")
+        if "all memory" in words:
+            torch.empty(10**16)
+    if "slowly" in words:
+        time.sleep(0.1)
+    return step(lane)
+
+race.Lane.step = faulty
+import app
+app.main()
+"""
+LONGEST = 120  # seconds
+
+
+def begin(port: int) -> subprocess.Popen:
+    process = subprocess.Popen([sys.executable, "-c", FAULTY, "--port", str(port)], cwd=ROOT, env=os.environ)
+    wait_for(lambda: readiness(port).get("live"))
+    return process
+
+
+def readiness(port: int) -> dict:
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readiness", timeout=5) as answer:
+        return json.load(answer)
+    return {}
+
+
+def wait_for(what) -> None:
+    until = time.monotonic() + LONGEST
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    processes.append(begin(number))
+    yield number
+    for process in processes:
+        process.kill()
+        process.wait()
+    processes.clear()
+
+
+processes: list[subprocess.Popen] = []
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """What has been loaded once is there for every visitor."""
+    with browser.new_context(viewport={"width": 1280, "height": 720}) as context:
+        context.add_init_script(NO_STORY + REAL_TIME)
+        yield context
+
+
+@pytest.fixture
+def visit(context: BrowserContext, port: int) -> Iterator:
+    """Opens the page as another visitor."""
+    pages = []
+
+    def opened(through: int = port) -> Page:
+        pages.append(context.new_page())
+        page = pages[-1]
+        page.goto(f"http://127.0.0.1:{through}/?seed=0")
+        page.wait_for_function("window.TreeRace?.view && window.Plotly")
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+class Tunnel:
+    """A way to the server that can swallow everything: no connection ends, and nothing arrives."""
+
+    def __init__(self, port: int):
+        self.to, self.open = port, threading.Event()
+        self.open.set()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            here, _ = self.listening.accept()
+            there = socket.create_connection(("127.0.0.1", self.to))
+            for ends in ((here, there), (there, here)):
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    def pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                self.open.wait()
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def words(page: Page):
+    return page.locator("[data-race] [data-verdict]")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [
+        ("Story: There was a fault in", "Something failed in TreeRace (KeyError)"),
+        ("Story: They took all memory of", "The device ran out of memory."),
+    ],
+)
+def test_a_fault_in_one_race_is_seen_there_and_nowhere_else(visit, prompt, sentence):
+    broken, other = visit(), visit()
+    start_race(other, "Story: A slow boat went slowly", tokens=30)
+    start_race(broken, prompt, tokens=200)
+    expect(words(broken)).to_contain_text("The race ended early. What was written so far stays.")
+    expect(broken.get_by_text(sentence)).to_be_visible()
+    expect(broken.locator("[data-race]")).to_have_attribute("data-state", "done")
+    assert broken.evaluate("TreeRace.view.steps.length") > 1
+    finish(other)
+    expect(words(other)).to_contain_text("identical: 30 of 30 tokens")
+    start_race(broken, "Story: Once upon a time", tokens=30)
+    expect(words(broken)).to_contain_text("identical: 30 of 30 tokens")
+
+
+def test_race_pressed_ten_times_is_one_race(visit, port):
+    page = visit()
+    start_race(page, "Story: A slow boat went slowly", tokens=30)
+    for _ in range(9):
+        page.locator("#race-go").dispatch_event("click")
+    wait_for(lambda: readiness(port)["runs"])
+    assert readiness(port)["runs"] == 1
+    finish(page)
+    expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+    assert readiness(port)["runs"] == 0
+
+
+def test_stop_frees_the_device_while_a_race_warms_up_and_while_it_waits(visit, port):
+    page = visit()
+    for _ in range(3):
+        start_race(page, "Story: A slow boat went slowly", tokens=900)
+        page.click("#race-halt")
+        wait_for(lambda: readiness(port)["runs"] == 0)
+        expect(page.locator("[data-race]")).to_have_attribute("data-state", "done")
+    start_race(page, tokens=30)
+    expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+
+
+def test_a_closed_tab_frees_the_device(visit, port):
+    page = visit()
+    start_race(page, "Story: A slow boat went slowly", tokens=900)
+    wait_for(lambda: readiness(port)["runs"] == 1)
+    page.close()
+    wait_for(lambda: readiness(port)["runs"] == 0)
+
+
+def test_a_network_that_swallows_everything_frees_the_device_and_the_page_says_so(visit, port):
+    tunnel = Tunnel(port)
+    page = visit(tunnel.port)
+    start_race(page, "Story: A slow boat went slowly", tokens=900)
+    page.wait_for_function("TreeRace.view.steps.length > 5")
+    tunnel.open.clear()
+    cut = time.monotonic()
+    wait_for(lambda: readiness(port)["runs"] == 0)
+    assert time.monotonic() - cut < 30  # the race itself would take minutes
+    expect(words(page)).to_contain_text("The race ended early.")
+    tunnel.open.set()
+    start_race(page, "Story: Once upon a time", tokens=30)
+    expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+
+
+def test_a_server_that_starts_anew_gets_its_visitors_back(visit, port):
+    page = visit()
+    dial(page, "number input for Temperature", 0.5)
+    start_race(page, "Story: The whale who sang slowly", tokens=900)
+    page.wait_for_function("TreeRace.view.steps.length > 5")
+    processes[-1].kill()
+    processes[-1].wait()
+    expect(words(page)).to_contain_text("The race ended early.")
+    page.fill("#prompt textarea", "Story: The whale who sang and sang")
+    page.evaluate("window.__before = true")
+    processes.append(begin(port))
+    page.wait_for_function(
+        "!window.__before && window.TreeRace?.take && TreeRace.view && window.Plotly", timeout=1000 * LONGEST
+    )
+    expect(words(page)).to_contain_text("The race ended early. What was written so far stays.")
+    expect(page.locator("#prompt textarea")).to_have_value("Story: The whale who sang and sang")
+    expect(page.get_by_label("number input for Temperature", exact=True)).to_have_value("0.5")
+    assert page.evaluate("TreeRace.view.steps.length") > 5
+    start_race(page, "Story: Once upon a time", tokens=30)
+    expect(words(page)).to_contain_text("identical: 30 of 30 tokens")

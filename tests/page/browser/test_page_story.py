@@ -1,0 +1,173 @@
+"""The story of one step in a real Chromium, on the replay page: before the race, on a key, scrubbed, left, and without motion."""
+
+import pytest
+from playwright.sync_api import expect
+
+from engine.page.views import standalone
+from helpers.page import until
+from helpers.traces import bushy, made_race
+
+STORY = "[data-story]"
+WORDS = "[data-story-words]"
+TELLING = "TreeRace.view.slowStart.isTelling"
+SEEK = "time => TreeRace.view.slowStart.story.seek(time)"
+TOLD = [
+    (0.5, "A small model guesses ahead, word by word."),
+    (2.0, "The large model checks all 5 guesses at once, in one run."),
+    (3.5, "It marks the words it would have written itself, and adds one."),
+    (4.3, "Wrong guesses are thrown away."),
+    (5.2, "3 tokens join the text at once, from one run of the large model."),
+    (6.5, "Nothing changes in the text: it only comes sooner."),
+]
+
+
+@pytest.fixture
+def replay(browser, tmp_path):
+    tabs = []
+
+    def opened(step=None, **context):
+        record = made_race()
+        if step:
+            record.lanes[1].trace.steps[0] = step
+        file = tmp_path / "race.html"
+        file.write_text(standalone.html(record), "utf-8")
+        tabs.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **context}))
+        tab = tabs[-1].new_page()
+        tab.goto(file.as_uri())
+        return tab
+
+    yield opened
+    for tab in tabs:
+        tab.close()
+
+
+def test_a_race_begins_with_one_story_in_a_visit(replay):
+    tab = replay()
+    expect(tab.locator(STORY)).to_be_visible()
+    assert not tab.evaluate("TreeRace.view.playing")
+    until(tab, f"!{TELLING}")
+    until(tab, "TreeRace.view.playing || TreeRace.view.atEnd")
+    assert tab.evaluate("TreeRace.view.time >= TreeRace.view.steps[0].t")
+    tab.reload()
+    until(tab, "TreeRace.view.playing || TreeRace.view.atEnd")
+    expect(tab.locator(STORY)).to_be_hidden()
+
+
+def test_every_scene_says_one_sentence_and_can_be_gone_to(replay):
+    tab = replay()
+    for time, words in TOLD:
+        tab.evaluate(SEEK, time)
+        expect(tab.locator(WORDS)).to_have_text(words)
+    assert tab.evaluate("TreeRace.view.slowStart.story.length") == pytest.approx(7.0)
+    tab.keyboard.press("ArrowLeft")
+    expect(tab.locator(WORDS)).to_have_text(TOLD[4][1])
+    tab.locator("[data-story-scrub]").fill("2")
+    expect(tab.locator(WORDS)).to_have_text(TOLD[1][1])
+
+
+def drawn(tab, time: float) -> dict:
+    tab.evaluate(SEEK, time)
+    return tab.evaluate(
+        """() => {
+          const stage = document.querySelector('[data-story-stage]');
+          const seen = (selector) => [...stage.querySelectorAll(selector)].map((each) => Number(each.getAttribute('opacity') ?? 1));
+          const box = (each) => each.getBoundingClientRect();
+          return { nodes: seen('.node'), rows: seen('.seen'), rings: seen('.ring'), tried: seen('.tried'), flyers: seen('.flyer'),
+                   places: [...stage.querySelectorAll('.flyer')].map((each) => [box(each).left, box(each).bottom]),
+                   said: [box(stage.querySelector('.said')).right, box(stage.querySelector('.said')).bottom] };
+        }"""
+    )
+
+
+def test_the_pictures_tell_what_happened(replay):
+    """The tree of tests/helpers/traces.py: 1 and 4 accepted, then the bonus."""
+    tab = replay()
+    sprouting = drawn(tab, 0.9)
+    assert sprouting["nodes"][0] == 1 and sprouting["nodes"][1] == 1 and sprouting["nodes"][3] < 1
+    assert set(sprouting["rows"]) == {0} and set(sprouting["tried"]) == {0}
+    checked = drawn(tab, 2.85)
+    assert checked["nodes"][:6] == [1] * 6 and checked["rows"] == [1] * 6 and checked["tried"] == [1] * 6
+    assert set(checked["rings"]) == {0} and checked["nodes"][6] == 0
+    chosen = drawn(tab, 3.95)
+    assert chosen["rings"] == [1] * 3 and chosen["nodes"][6] == 1  # the ghost of what it wanted
+    dropped = drawn(tab, 4.7)
+    assert [at for at, opacity in enumerate(dropped["nodes"]) if opacity < 0.2] == [2, 3, 5]
+    assert [at for at, opacity in enumerate(dropped["rows"]) if opacity < 0.2] == [2, 3, 5]
+    joined = drawn(tab, 6.4)
+    assert joined["flyers"] == [1] * 3 and [at for at, opacity in enumerate(joined["tried"]) if opacity == 0] == [
+        2,
+        3,
+        5,
+    ]
+    lefts = [left for left, _ in joined["places"]]
+    assert lefts == sorted(lefts) and lefts[0] >= joined["said"][0]
+    assert all(abs(bottom - joined["said"][1]) < 3 for _, bottom in joined["places"])
+
+
+def test_a_parallel_drafter_shoots_out_at_once(replay):
+    step = made_race().lanes[1].trace.steps[0]
+    step.__dict__["draft_forwards"] = 1
+    tab = replay(step)
+    assert len(set(drawn(tab, 0.5)["nodes"][1:6])) == 1
+    tab.evaluate(SEEK, 0.5)
+    expect(tab.locator(WORDS)).to_have_text("A small model guesses ahead, in one go.")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_a_key_and_a_button_tell_it_again_and_escape_leaves(replay, width, height):
+    tab = replay(viewport={"width": width, "height": height})
+    tab.keyboard.press("Escape")
+    expect(tab.locator(STORY)).to_be_hidden()
+    tab.evaluate("TreeRace.view.skip()")
+    tab.keyboard.press("s")
+    expect(tab.locator(STORY)).to_be_visible()
+    tab.keyboard.press("Escape")
+    expect(tab.locator(STORY)).to_be_hidden()
+    tab.get_by_role("button", name="Tell this step as a story").click()
+    expect(tab.get_by_role("button", name="Pause the story")).to_be_focused()
+    tab.keyboard.press("Space")
+    expect(tab.get_by_role("button", name="Play the story")).to_be_visible()
+    tab.get_by_role("button", name="Skip").click()
+    expect(tab.locator(STORY)).to_be_hidden()
+    expect(tab.get_by_role("button", name="Tell this step as a story")).to_be_focused()
+
+
+def test_another_race_takes_the_storys_place(replay):
+    tab = replay()
+    expect(tab.locator(STORY)).to_be_visible()
+    tab.evaluate("TreeRace.view.skip()")
+    expect(tab.locator(STORY)).to_be_hidden()
+    assert tab.evaluate("TreeRace.view.atEnd && !document.querySelector('[data-race] [inert]')")
+
+
+def test_without_motion_there_are_still_pictures_for_who_asks(replay):
+    tab = replay(reduced_motion="reduce")
+    expect(tab.locator(STORY)).to_be_hidden()
+    assert tab.evaluate("TreeRace.view.atEnd")
+    tab.keyboard.press("s")
+    for _, words in TOLD:
+        expect(tab.locator(WORDS)).to_have_text(words)
+        before = tab.evaluate("TreeRace.view.slowStart.story.time")
+        tab.wait_for_timeout(100)
+        assert tab.evaluate("TreeRace.view.slowStart.story.time") == before
+        tab.get_by_role("button", name="Next picture").click()
+    expect(tab.locator(STORY)).to_be_hidden()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
+def test_all_of_it_fits_the_window(replay, width, height):
+    tab = replay(bushy(24), viewport={"width": width, "height": height})
+    tab.evaluate(SEEK, 4.0)
+    for part in (WORDS, "[data-story-stage] svg", "[data-story-skip]", "[data-story-scrub]"):
+        box = tab.locator(part).bounding_box()
+        assert (
+            box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] >= 0 and box["y"] + box["height"] <= height
+        ), part
+    outside = tab.evaluate(
+        """([width, height]) => [...document.querySelectorAll('[data-story-stage] text')]
+          .map((each) => [each.textContent, each.getBoundingClientRect()])
+          .filter(([, box]) => box.left < 0 || box.right > width || box.bottom > height)
+          .map(([text]) => text)""",
+        [width, height],
+    )
+    assert outside == []

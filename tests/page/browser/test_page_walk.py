@@ -1,0 +1,244 @@
+"""The guided walk in a real Chromium: every page of it, what it recognises, and what is broken on purpose."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from engine.breaks import BREAKS
+from helpers.page import HOSTILE, IMAGE, RESULT, choose, dial, finish, pace, play, shown_step
+from helpers.traces import make_step, one_node
+
+PAGES = 9
+CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
+SETTLED = "() => !TreeRace.walk.controls.busy"
+# Presses Cancel at the first progress, because the rest may be measured before a click from here arrives.
+CANCELS = """() => void new MutationObserver((_, seen) => {
+    const bar = document.querySelector(".walk-result progress");
+    const button = [...document.querySelectorAll("button")].find((each) => each.textContent === "Cancel");
+    if (bar?.value && button) { seen.disconnect(); button.click(); }
+}).observe(document.body, { attributes: true, childList: true, subtree: true })"""
+
+
+def card(page: Page):
+    return page.get_by_role("complementary", name="Guided walk")
+
+
+def open_walk(page: Page) -> None:
+    page.get_by_role("button", name="Learn", exact=True).click()
+    expect(card(page)).to_be_visible()
+    page.wait_for_function(SETTLED)
+
+
+def go(page: Page, number: int) -> None:
+    card(page).get_by_role("button", name=f"Page {number}: ").click()
+    page.wait_for_function(SETTLED)
+
+
+def is_done(page: Page) -> None:
+    expect(card(page).locator("[data-done]")).to_have_text("done ✓")
+
+
+def show_a_race(page: Page, **changes) -> None:
+    """A made-up race, so that a page that needs a tree has one; the left lane has none."""
+    step = make_step(**{"end": "length", **changes})
+    lanes = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}]
+    play(page, [(0, one_node(burst=[99], end="length")), (1, make_step()), (1, step)], **{**RESULT, "lanes": lanes})
+
+
+def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(page):
+    dial(page, "number input for Temperature", 0.4)
+    before, size = page.evaluate(CONTROLS), page.evaluate("document.documentElement.scrollHeight")
+    open_walk(page)
+    assert page.evaluate(CONTROLS) != before
+    titles = []
+    for number in range(1, PAGES + 1):
+        expect(card(page).locator("[data-place]")).to_have_text(f"Learn · {number} of {PAGES}")
+        titles.append(card(page).get_by_role("heading").text_content())
+        page.wait_for_function(SETTLED)
+        if number in (1, 3):
+            page.click("#race-go")
+            page.wait_for_selector("[data-race][data-state=racing]")
+            finish(page)
+            is_done(page)
+        if number == 2:
+            page.locator(".lane.right .burst").nth(2).click()
+            is_done(page)
+        lit, ring, whole = page.evaluate(
+            """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => {
+                 const box = (thing) => {
+                   const { left, top, right, bottom } = thing.getBoundingClientRect();
+                   return [left, top, right, bottom];
+                 };
+                 const ring = document.querySelector('[data-ring]');
+                 done([box(document.querySelector(TreeRace.walk.page.lit)), box(ring), document.documentElement.scrollHeight]);
+               }, 400)))"""
+        )
+        assert all(abs(a - b) <= 8 for a, b in zip(lit, ring, strict=True)), f"page {number}: {lit} is lit at {ring}"
+        assert 0 <= ring[0] < ring[2] <= 1280 and 0 <= ring[1] < ring[3] <= 720 and whole == size
+        dock = card(page).bounding_box()
+        assert dock["x"] + dock["width"] <= ring[0], f"page {number}: the card hides what is lit"
+        card(page).locator("[data-next]").click()
+    assert len(set(titles)) == PAGES
+    expect(card(page)).to_be_hidden()
+    expect(page.locator("[data-light]")).to_be_hidden()
+    page.wait_for_function(SETTLED)
+    assert page.evaluate(CONTROLS) == before
+    expect(page.get_by_role("button", name="Learn", exact=True)).to_be_focused()
+    assert "learn" not in page.url
+
+
+def test_the_chain_is_raced_against_and_the_tree_comes_by_itself(page):
+    open_walk(page)
+    go(page, 3)
+    page.click("#race-go")
+    page.wait_for_function("TreeRace.view.systems[1]?.name === 'chain'")
+    finish(page)
+    expect(card(page).locator("[data-picture]")).to_contain_text("stood behind a wrong one")
+    lost = page.evaluate(
+        "TreeRace.view.steps[TreeRace.view.step].verdicts.filter((each) => each === 'unreached').length"
+    )
+    assert lost == page.evaluate(
+        "Math.max(...TreeRace.view.steps.map((step) => step.verdicts.filter((each) => each === 'unreached').length))"
+    )
+    go(page, 4)
+    page.wait_for_function("TreeRace.view.systems[1].name === 'tree'")
+    finish(page)
+    expect(card(page).locator(".walk-bar > :first-child")).to_have_text(
+        ["draft chain, 4 guesses", "draft tree, 7 guesses"]
+    )
+    expect(card(page).locator("[data-done]")).to_be_empty()
+    page.locator("#dials").get_by_label("Nodes").fill("16")
+    page.click("#race-go")
+    is_done(page)
+
+
+def test_a_link_opens_the_page_and_what_is_there_to_try_is_seen(page, server):
+    page.wait_for_load_state("networkidle")  # Gradio complains of requests that a page leaves behind
+    page.goto(f"{server}?learn=5")
+    expect(card(page).get_by_role("heading")).to_have_text("The mask keeps branches apart")
+    show_a_race(page)
+    expect(page.locator("[data-mask]")).to_be_visible()
+    expect(card(page).locator("[data-picture]")).to_contain_text("·little sees")
+    page.hover("[data-mask] .row >> nth=0", force=True)
+    is_done(page)
+    expect(card(page).locator(".cell")).to_have_text(["the text so far", "·was"])
+    card(page).get_by_role("button", name="Next row").click()
+    expect(card(page).locator(".cell")).to_have_text(["the text so far", "·was", "·a"])
+    expect(page.locator("[data-tree] g.node.lit")).to_have_count(2)
+    expect(page.locator("[data-mask] .row.lit")).to_have_count(1)
+    expect(card(page).get_by_role("button", name="Next row")).to_be_focused()
+
+    go(page, 6)
+    rows = card(page).locator("tbody tr")
+    assert [row.split("\t") for row in rows.all_inner_texts()] == [
+        ["·was", "0", "0", "7"], ["·a", "1", "1", "8"], ["·the", "2", "1", "8"],
+        ["·big", "3", "2", "9"], ["·little", "4", "2", "9"], ["·end", "5", "2", "9"],
+    ]  # fmt: skip
+    expect(card(page).locator("[data-done]")).to_be_empty()
+    rows.nth(2).focus()
+    is_done(page)
+    expect(page.locator("[data-tree] g.node.lit")).to_have_count(2)  # the second guess, and the root
+
+    go(page, 7)
+    expect(card(page).locator(".cell")).to_have_text(["■ ·a", "■ ·little", "◆ ·fox"])
+    page.get_by_text("Drafter’s view", exact=True).click()
+    is_done(page)
+
+    go(page, 8)
+    kept, dropped = card(page).locator(".cell.kept"), card(page).locator(".cell.dropped")
+    expect(kept).to_have_text(["·was", "·a", "·little"] * 2)
+    expect(dropped).to_have_text(["·the", "·big", "·end"])
+    assert shown_step(page) == 0
+    page.locator("h1").click()
+    page.keyboard.press("ArrowRight")
+    assert shown_step(page) == 1
+    is_done(page)
+    assert "learn=8" in page.url
+
+
+def test_the_keys_of_the_walk_leave_the_arrows_to_the_steps(page):
+    show_a_race(page)
+    open_walk(page)
+    place = card(page).locator("[data-place]")
+    page.keyboard.press("PageDown")
+    expect(place).to_have_text(f"Learn · 2 of {PAGES}")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert shown_step(page) == 1
+    page.keyboard.press("PageUp")
+    expect(place).to_have_text(f"Learn · 1 of {PAGES}")
+    page.focus("#prompt textarea")
+    page.keyboard.press("PageDown")
+    expect(place).to_have_text(f"Learn · 1 of {PAGES}")
+    card(page).locator("[data-next]").focus()
+    page.keyboard.press("Escape")
+    expect(card(page)).to_be_hidden()
+
+
+def test_what_the_visitor_changed_during_the_walk_stays(page):
+    choose(page, 1, "bigram tree")
+    open_walk(page)
+    page.fill("#prompt textarea", "Story: my own")
+    card(page).get_by_role("button", name="Close the walk").click()
+    page.wait_for_function("document.querySelectorAll('#systems input')[1].value === 'bigram tree'")
+    assert page.input_value("#prompt textarea") == "Story: my own"
+
+
+def test_tokens_on_the_card_are_never_markup(page):
+    open_walk(page)
+    go(page, 8)
+    show_a_race(page, texts=[" was", *HOSTILE], bonus_text=IMAGE)
+    page.locator("h1").click()
+    page.keyboard.press("End")
+    for number in (5, 6, 7, 8):
+        go(page, number)
+        page.keyboard.press("End")
+        expect(card(page).locator("[data-picture]")).to_contain_text("<")
+    assert page.evaluate("window.__hostile") is None and card(page).locator("img, [data-picture] a").count() == 0
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(page, name):
+    show_a_race(page)
+    open_walk(page)
+    pace(page, "real time")
+    go(page, PAGES)
+    before = page.evaluate(CONTROLS)
+    switch = card(page).get_by_role("switch", name=BREAKS[name].title)
+    switch.click()
+    page.wait_for_function("TreeRace.view.systems[1]?.name.includes('!') && TreeRace.view.result")
+    assert page.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["tree", f"tree!{name}"]
+    finish(page)
+    left, right = page.locator("[data-bursts]").all_text_contents()
+    assert left != right
+    expect(page.locator(".burst.parted")).to_have_count(2)
+    expect(page.locator(".lane.right [data-badge]")).to_have_accessible_name(
+        f"lossy: about draft tree, {BREAKS[name].title} (broken)"
+    )
+    expect(card(page).locator(".walk-says")).to_contain_text("The texts part at token")
+    expect(card(page).locator(".walk-sentence")).not_to_be_empty()
+    broken, sound = (float(card(page).locator(f".walk-bar.{kind} > b").text_content()) for kind in ("wrong", "right"))
+    assert broken > 3 * sound and broken > 0.001
+    assert card(page).locator(".walk-result tbody tr").count() >= 1
+    switch.click()
+    expect(switch).not_to_be_checked()
+    page.wait_for_function(SETTLED)
+    assert page.evaluate(CONTROLS) == before
+    assert page.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "tree"]
+    expect(page.locator("#systems input").first).to_be_visible()
+
+
+def test_a_measurement_can_be_cancelled_and_the_break_switched_off(page):
+    show_a_race(page)
+    open_walk(page)
+    pace(page, "real time")
+    go(page, 5)
+    before = page.evaluate(CONTROLS)
+    page.evaluate(CANCELS)
+    switch = card(page).get_by_role("switch", name=BREAKS["mask"].title)
+    switch.click()
+    expect(card(page).locator(".walk-result")).to_contain_text("Stopped")
+    card(page).locator("[data-next]").click()
+    expect(card(page).get_by_role("heading")).to_have_text("Positions go by depth")
+    page.wait_for_function(SETTLED)
+    assert page.evaluate(CONTROLS) == before
+    expect(card(page).locator("tbody tr")).to_have_count(6)

@@ -1,0 +1,306 @@
+"""The device: one worker for everybody, streams that free everything when they end, deadlines, and a worker that dies. By events."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from engine.page.screens import device as devices
+from engine.page.screens.device import Call, Device
+from engine.page.screens.turns import LONG
+from helpers.commands import awaited
+
+LONGEST = 60  # seconds after which a test that waits for an event has failed
+
+
+async def all_of(device: Device, call: Call, watched: bool = False) -> list[str]:
+    return [news async for news in device.stream(call, watched) if "place" not in news or watched]
+
+
+def run(*coroutines):
+    async def together():
+        return await asyncio.wait_for(asyncio.gather(*coroutines), LONGEST)
+
+    return awaited(together())
+
+
+def counted(words: str, count: int, threads: set | None = None):
+    for number in range(count):
+        if threads is not None:
+            threads.add(threading.current_thread().name)
+        yield None
+        yield f"{words} {number}"
+
+
+def test_everybody_gets_his_own_news_in_order_from_one_thread():
+    device, threads = Device(), set()
+    calls = [Call(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
+    heard = run(*(all_of(device, call) for call in calls))
+    assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
+    assert threads == {"device"} and device.line.everyone == [] and device.calls == {}
+
+
+def test_two_races_take_turns(monkeypatch):
+    """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
+    monkeypatch.setattr(devices, "SLICE", 0.0)
+    device, order = Device(), []
+    charge = device.line.charge
+    monkeypatch.setattr(device.line, "charge", lambda call, _: charge(call, 0.001))
+
+    def holds_the_device():
+        while len(device.line.everyone) < 3:
+            threading.Event().wait(0.001)
+        yield None
+
+    def steps(name):
+        for _ in range(20):
+            order.append(name)
+            yield None
+
+    calls = Call(holds_the_device, "c"), *(Call(lambda name=name: steps(name), name) for name in "ab")
+    run(*(all_of(device, call) for call in calls))
+    assert "".join(order) in ("ab" * 20, "ba" * 20)
+
+
+def test_a_closed_stream_closes_the_work_wherever_it_is():
+    device, closed, begun = Device(), threading.Event(), threading.Event()
+
+    def endless():
+        try:
+            while True:
+                begun.set()
+                yield None
+        finally:
+            closed.set()
+
+    async def leaves():
+        stream = asyncio.ensure_future(all_of(device, Call(endless, "a")))
+        await asyncio.to_thread(begun.wait, LONGEST)
+        waiting = asyncio.ensure_future(all_of(device, Call(endless, "a")))  # the visitor's second run waits in line
+        while len(device.line.everyone) < 2:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        while len(device.line.everyone) > 1:
+            await asyncio.sleep(0.01)
+        assert not closed.is_set()
+        stream.cancel()
+        await asyncio.to_thread(closed.wait, LONGEST)
+
+    run(leaves())
+    assert closed.is_set()
+    run(all_of(device, Call(lambda: counted("next", 1), "b")))
+    assert device.line.everyone == [] and device.calls == {}
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
+def test_an_error_is_its_own_callers_and_nobody_elses(error):
+    device = Device()
+
+    def fails():
+        yield "before"
+        raise error
+
+    async def failing():
+        heard = []
+        own = type(error) if isinstance(error, Exception) else RuntimeError
+        with pytest.raises(own):  # an exit would end the server that hears it, without a word
+            async for news in device.stream(Call(fails, "a")):
+                heard.append(news)
+        return heard
+
+    heard, others = run(failing(), all_of(device, Call(lambda: counted("b", 3), "b")))
+    assert heard == ["before"] and others == ["b 0", "b 1", "b 2"] and device.thread.is_alive()
+
+
+def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
+    monkeypatch.setitem(devices.MOST_SECONDS, LONG, 0.05)
+    closed = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield None
+        finally:
+            closed.set()
+
+    with pytest.raises(ValueError, match="has used 0 s of the device, the most that one may"):
+        run(all_of(Device(), Call(endless, "a", LONG)))
+    assert closed.wait(LONGEST)
+
+
+def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
+    monkeypatch.setattr(devices, "SILENCE", 0.3)
+    monkeypatch.setattr(devices, "EVERY", 0.05)
+    device, signs = Device(), []
+
+    def slow():
+        while True:
+            threading.Event().wait(0.01)
+            yield None
+
+    async def silent():
+        with pytest.raises(ValueError, match="not heard of"):
+            async for news in device.stream(Call(slow, "a"), watched=True):
+                name = json.loads(news)["job"]
+                if not signs:
+                    signs.append(device.heard(name))
+        assert not device.heard(name)
+
+    run(silent())
+    assert signs == [True] and not device.heard("nobody")
+
+
+def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
+    device, died = Device(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda what: died.set())
+    monkeypatch.setattr(devices, "EVERY", 0.05)
+    following, deaths = device.line.next, iter([MemoryError()])
+
+    def once():
+        for death in deaths:
+            raise death
+        return following()
+
+    monkeypatch.setattr(device.line, "next", once)
+    assert run(all_of(device, Call(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
+    assert died.is_set()
+
+
+def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
+    """A caller who reads the last message only must find the result there."""
+    monkeypatch.setattr(devices, "EVERY", 0.0)
+    device, closing, places = Device(), threading.Event(), iter(range(10**9))
+    monkeypatch.setattr(device, "place", lambda call: f"place {next(places)}")
+
+    def work():
+        for _ in range(20):
+            threading.Event().wait(0.005)
+            yield None
+        try:
+            yield "end"
+        finally:
+            assert closing.wait(0.3) is False  # it takes a while to free what the run held
+
+    heard = run(listened(device, Call(work, "a")))[0]
+    assert heard[-1] == "end" and sum("place" in news for news in heard) > 1
+
+
+async def listened(device: Device, call: Call) -> list[str]:
+    return [news async for news in device.stream(call)]
+
+
+# ---- making ready
+
+
+def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
+    device, order, inside, go_on = Device(), [], threading.Event(), threading.Event()
+
+    def steps():
+        device.doing = "one"
+        inside.set()
+        assert go_on.wait(LONGEST)
+        order.append("one")
+        yield
+        order.append("two")
+        yield
+
+    def race():
+        order.append("race")
+        yield "news"
+        order.append("race")
+        yield "more"
+
+    async def racing():
+        heard = asyncio.ensure_future(all_of(device, Call(race, "a")))
+        while not device.line.everyone:
+            await asyncio.sleep(0.01)
+        [call] = device.line.everyone
+        assert device.words == "one; the race comes next" and device.place(call) == "one; your run comes next."
+        go_on.set()
+        return await heard
+
+    thread = threading.Thread(target=device.carry_out, args=(steps(),), daemon=True)
+    thread.start()
+    assert inside.wait(LONGEST) and device.words == "one"
+    assert run(racing()) == [["news", "more"]]
+    thread.join(LONGEST)
+    assert order == ["one", "race", "race", "two"]
+
+
+def test_what_making_ready_raises_reaches_who_asked_for_it():
+    def steps():
+        yield
+        raise KeyError("odd")
+
+    with pytest.raises(KeyError, match="odd"):
+        Device().carry_out(steps())
+
+
+def test_a_hidden_page_is_given_more_time(monkeypatch):
+    monkeypatch.setattr(devices, "SILENCE", 0.2)
+    monkeypatch.setattr(devices, "EVERY", 0.05)
+    device, steps = Device(), iter(range(60))
+
+    def slow():
+        for _ in steps:
+            threading.Event().wait(0.01)
+            yield None
+        yield "news"
+
+    async def asleep():
+        async for news in device.stream(Call(slow, "a"), watched=True):
+            if news == "news":
+                return news
+            assert device.heard(json.loads(news)["job"], hidden=True) or steps.__length_hint__() == 0
+
+    assert run(asleep()) == ["news"]
+
+
+def test_a_run_that_is_not_wanted_any_more_ends_without_words():
+    device, closed = Device(), threading.Event()
+
+    def endless():
+        try:
+            yield "news"
+            while True:
+                yield None
+        finally:
+            closed.set()
+
+    async def leaves():
+        call = Call(endless, "a")
+        async for news in device.stream(call, watched=True):
+            if news == "news":
+                device.dropped(call.name)
+
+    run(leaves())
+    assert closed.wait(LONGEST) and device.line.everyone == []
+    device.dropped("nobody")
+
+
+def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
+    monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
+    device, call = Device(), Call(lambda: counted("a", 3), "a")
+    device.dropped(call.name)
+    assert run(all_of(device, call, watched=True)) == [[]]
+    for number in range(20):
+        device.dropped(str(number))
+    assert list(device.unwanted) == ["15", "16", "17", "18", "19"]
+
+
+def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monkeypatch):
+    monkeypatch.setattr(devices, "REST", 0.05)
+    given, device = [], Device()
+    monkeypatch.setattr(devices, "give_memory_back", lambda: given.append(threading.current_thread()))
+    for rests in (1, 2):
+        run(*(all_of(device, Call(lambda: counted("a", 3), visitor=name)) for name in "ab"))
+        assert given.count(device.thread) == rests - 1
+        threading.Event().wait(0.5)
+        assert given.count(device.thread) == rests
+
+
+def test_giving_memory_back_is_left_out_where_the_c_library_cannot(monkeypatch):
+    devices.give_memory_back()
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
+    devices.give_memory_back()

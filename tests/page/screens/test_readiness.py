@@ -1,0 +1,139 @@
+"""Readiness: what is made ready, in what order, and a race on a half-ready pair makes what it needs. Held by events."""
+
+import threading
+
+import pytest
+import torch
+
+from engine.nets import load_nets
+from engine.page.screens import readiness
+from engine.page.screens.device import Device
+from engine.page.screens.readiness import HEATS, Readiness
+from engine.race import Race, Settings
+from engine.systems import SYSTEMS
+from helpers.learned import RECIPES, pair_with
+from helpers.pairs import tiny_pair
+
+LONG = 60  # seconds after which a test that waits for an event has failed
+
+
+def beside(do) -> threading.Thread:
+    thread = threading.Thread(target=do, daemon=True)
+    thread.start()
+    return thread
+
+
+# ---- what is made ready
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """What is made ready, noted instead of done: (system, kind of step)."""
+    done = []
+
+    def steps(pair, system):
+        return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", "race")]
+
+    monkeypatch.setattr(readiness, "steps", steps)
+    return done
+
+
+def test_the_opening_race_is_made_ready_first_and_every_system_once(noted):
+    ready = Readiness(tiny_pair(), Device())
+    ready.make_opening()
+    assert [name for name, _ in noted] == ["vanilla", "vanilla", "tree", "tree"]
+    assert ready.words.startswith("Making ready 2 of ")
+    ready.make_rest()
+    names = [name for name, kind in noted if kind == "race"]
+    assert sorted(names) == sorted(SYSTEMS) and names[2] == "auto" and ready.words == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"), [(ValueError, ""), (ZeroDivisionError, "ZeroDivisionError: no such drafter")]
+)
+def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monkeypatch, capsys):
+    def steps(pair, system):
+        def fail():
+            raise error("no such drafter")
+
+        return [fail, lambda: pytest.fail("went on")]
+
+    monkeypatch.setattr(readiness, "steps", steps)
+    ready = Readiness(tiny_pair(), Device())
+    ready.make_rest()
+    assert ready.words == "" and printed in capsys.readouterr().err
+
+
+def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
+    """A net is loaded, costs are measured and all temperatures are raced before the system counts as ready."""
+    raced, measured = [], []
+    monkeypatch.setattr(readiness, "costs_of", lambda pair, drafter: measured.append(drafter))
+    run = Race.run
+    monkeypatch.setattr(Race, "run", lambda race: raced.append(race.settings) or run(race))
+    for step in readiness.steps(tiny_pair(same=True), SYSTEMS["tree"]):
+        step()
+    assert measured == ["model"] and tuple(each.temperature for each in raced) == HEATS
+    assert all(each.systems == ("tree",) for each in raced)
+
+
+# ---- nets that are loaded when they are first used
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A pair whose two nets are in files, and of which none is loaded."""
+    pair = pair_with(*RECIPES)
+    for name in RECIPES:
+        pair.learned[name].save(tmp_path / name)
+    object.__setattr__(pair, "learned", load_nets(tmp_path, pair.target.model))
+    return pair
+
+
+def test_a_pair_says_what_nets_it_has_before_one_is_loaded(stored):
+    assert set(stored.learned) == set(RECIPES) and len(stored.learned) == 2
+    assert "eagle" in stored.learned and "parallel" not in stored.learned and stored.learned.loaded == {}
+
+
+def test_nets_are_loaded_one_by_one_before_the_systems(stored, noted):
+    seen = []
+    ready = Readiness(stored, Device())
+    done = ready.done
+    ready.done = lambda words, step: seen.append((words, list(stored.learned.loaded))) or done(words, step)
+    ready.make_rest()
+    assert seen[:2] == [("Loading the drafter eagle", []), ("Loading the drafter medusa", ["eagle"])]
+    assert list(stored.learned.loaded) == ["eagle", "medusa"] and seen[2][0].startswith("Making ready 1 of ")
+
+
+def test_a_race_on_a_half_ready_pair_loads_its_own_net_alone(stored):
+    race = Race(stored, Settings("Story: Once", ("vanilla", "eagle"), max_new_tokens=8))
+    list(race.run())
+    assert race.result()["identical"] is True and list(stored.learned.loaded) == ["eagle"]
+
+
+def test_two_threads_get_the_same_net_and_it_is_made_once(stored, monkeypatch):
+    kind, _ = stored.learned.folders["eagle"]
+    made, begun, go_on = [], threading.Event(), threading.Event()
+    load = kind.load
+
+    def slow(*given):
+        begun.set()
+        assert go_on.wait(LONG)
+        made.append(load(*given))
+        return made[-1]
+
+    monkeypatch.setattr(kind, "load", slow)
+    nets = []
+    first = beside(lambda: nets.append(stored.net("eagle")))
+    assert begun.wait(LONG)
+    second = beside(lambda: nets.append(stored.net("eagle")))
+    assert nets == []
+    go_on.set()
+    first.join(LONG)
+    second.join(LONG)
+    assert len(made) == 1 and nets == [made[0], made[0]] and made[0].compiled is not None
+
+
+def test_a_race_that_loads_a_net_lets_it_learn_later(stored):
+    with torch.inference_mode():
+        net = stored.net("eagle")
+    assert not any(each.is_inference() for each in net.parameters())

@@ -1,0 +1,205 @@
+"""Turns: shares by visitor and not by call, races before long work, limits with a sentence. On a clock of the tests' own."""
+
+import itertools
+
+import pytest
+
+from engine.page.screens.turns import (
+    AT_ONCE,
+    HALF_LIFE,
+    LEFT,
+    LONG,
+    MOST_JOBS,
+    MOST_OF_ADDRESS,
+    MOST_OF_VISITOR,
+    RACE,
+    READYING,
+    Job,
+    Line,
+)
+
+
+class Clock:
+    now = 0.0
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def line(clock):
+    return Line(now=lambda: clock.now)
+
+
+def job(visitor: str, rank: int = RACE, size: int = 0, address: str = "") -> Job:
+    """Everybody asks from an address of his own unless one is given."""
+    return Job(lambda: iter(()), visitor, rank, size, address=address or visitor)
+
+
+def enter(line: Line, *jobs: Job) -> list[Job]:
+    for each in jobs:
+        line.enter(each)
+    return list(jobs)
+
+
+def turns(line: Line, count: int, seconds: float = 0.01) -> list[Job]:
+    """Whose turns come next, each of so many seconds."""
+    taken = []
+    for _ in range(count):
+        taken.append(line.next())
+        line.charge(taken[-1], seconds)
+    return taken
+
+
+def test_races_of_different_visitors_share_in_equal_parts(line):
+    races = enter(line, job("a"), job("b"), job("c"))
+    taken = turns(line, 90)
+    assert [taken.count(each) for each in races] == [30, 30, 30]
+    assert all(taken[at] is not taken[at + 1] for at in range(89))
+
+
+def test_a_slow_step_is_paid_back(line):
+    first, second = enter(line, job("a"), job("b"))
+    line.charge(line.next(), 0.2)
+    assert turns(line, 19) == [second] * 19 or first.used > second.used
+    assert abs(first.used - second.used) <= 0.02
+
+
+def test_many_calls_of_one_visitor_get_one_share(line):
+    mine = enter(line, *(job("flood") for _ in range(MOST_OF_VISITOR)))
+    [other] = enter(line, job("b"))
+    taken = turns(line, 40)
+    assert taken.count(other) == 20 and taken.count(mine[0]) == 20
+    with pytest.raises(ValueError, match=f"You have {MOST_OF_VISITOR} runs here already"):
+        line.enter(job("flood"))
+    line.leave(mine[1])
+    line.enter(job("flood"))
+
+
+def test_who_has_used_little_is_let_in_before_who_has_used_much(line, clock):
+    running = enter(line, *(job(f"runs {number}") for number in range(AT_ONCE[RACE])))
+    line.next()
+    greedy = job("greedy")
+    line.used["greedy"] = (30.0, clock.now)
+    modest = job("modest")
+    enter(line, greedy, modest)
+    line.leave(running[0])
+    line.next()
+    assert modest in line.running and greedy in line.waiting
+
+
+def test_what_was_used_is_forgotten(line, clock):
+    [mine] = enter(line, job("a"))
+    line.charge(line.next(), 8.0)
+    line.leave(mine)
+    assert line.debt("a") == 8.0
+    clock.now += 3 * HALF_LIFE
+    assert line.debt("a") == 1.0
+    clock.now += 20 * HALF_LIFE
+    [other] = enter(line, job("b"))
+    line.leave(other)
+    assert line.used == {}
+
+
+def test_long_work_runs_in_what_races_leave(line):
+    race, sweep = enter(line, job("a"), job("b", LONG))
+    taken = turns(line, 10 * LEFT)
+    assert taken.count(sweep) == 10
+    race.listening = False
+    assert line.next() is sweep
+    line.leave(race)
+    assert turns(line, 5) == [sweep] * 5
+
+
+def test_making_ready_waits_until_nobody_asks(line):
+    readying, race = enter(line, job("", READYING), job("a"))
+    assert line.next() is race
+    race.listening = False
+    assert line.next() is None  # its news are on their way, and its next step must not be disturbed
+    line.leave(race)
+    assert line.next() is readying
+    enter(line, job("b", LONG))
+    assert line.next().rank == LONG
+
+
+def test_memory_is_reserved_before_a_race_begins():
+    line = Line(budget=100)
+    first, second = enter(line, job("a", size=60), job("b", size=60))
+    assert line.next() is first and second in line.waiting
+    line.leave(first)
+    assert line.next() is second
+    with pytest.raises(ValueError, match="needs 0 MB for its caches"):
+        line.enter(job("c", size=101))
+
+
+def test_who_has_left_is_closed_first(line):
+    first, second = enter(line, job("a"), job("b"))
+    turns(line, 2)
+    second.gone = True
+    assert line.next() is second
+    line.leave(second)
+    assert turns(line, 3) == [first] * 3
+
+
+def test_a_full_house_names_the_wait(line):
+    enter(line, *(job(f"v{number}") for number in range(MOST_JOBS)))
+    with pytest.raises(ValueError, match=r"The house is full: 96 runs are here. Try again in about \d+ (s|minutes)\."):
+        line.enter(job("late"))
+    line.enter(job("", READYING))  # the house's own work is let in
+
+
+def test_many_names_at_one_address_fill_no_house_and_others_come_before_them(line):
+    """A name costs nothing, so one who has many would keep everybody else out, or behind all of his runs."""
+    enter(line, *(job(f"name{number}", address="crowd") for number in range(MOST_OF_ADDRESS)))
+    with pytest.raises(ValueError, match=r"From your address 64 runs are here, the most at a time. Try again in about"):
+        line.enter(job("one more", address="crowd"))
+    turns(line, 8)
+    [other] = enter(line, job("other"))
+    line.leave(line.running[0])
+    line.next()
+    assert other in line.running and line.in_line(RACE)[0].address == "crowd"
+
+
+def test_visitors_of_one_address_take_turns_by_what_each_has_used(line):
+    enter(line, *(job(f"v{number}", address="hall") for number in range(5)))
+    turns(line, 8)
+    first = line.running[0]
+    line.leave(first)
+    [again] = enter(line, job(first.visitor, address="hall"))
+    line.next()
+    assert again not in line.running and line.running[-1].visitor == "v4"
+
+
+def test_visitors_are_told_where_they_stand(line):
+    alone, sweep = enter(line, job("a"), job("s", LONG))
+    line.next()
+    assert line.place(alone) == "" and line.place(sweep) == "Races go first; this runs in what they leave."
+    others = enter(line, *(job(name) for name in "bcdef"))
+    line.next()
+    assert line.place(alone) == "4 races are running; yours gets every fourth step."
+    assert line.place(others[-1]).startswith("The house is busy: you are number 2 in line, and begin in about ")
+    [again] = enter(line, job("a"))
+    assert line.place(again) == "Another run of yours goes first."
+
+
+def test_the_expected_wait_follows_what_runs_take(line):
+    for seconds in itertools.repeat(10.0, 30):
+        [each] = enter(line, job("a"))
+        line.charge(line.next(), seconds)
+        line.leave(each)
+    assert line.usual[RACE] == pytest.approx(10.0, rel=0.01)
+    enter(line, job("b"), job("c"))
+    assert line.wait(job("d")) == pytest.approx(20.0, rel=0.01)
+
+
+def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
+    first, second = enter(line, job("one"), job("two"))
+    turns(line, 2)
+    first.resting = clock.now + 0.5
+    assert turns(line, 3) == [second] * 3 and line.pause() == pytest.approx(0.5)
+    second.resting = clock.now + 0.2
+    assert line.next() is None and line.pause() == pytest.approx(0.2)
+    clock.now += 0.6
+    assert line.next() is first and line.pause() is None

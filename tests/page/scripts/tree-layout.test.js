@@ -1,0 +1,93 @@
+// Where the nodes of a tree stand and how the story of a step is cut into scenes.
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const { load } = require("./load.js");
+
+const page = load("shared/elements.js", "shared/text.js", "plots/tree-layout.js", "story/story-script.js");
+const { edgePath, nodesOf, standing, thickness, treeLayout } = page.treeLayout;
+const { scriptOf, tellingOf } = page.storyScript;
+
+const measure = (text, size) => 0.6 * size * text.length;
+const ROOM = { width: 700, height: 260, largest: 20, measure };
+
+// A step whose nodes hang as `parents` say; the path is the chain of first children.
+function stepOf(parents, changes = {}) {
+  const texts = parents.map((_, at) => ` word${at}`);
+  const q = parents.map((_, at) => (at ? 0.5 : 1));
+  const verdicts = parents.map((_, at) => (at ? "unreached" : "root"));
+  const base = {
+    texts,
+    q,
+    p: q,
+    verdicts,
+    path: [],
+    has_bonus: false,
+    draft_forwards: 1,
+    burst: [1],
+    ...standing(parents),
+  };
+  return { parents, ...base, ...changes };
+}
+
+test("a node lies on the row of its first child, and every leaf owns a row", () => {
+  assert.deepEqual(standing([-1, 0, 0, 1, 1, 2]), { x: [0, 1, 1, 2, 2, 2], y: [0, 0, 2, 0, 1, 2] });
+});
+
+test("where rows are too low for all labels, the accepted path keeps its own, whole", () => {
+  const parents = [-1, ...Array.from({ length: 60 }, (_, at) => (at < 4 ? at : at % 5))];
+  const step = stepOf(parents, { path: [1, 2, 3] });
+  const { nodes, shrink } = treeLayout(nodesOf(step), ROOM);
+  for (const at of [0, 1, 2, 3]) assert.equal(nodes[at].label, step.texts[at]);
+  assert.ok(nodes.some((node) => !node.label));
+  assert.equal(shrink, 1);
+});
+
+test("lines bend behind the widest label of their column, and end at the child's mark", () => {
+  const { nodes } = treeLayout(nodesOf(stepOf([-1, 0, 0, 1, 2])), ROOM);
+  for (const node of nodes.slice(1)) {
+    const [, start, bend, end] = edgePath(nodes[node.parent], node).match(/^M([\d.]+) .*H([\d.]+)C.* ([\d.]+) [\d.]+$/);
+    assert.ok(Number(start) <= Number(bend) && Number(bend) <= Number(end));
+    const column = nodes.filter((each) => each.column === node.column - 1);
+    for (const each of column) assert.ok(Number(bend) >= each.labelX + measure(each.label, 11));
+    assert.ok(Math.abs(Number(end) - (node.x - node.mark)) < 0.1);
+  }
+});
+
+test("a line is as thick as q", () => {
+  const widths = [0, 0.25, 0.5, 1].map((q) => thickness(q, 20));
+  assert.deepEqual(widths, [1, 2.25, 3.5, 6]);
+});
+
+test("levels grow one by one, those of one forward together", () => {
+  const parents = [-1, 0, 0, 1, 3, 4];
+  const starts = (draft_forwards) =>
+    new Set(scriptOf(stepOf(parents, { draft_forwards }), "tokens").sprouts.slice(1)).size;
+  assert.deepEqual([0, 1, 2, 4, 9].map(starts), [1, 1, 2, 4, 4]);
+});
+
+test("six scenes follow each other, and the last says what is promised of the text", () => {
+  for (const [guarantee, words] of [
+    ["tokens", /Nothing changes in the text/],
+    ["law", /just as likely/],
+    ["lossy", /lossy/],
+  ]) {
+    const { scenes, length } = scriptOf(stepOf([-1, 0, 0]), guarantee);
+    assert.deepEqual(
+      scenes.map(({ name }) => name),
+      ["guess", "check", "choose", "drop", "join", "same"],
+    );
+    for (const [at, scene] of scenes.slice(1).entries()) assert.equal(scene.from, scenes[at].to);
+    assert.ok(length > 5 && length < 8);
+    assert.match(scenes[5].words, words);
+  }
+});
+
+test("a race tells the step that shows most, and none that guesses nothing", () => {
+  const plain = stepOf([-1]);
+  const wrong = stepOf([-1, 0, 0]);
+  const right = stepOf([-1, 0, 0, 1], { path: [1], has_bonus: true });
+  assert.equal(tellingOf([plain, wrong, right, wrong]), 2);
+  assert.equal(tellingOf([plain, plain]), -1);
+});

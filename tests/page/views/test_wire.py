@@ -1,0 +1,150 @@
+"""The events that a race sends to the page, from hand-made steps: every step once, in the order of the clocks, as strict JSON."""
+
+import json
+
+import pytest
+
+from engine.page.views import wire
+from engine.page.views.stream import numbered
+from engine.record.race_file import Record
+from engine.record.trace import Trace
+from helpers.traces import PARENTS, FakeRace, events, make_step, one_node, piece, race_of, remote_race
+
+
+def test_every_step_arrives_once_in_order_and_the_clocks_add_up():
+    messages = [json.loads(each) for each in events(race_of(20), batch_seconds=0)]
+    assert [message["seq"] for message in messages] == list(range(1, len(messages) + 1))
+    assert len({message["run"] for message in messages}) == 1
+    for lane in (0, 1):
+        arrived = [step for message in messages for at, step in message.get("steps", []) if at == lane]
+        assert [step["index"] for step in arrived] == list(range(20))
+        assert [step["t"] for step in arrived] == pytest.approx([0.005 * (index + 1) for index in range(20)])
+
+
+def test_the_first_string_says_what_races_and_the_last_one_how_it_went():
+    messages = [json.loads(each) for each in events(race_of(20))]
+    first, last = messages[0], messages[-1]
+    assert first["start"] and [system["title"] for system in first["systems"]] == ["Vanilla", "Tree"]
+    trace = json.loads(Trace("tree", "a pair", "a machine", "fp32", "Once", [1, 2], 0.0, 3, 4, 4, 8, 40).to_json())
+    del trace["steps"]
+    assert first["systems"][1]["trace"] == trace
+    assert (
+        last["end"] and last["identical"] is False and [lane["name"] for lane in last["lanes"]] == ["vanilla", "tree"]
+    )
+    assert not any("end" in message for message in messages[:-1])
+
+
+def test_the_first_string_says_what_forwards_cost_by_lane():
+    """Numbers of nodes are strings there, as all keys of JSON are."""
+    first, *others = [json.loads(each) for each in events(race_of(20))]
+    curve = {"1": 2, "2": 2.1, "4": 2.3, "8": 2.8, "16": 4, "64": 9}
+    assert [system["costs"] for system in first["systems"]] == [
+        {"verify_ms": curve, "first_ms": 0, "level_ms": 0, "promised": {}},
+        {"verify_ms": curve, "first_ms": 0.51, "level_ms": 0.4, "promised": {}},
+    ]
+    assert not any("systems" in message for message in others)
+
+
+def test_costs_are_known_before_the_lanes_run():
+    race = race_of(3)
+    asked = []
+    known = race.record()
+    race.record = lambda: asked.append(len(race.lanes[0].trace.steps)) or known
+    list(events(race))
+    assert asked == [0]
+
+
+def test_a_short_race_still_starts_and_ends():
+    messages = [json.loads(each) for each in events(race_of(1))]
+    assert messages[0]["start"] and messages[-1]["end"] and len(messages) == 2
+
+
+def test_the_strings_are_strict_json():
+    """Python writes NaN and Infinity by default; a browser's JSON.parse throws on both."""
+    strings = list(events(FakeRace([(0, make_step(bonus_p=float("nan"))), (1, make_step())])))
+    assert not any("NaN" in each or "Infinity" in each for each in strings)
+    assert json.loads(strings[0])["steps"][0][1]["bonus_p"] is None
+
+
+def test_a_race_that_is_over_is_one_event_in_the_order_of_the_clocks():
+    race = race_of(6)
+    live = [json.loads(each) for each in events(race)]
+    event = json.loads(wire.replay(Record(race.record().lanes, "2026-01-31")))
+    assert event["start"] and event["end"] and event["seq"] == 1 and event["recorded"] == "2026-01-31"
+    assert event["systems"] == live[0]["systems"] and event["lanes"] == live[-1]["lanes"]
+    assert event["steps"] == [step for message in live for step in message.get("steps", [])]
+
+
+def test_closing_the_events_closes_the_race():
+    race = race_of(50)
+    stream = events(race, batch_seconds=0)
+    next(stream)
+    stream.close()
+    assert race.closed
+
+
+def test_a_step_for_the_page_places_the_bonus_behind_the_path():
+    step = wire.page_step(make_step(), 0.25)
+    assert (step["t"], step["x"][-1], step["y"][-1]) == (0.25, 3, 1)
+    assert (step["has_bonus"], step["bonus"], step["bonus_text"], step["bonus_p"]) == (True, 99, " fox", 0.5)
+    assert step["score"] == make_step().score and "“big”" in step["estimate"]
+    assert len(step["x"]) == len(PARENTS) + 1
+
+
+def test_a_cut_step_for_the_page_has_no_bonus():
+    step = wire.page_step(make_step(burst=[11], pieces=[" a"], end="length"), 0.25)
+    assert step["has_bonus"] is False and len(step["x"]) == len(PARENTS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "live", "over"), [(0.01, 1000, 1000), (0.8, 12.5, 12.5), (4.0, 2.5, 2.5), (40.0, 1, 0.25)]
+)
+def test_a_race_lasts_ten_seconds_whatever_the_machine(seconds, live, over):
+    """A race that still runs cannot be shown faster than it runs."""
+    steps = [make_step(index=index, seconds={"verify": seconds / 10}, burst=[1] * 4) for index in range(10)]
+    trace = Trace("tree", "a pair", "a machine", "fp32", "Once", [1], 0.0, 3, 4, 4, 8, 40, steps=steps)
+    assert wire.slowdown([trace]) == pytest.approx(live)
+    steps[-1] = make_step(index=9, seconds={"verify": seconds / 10}, burst=[1] * 4, end="length")
+    assert wire.slowdown([trace, trace]) == pytest.approx(over)
+
+
+def test_a_remote_servers_step_has_a_sentence_and_nothing_to_draw():
+    event = json.loads(wire.replay(remote_race(end="failed", note="It broke.")))
+    first, last = [step for lane, step in event["steps"] if lane == 1]
+    assert (first["x"], first["y"], first["has_bonus"]) == ([], [], False) and event["identical"] == "failed"
+    assert first["sentence"] == "The server sent “a little fox” after 10 ms."
+    assert last["sentence"] == "The server sent “a little fox” after 10 ms. It broke."
+
+
+def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_asked_for():
+    race = FakeRace([])
+
+    def polled():
+        yield None
+        yield 0, one_node(burst=[99], pieces=[" fox"])
+        yield None
+        yield 1, piece(0, " a", "stop")
+        for at, step in ((0, one_node()), (1, piece(0, " a", "stop"))):
+            race.lanes[at].trace.steps.append(step)
+
+    race.polled = polled
+    sent = list(numbered(wire.messages(race, batch_seconds=0)))
+    assert sent[0] == "" and sent.count("") >= 1
+    told = [json.loads(each) for each in sent if each]
+    assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
+
+
+def test_a_lane_that_has_sent_nothing_yet_is_watched_in_real_time(monkeypatch):
+    monkeypatch.setattr(wire, "FIRST_SECONDS", 0.0)
+    race = FakeRace([(0, one_node(burst=[99], pieces=[" fox"]))])
+    race.lanes[1].trace.steps.clear()
+    first = json.loads(next(events(race)))
+    assert first["start"] and first["slowdown"] == 1
+
+
+def test_the_pace_is_known_when_the_race_is_over():
+    """A step may stall after the pace was guessed; the last message says what makes the whole race last as long as it should."""
+    *_, last = [json.loads(each) for each in events(race_of(20))]
+    assert last["slowdown"] == pytest.approx(
+        wire.WATCHED_SECONDS / max(lane["seconds"] for lane in last["lanes"]), rel=1e-4
+    )

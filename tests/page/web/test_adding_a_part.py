@@ -1,0 +1,270 @@
+"""A part is one class and one line in its registry: new parts go through every screen with no other word about them anywhere.
+
+What would need a second place (a table by name, a `KeyError` on the way) fails here.
+"""
+
+import ast
+import json
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from engine.acceptance import ACCEPTANCES
+from engine.breaks import BREAKS
+from engine.contracts import SERVED, Counterpart, Part
+from engine.drafters import DRAFTERS
+from engine.lab.bench import command as bench
+from engine.nets import NETS, PUBLISHED
+from engine.page.screens import break_distance
+from engine.page.screens.answers import look, production
+from engine.page.screens.cards import cards, menu, parts
+from engine.page.screens.link import read
+from engine.page.screens.serving import configurations
+from engine.page.screens.sweep import Plan
+from engine.page.web.lending import Served
+from engine.page.web.page import build
+from engine.policies import POLICIES
+from engine.race import Race, Settings, field
+from engine.rounds.round_gpu import on_device
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, find
+from helpers.commands import awaited, run
+from helpers.new_parts import Again, Comb, Echo
+from helpers.pairs import STOP, tiny_pair
+from helpers.paths import ROOT
+
+REGISTRIES = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+TEXT = "Story: Once upon a time"
+MIX, NAMED = "echo/comb/again", "echo-comb"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair(same=True)
+
+
+@pytest.fixture(autouse=True)
+def new_parts(monkeypatch):
+    """One line each, and a row for the system that has a name of its own."""
+    monkeypatch.setitem(DRAFTERS, "echo", Echo)
+    monkeypatch.setitem(POLICIES, "comb", Comb)
+    monkeypatch.setitem(ACCEPTANCES, "again", Again)
+    monkeypatch.setitem(SYSTEMS, NAMED, replace(find(MIX), name=NAMED, title="echoing comb"))
+
+
+@pytest.fixture
+def api(pair):
+    """Runs an endpoint of the page to its end: the events that it streams."""
+    endpoints = {function.api_name: function.fn for function in build(Served(pair)).fns.values()}
+
+    async def streamed(name: str, *values, **named) -> list[dict]:
+        events = [json.loads(event) async for event in endpoints[name](*values, **named)]
+        return [event for event in events if "place" not in event]
+
+    return lambda name, *values, **named: awaited(streamed(name, *values, **named))
+
+
+def raced(pair, *systems: str, **settings) -> Race:
+    race = Race(pair, Settings(settings.pop("prompt", TEXT), systems, max_new_tokens=24, **settings))
+    list(race.run())
+    return race
+
+
+def test_a_mix_of_new_parts_is_a_system():
+    system = find(MIX)
+    assert system.parts == (Echo, Comb, Again)
+    assert system.guesses and system.branches and system.guarantee == "tokens"
+    assert find(f"{MIX}:3x2x8").nodes == 8
+    assert read(f"?right={MIX}") == (
+        {"right": MIX, "depth": system.depth, "width": system.width, "nodes": system.nodes},
+        [],
+    )
+    with pytest.raises(ValueError, match="comb with speculative would bias the output"):
+        find("echo/comb/speculative")
+    with pytest.raises(ValueError, match=r"echo has none\. Use rank_guided with specblock"):
+        find("echo/rank_guided/again")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_new_parts_write_plain_decodings_tokens_beside_all_others(pair, temperature):
+    mixes = (MIX, "model/comb/token_match", "echo/auto/again", "echo/chain/token_match", NAMED)
+    race = raced(pair, "vanilla", *mixes, temperature=temperature, seed=3)
+    base, *others = (lane.trace for lane in race.lanes)
+    assert all(trace.tokens == base.tokens for trace in others)
+    assert race.result()["identical"] is True and base.tau == 1
+    trees = [step for step in others[0].steps if len(step.tokens) > 2]
+    assert trees and all(step.parents.count(0) == 2 for step in trees)
+    assert others[1].tau > 1.5  # the target is its own draft
+
+
+def test_new_parts_draw_from_q_where_a_rule_asks_for_it(pair):
+    for mix in ("echo/chain/speculative", "echo/dyspec/without_replacement", "echo/widths/with_replacement"):
+        assert raced(pair, "vanilla", mix, temperature=0.9).result()["identical"] == "law"
+
+
+def test_every_endpoint_takes_new_parts(api):
+    for events in (api("race", TEXT, MIX, 3, 2, 0.0, 16, 0), api("prix", TEXT, [MIX, "tree", NAMED], 0.0, 16, 0)):
+        assert events[-1]["end"] is True and events[-1]["identical"] is True
+        assert events[-1]["lanes"][1]["name"] == MIX
+    swept = api("sweep", [TEXT], NAMED, depth=[1, 3], width=[1, 2], nodes=[8], max_new_tokens=12)
+    assert swept[-1]["end"] and all(cell["identical"] is True for cell in swept[-1]["cells"])
+    assert swept[0]["system"] == {"name": NAMED, "title": "echoing comb", "guarantee": "tokens"}
+    rows = api("prompts", f"{TEXT}\n\nQuestion: how many?", "prompts.txt", MIX, 0.0, 12, 0)
+    assert rows[-1]["end"] is True
+
+
+def test_the_grand_prix_and_the_lab_name_a_new_system():
+    assert field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
+    with pytest.raises(ValueError, match=f"Choose one of .*{NAMED}"):
+        Plan((TEXT,), system="vanilla")
+
+
+def test_the_bench_lists_and_races_new_parts(pair, capsys):
+    run("bench", "--list")
+    assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
+    figures = bench.run(pair, [TEXT], [NAMED, MIX], 12, 0.0, 0, {})
+    assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
+    assert NAMED in bench.table(figures)
+
+
+def test_the_page_says_of_new_parts_what_their_classes_say(pair):
+    assert [parts()[kind][name] for kind, name in zip(REGISTRIES, MIX.split("/"), strict=True)] == [
+        {"title": part.title, "about": part.about, "source": part.source} for part in (Echo, Comb, Again)
+    ]
+    page = json.dumps(build(Served(pair)).get_config_file())
+    for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
+        assert words in page
+    assert cards()[NAMED] == {**look(MIX), "name": NAMED, "title": "echoing comb"}
+    assert cards()[NAMED]["guesses"] is True and cards()["vanilla"]["guesses"] is False
+    assert ("echoing comb", NAMED) in menu("vanilla")
+
+
+def test_the_production_view_says_what_becomes_of_new_parts():
+    for system in (MIX, NAMED):
+        engines = {each["engine"]: each for each in production([system, 4, 2, 8, 0.8])["engines"]}
+        vllm, sglang, transformers = (engines[name] for name in ("vLLM", "SGLang", "transformers"))
+        assert '"method": "ngram"' in vllm["code"] and "--speculative-algorithm NGRAM" in sglang["code"]
+        assert "prompt_lookup_num_tokens=4" in transformers["code"]
+        for engine, nearest in ((vllm, "n-gram lookup"), (sglang, "n-gram lookup"), (transformers, "prompt lookup")):
+            assert engine["cannot"][:2] == [f"It has no echo drafter; {nearest} is the nearest.", Echo.counterpart.lost]
+            assert "It has nothing like the comb policy, for which no counterpart is declared." in engine["cannot"]
+            assert len(set(engine["cannot"])) == len(engine["cannot"])
+
+
+@pytest.mark.parametrize(
+    ("counterpart", "said"),
+    [
+        (Counterpart(), "It has nothing like the echo drafter, for which no counterpart is declared."),
+        (Counterpart(lost="Nothing else goes round by itself."), "Nothing else goes round by itself."),
+    ],
+)
+def test_a_drafter_without_a_counterpart_leaves_plain_decoding_and_says_so(counterpart, said, monkeypatch):
+    monkeypatch.setattr(Echo, "counterpart", counterpart)
+    plain = configurations("vanilla", temperature=0.8)
+    for engine, without in zip(configurations(MIX, temperature=0.8), plain, strict=True):
+        assert engine == {**without, "cannot": [said, *without["cannot"]]}
+
+
+def test_a_rule_without_a_counterpart_says_so(monkeypatch):
+    monkeypatch.setattr(Again, "counterpart", Counterpart())
+    for engine in configurations(MIX):
+        assert "It has nothing like the again rule, for which no counterpart is declared." in engine["cannot"]
+
+
+def test_an_unknown_counterpart_is_refused_with_what_there_is():
+    with pytest.raises(ValueError, match=r"Serving engines know no 'wizard'\. Choose one of no draft, n-gram lookup,"):
+        Counterpart("wizard")
+    with pytest.raises(ValueError, match=r"leaves `counterpart` out, or declares Counterpart\(lost="):
+        Counterpart("none")
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_new_parts_can_be_broken_on_purpose(pair, name):
+    pair = replace(pair, stop_ids=frozenset({STOP}))  # a constraint needs one
+    broken = f"{MIX}!{name}"
+    settings = Settings(
+        TEXT, (MIX, broken), max_new_tokens=8, constraint="regex:[a-z]+" if name == "constraint" else ""
+    )
+    for _ in Race(pair, replace(settings, systems=("vanilla", broken))).run():
+        pass
+    assert next(iter(break_distance.measure(pair, settings)))["break"] == name
+
+
+def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
+    """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
+    on_gpu = partial(on_device, pair, sampling=Sampling(device=pair.target.device))
+    drafter, policy, rule = find("tree").parts
+    assert on_gpu(drafter, policy, rule)
+    assert not on_gpu(drafter, policy, Again)
+    assert not on_gpu(type("Own", (drafter,), {}), policy, rule)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in REGISTRIES.items() for name in names])
+def test_every_part_says_its_title_source_and_counterpart(kind, name):
+    part: type[Part] = REGISTRIES[kind][name]
+    own = [(words, vars(part).get(words)) for words in ("title", "about", "source", "counterpart")]
+    assert all(value for _, value in own), own
+    assert 2 < len(part.title) <= 30 and not part.title.endswith(".") and "_" not in part.title + part.source
+    assert part.counterpart.kind in SERVED[kind] or part.counterpart.lost.endswith(".")
+    assert [each.title for each in REGISTRIES[kind].values()].count(part.title) == 1
+
+
+# ---- nobody knows a part by its name ---------------------------------------------------------------------------------
+
+EDITORIAL = ("named_systems.py", "breaks.py", "lab/", "measure/", "nets/")  # which parts to name, measure or train
+PLAIN_WORDS = {"none", "model", "best"}  # names that are said of other things too
+COMPARED = r"""\b(drafter|policy|acceptance)\s*([!=]==?|(not )?in)\s*["'({\[A-Z]"""
+SOUNDED = r"\b(has|get)attr\(([\w.]*\.)?(drafter|policy|rule|DRAFTERS|POLICIES|ACCEPTANCES)\b"
+ASKED = re.compile(f"{COMPARED}|{SOUNDED}")
+TABLES = re.compile(r"\b(?!DRAFTERS|POLICIES|ACCEPTANCES)[A-Z_]{3,}(\[|\.get\()[\w.]*\.(drafter|policy|acceptance)\b")
+
+
+def sources(*patterns: str) -> list[tuple[str, str]]:
+    """Paths and texts of the files that say something of parts, registries aside."""
+    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    named = [(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in paths]
+    return [
+        (path, text)
+        for path, text in named
+        if not path.removeprefix("engine/").startswith(EDITORIAL)
+        and path not in {f"engine/{room}/__init__.py" for room in ("drafters", "policies", "acceptance")}
+    ]
+
+
+def test_no_one_asks_a_system_for_the_names_of_its_parts():
+    found = sources("app.py", "engine/**/*.py", "assets/page/**/*.js")
+    assert len(found) > 100
+    for path, text in found:
+        assert not ASKED.search(text) and not TABLES.search(text), path
+
+
+def test_no_table_holds_the_names_of_parts():
+    names = (
+        {name for registry in REGISTRIES.values() for name in registry}
+        - set(SYSTEMS)
+        - set(NETS)
+        - set(PUBLISHED)
+        - PLAIN_WORDS
+    )
+    assert {"kary", "token_match", "bigram"} <= names
+    for path, text in sources("app.py", "engine/**/*.py"):
+        code = ast.parse(re.sub(r"(?m)^    title = .*$", "", text))  # a part's title may be its name
+        said = {each.value for each in ast.walk(code) if isinstance(each, ast.Constant)}
+        assert not names & {value for value in said if isinstance(value, str)}, path
+
+
+def test_the_guards_see_what_they_are_there_for():
+    for text in (
+        'if system.drafter == "none":',
+        'system.policy in ("kary",)',
+        "filter(({ drafter }) => drafter !== 'none')",
+        'hasattr(policy, "needs")',
+        'getattr(POLICIES[system.policy], "reads_costs", False)',
+    ):
+        assert ASKED.search(text), text
+    for text in ("KINDS[system.drafter]", "METHODS.get(setting.system.policy)"):
+        assert TABLES.search(text), text
+    for text in ("DRAFTERS[self.drafter]", "right.acceptance == chosen.parts", "for policy in POLICIES"):
+        assert not TABLES.search(text), text

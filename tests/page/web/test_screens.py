@@ -1,0 +1,119 @@
+"""The page as Gradio is told it, without a server or a browser: screens from their registry, values by name, scripts by name."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+
+from engine.page.views import page_files
+from engine.page.web import streams
+from engine.page.web.lending import Served
+from engine.page.web.page import SCREENS, Screen, build, introduced
+from engine.page.web.theme import rules
+from engine.remote.server import Server
+from helpers.commands import awaited
+
+# What the page says before anything runs
+PAIR = SimpleNamespace(
+    title="a pair",
+    hardware="a machine",
+    dtype="fp32",
+    draft=None,
+    target=SimpleNamespace(way="compiled"),
+    remote=None,
+    chat=False,
+)
+CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
+
+
+@pytest.fixture(scope="module")
+def page() -> dict:
+    return build(Served(PAIR)).get_config_file()
+
+
+def by_id(page: dict) -> dict[str, dict]:
+    return {each["props"]["elem_id"]: each["props"] for each in page["components"] if each["props"].get("elem_id")}
+
+
+def test_a_new_tab_is_a_line_of_the_registry():
+    filled = []
+
+    def fill(served, form, start, stop):
+        filled.append((served.pair, start.value, stop.value))
+        gr.HTML("of the new tab", elem_id="inside")
+
+    screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill))
+    parts = by_id(build(Served(PAIR), screens).get_config_file())
+    assert filled == [(PAIR, "Begin", "Stop")]
+    assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
+    assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
+    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in rules(
+        each.name for each in screens
+    )
+
+
+def test_the_page_names_another_server_and_never_its_address():
+    server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
+    config = build(Served(SimpleNamespace(**{**vars(PAIR), "remote": server}))).get_config_file()
+    menus = [
+        each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
+    ]
+    assert len(menus) == 2 and all(("remote: big/model", "remote") in map(tuple, menu) for menu in menus)
+    assert json.loads(by_id(config)["race"]["value"])["systems"]["remote"]["title"] == "remote: big/model"
+    assert "127.0.0.1" not in json.dumps(config, default=str) and "remote: big/model" not in json.dumps(
+        build(Served(PAIR)).get_config_file(), default=str
+    )
+
+
+def test_handlers_of_the_page_are_given_every_value_by_name():
+    for function in build(Served(PAIR)).fns.values():
+        if function.fn and function.name.endswith(("_on_page", "distances", "restore")):
+            assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
+                function.name
+            )
+
+
+def test_python_calls_the_pages_scripts_by_name_alone(page):
+    scripts = page_files.scripts("page")
+    calls = [each["js"] for each in page["dependencies"] if each["js"]]
+    calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
+    assert len(calls) > 25
+    for call in calls:
+        name, given = CALL.fullmatch(call).groups()
+        paths = [name, *re.findall(r'^"([\w.]+)"', given)] if name in ("named", "mount") else [name]
+        for path in paths:
+            method = path.split(".")[-1]
+            assert re.search(rf"(^|[ .]){method}( = |\([^\n]*\) {{)", scripts, re.M), call
+
+
+def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
+    """What was asked before goes on with its own pair; the next call gets the new one. The page is the same."""
+    asked = []
+
+    def noted(pair, kind, given):
+        asked.append(pair)
+        raise ValueError("noted")
+
+    monkeypatch.setattr(streams, "order", noted)
+    served = Served(PAIR, ("vanilla", "auto"))
+    parts = build(served).get_config_file()
+    other = SimpleNamespace(**{**vars(PAIR), "title": "another pair"})
+
+    async def race() -> None:
+        with pytest.raises(gr.Error, match="noted"):
+            async for _ in streams.told(served, "race", dict):
+                pass
+
+    awaited(race())
+    served.pair = other
+    awaited(race())
+    assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
+    assert "chat" not in "".join(introduced(other).values())
+    other.chat = True
+    assert introduced(other)["pair"].endswith(" · chat") and "chat template" in introduced(other)["way"]
+    lanes = [
+        each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
+    ]
+    assert lanes == ["vanilla", "auto"]

@@ -1,0 +1,134 @@
+"""Sessions: a run that is under way keeps its news however many names come, and one that nobody listens to ends."""
+
+import json
+import threading
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+from gradio.context import LocalContext
+from starlette.testclient import TestClient
+
+from engine.page.screens.device import Device
+from engine.page.screens.orders import Order
+from engine.page.screens.turns import RACE
+from engine.page.web import sessions, streams
+from engine.page.web.page import mounted
+from engine.page.web.sessions import LISTENERS, Listeners
+from helpers.commands import awaited
+
+
+def test_a_flood_of_names_ends_nobodys_run(monkeypatch):
+    """Gradio itself throws out the oldest name."""
+    monkeypatch.setattr(sessions, "MOST", 20)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def quick() -> str:
+        return "quick"
+
+    def wait() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "the result"
+
+    with gr.Blocks(analytics_enabled=False) as page:
+        gr.api(wait, api_name="wait", concurrency_limit=None)
+        gr.api(quick, api_name="quick", concurrency_limit=None)
+    names = {each.api_name: at for at, each in page.fns.items()}
+
+    def join(http, name: str, session: str) -> None:
+        body = {"data": [], "fn_index": names[name], "session_hash": session}
+        assert http.post("/gradio_api/queue/join", json=body).status_code == 200
+
+    with TestClient(mounted(page)) as http:
+        join(http, "wait", "runner")
+        assert begun.wait(60)
+        for number in range(50):
+            join(http, "quick", f"name{number}")
+            http.get("/gradio_api/queue/data", params={"session_hash": f"name{number}"})
+        queue = page._queue
+        assert len(queue.pending_messages_per_session) <= 20 and len(queue.pending_event_ids_session) <= 20
+        go_on.set()
+        said = http.get("/gradio_api/queue/data", params={"session_hash": "runner"}).text
+    done = [json.loads(line[5:]) for line in said.splitlines() if "process_completed" in line]
+    assert [message["output"]["data"] for message in done] == [["the result"]]
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    """A run of the session `nobody` that ends by itself after 2,000 steps, and whether it was closed before."""
+    closed = threading.Event()
+
+    def steps():
+        try:
+            for _ in range(2000):
+                threading.Event().wait(0.001)
+                yield "news"
+        except GeneratorExit:
+            closed.set()
+            raise
+
+    monkeypatch.setattr(streams, "DEVICE", Device())
+    monkeypatch.setattr(streams, "order", lambda *_: Order(steps, RACE, 1, 1))
+    monkeypatch.setattr(streams, "UNHEARD", 0.2)
+    return closed
+
+
+async def told(most: int) -> int:
+    client = SimpleNamespace(host="127.0.0.1")
+    LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
+    LocalContext.event_id.set("call")
+    heard = 0
+    stream = streams.told(SimpleNamespace(pair=None), "race", dict)
+    async for _ in stream:
+        heard += 1
+        if heard == most:
+            break
+    await stream.aclose()
+    return heard
+
+
+def test_a_run_that_nobody_listens_to_ends(endless):
+    with pytest.raises(gr.Error, match=r"Nobody has listened to this run for 0\.2 s"):
+        awaited(told(2000))
+    assert endless.wait(60)
+
+
+@pytest.mark.parametrize("name", ["nobody", "call"])
+def test_a_run_that_somebody_listens_to_goes_on(endless, name):
+    with LISTENERS.listening(name):
+        assert awaited(told(500)) == 500
+
+
+@pytest.mark.parametrize(("job", "who"), [("run1", "page1"), (None, "127.0.0.9")])
+def test_a_run_says_who_asks_and_from_where(monkeypatch, job, who):
+    """An open page is a visitor of its own, and all calls of the API from one address are one."""
+    asked = []
+
+    async def stream(call, watched):
+        asked.append((call.visitor, call.address, watched))
+        yield "news"
+
+    async def ask() -> None:
+        client = SimpleNamespace(host="127.0.0.9")
+        LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
+        async for _ in streams.told(SimpleNamespace(pair=None), "race", dict, job):
+            pass
+
+    monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))
+    monkeypatch.setattr(streams, "order", lambda *_: Order(lambda: iter(()), RACE, 1, 1))
+    awaited(ask())
+    assert asked == [(who, "127.0.0.9", job is not None)]
+
+
+def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_FETCHED", 3)
+    listeners = Listeners()
+    with listeners.listening("a"):
+        with listeners.listening("a"):
+            pass
+        assert listeners.hear("b", "a") and not listeners.hear("b")
+    assert not listeners.hear("a") and not listeners.streams
+    assert [listeners.fetches(name) for name in "aabcd"] == [True, False, True, True, True] and len(
+        listeners.fetched
+    ) == 3
