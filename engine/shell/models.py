@@ -34,6 +34,9 @@ def train(parser: ArgumentParser) -> None:
         type=Path,
         help="the folder of a target to go on from, which grows where it is smaller; its tokenizer stays",
     )
+    pair.add_argument(
+        "--tokenizer", type=Path, help="a folder whose tokenizer to keep; a new one is trained when left out"
+    )
     pair.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     pair.add_argument("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
     pair.add_argument(
@@ -74,6 +77,7 @@ def train(parser: ArgumentParser) -> None:
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
         drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")
+        drafter.add_argument("--rows", type=int, help="rows of a step; the recipe's own number when left out")
         drafter.add_argument(
             "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"
         )

@@ -16,7 +16,7 @@ import random
 import re
 import sysconfig
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,7 @@ MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
 MARK = {"stories": "Story: ", "problems": "Question: ", "code": "# Python\n"}
 UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without a mark: visitors type none
 PACKAGES = ("mpmath", "networkx", "numpy", "sympy")  # BSD; read where they are installed
-PACKAGE_SHARE = 0.35  # of their files: about as many tokens as the standard library has
-OLD_BOOKS = 1500  # pieces, the simplest first: about 1.8M tokens
+OLD_BOOKS = 3000  # pieces, the simplest first
 SKIPPED_PACKAGES = {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodings", "site-packages", "turtledemo"}
 
 
@@ -108,10 +107,7 @@ def code_documents(held_out: bool) -> list[str]:
     paths = sysconfig.get_paths()
     files = [each for each in python_files(Path(paths["stdlib"])) if is_held_out(each.name) == held_out]
     if not held_out:
-        for package in PACKAGES:
-            files += [
-                each for each in python_files(Path(paths["purelib"]), package) if is_held_out(each.name, PACKAGE_SHARE)
-            ]
+        files += [each for package in PACKAGES for each in python_files(Path(paths["purelib"]), package)]
     documents: list[str] = []
     for each in files:
         documents += functions_of(each.path.read_text(encoding="utf-8", errors="ignore"))
@@ -148,6 +144,30 @@ class Corpus:
             self.streams[domain] = np.concatenate([np.asarray(ids, dtype=np.int32) for ids in encoded])
             self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
+    @classmethod
+    def kept(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
+        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there.
+
+        So a run that resumes tokenises nothing, and a corpus can be taken to a machine without the texts.
+        """
+        if not path.exists():
+            made = cls(texts(), tokenizer)
+            streams = {f"stream {domain}": stream for domain, stream in made.streams.items()}
+            starts = {f"starts {domain}": found for domain, found in made.starts.items()}
+            np.savez_compressed(path, allow_pickle=False, **streams, **starts)
+            return made
+        corpus = cls({}, tokenizer)
+        with np.load(path) as held:
+            for domain in (name.removeprefix("stream ") for name in held if name.startswith("stream ")):
+                corpus.streams[domain], corpus.starts[domain] = held[f"stream {domain}"], held[f"starts {domain}"]
+        return corpus
+
+    def only(self, domains: Iterable[str]) -> "Corpus":
+        """This corpus without its other domains."""
+        self.streams = {domain: self.streams[domain] for domain in domains}
+        self.starts = {domain: self.starts[domain] for domain in domains}
+        return self
+
     def __len__(self) -> int:
         return sum(len(stream) for stream in self.streams.values())
 
@@ -169,3 +189,11 @@ class Corpus:
         """`[batch, length]` ids in the proportions of `MIX`."""
         rows = [self.rows(domain, length, 1, rng)[0] for domain in self.draw(batch, rng)]
         return torch.from_numpy(np.stack(rows)).long()
+
+
+def corpora(folder: Path, work: Path, tokenizer) -> tuple[Corpus, Corpus]:
+    """What is trained on and what is held out, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
+    return (
+        Corpus.kept(work / "corpus.npz", lambda: documents(folder), tokenizer),
+        Corpus.kept(work / "held_out.npz", lambda: documents(folder, held_out=True), tokenizer),
+    )

@@ -27,6 +27,7 @@ DRAFT_SHAPES = {
     "60M": (256, 1, 4, 704),
 }
 OWN_SHARE = 0.65
+ROWS = {"cpu": 16, "cuda": 64}  # of a step
 
 
 def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
@@ -54,12 +55,11 @@ def distill(
     budget: Budget,
     own_rows: int,
     shape: tuple[int, int, int, int],
-    batch: int = 16,
     lr: float = 4e-3,
     bf16: bool = False,
 ) -> LlamaForCausalLM:
     """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
-    own = torch.from_numpy(own_text(target, corpus, work, own_rows)).long()
+    own, batch = torch.from_numpy(own_text(target, corpus, work, own_rows)).long(), ROWS[target.device.type]
     observer, views = Observer(target), []
     for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
         seen = observer(rows)

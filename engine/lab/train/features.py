@@ -1,5 +1,6 @@
-"""What learned drafters train on: the frozen target's features and its own distribution, cached to disk in shards.
+"""What learned drafters train on: the frozen target's features and its own distribution.
 
+On a CPU they are cached to disk in shards. A GPU asks the target anew at every step, which costs less than a megabyte and more a row.
 Most rows are the target's own writing (self-distillation), the rest real text. At every place the label is what the target itself
 would say there, never the text's next token.
 """
@@ -137,11 +138,34 @@ class Shards:
         # The last shard may be a short one
         return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
+    def ids(self) -> torch.Tensor:
+        """All rows `[n, T]`."""
+        return torch.cat([self.shard(index).ids for index in range(len(self.paths))])
+
     def all(self, size: int) -> Iterator[Batch]:
         for index in range(len(self.paths)):
             shard = self.shard(index)
             for start in range(0, len(shard.ids), size):
                 yield shard.rows(slice(start, start + size))
+
+
+class Observed:
+    """Batches as `Shards` gives them, from `rows [n, T]` that the target is asked about when they are drawn."""
+
+    def __init__(self, target: PreTrainedModel, rows: np.ndarray):
+        self.rows, self.observer = torch.from_numpy(rows), Observer(target)
+
+    def ids(self) -> torch.Tensor:
+        return self.rows
+
+    def batch(self, step: int, size: int) -> Batch:
+        """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
+        epoch, place = divmod(step, max(1, len(self.rows) // size))
+        order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
+        return self.observer(self.rows[order[place * size : (place + 1) * size]])
+
+    def all(self, size: int) -> Iterator[Batch]:
+        yield from map(self.observer, self.rows.split(size))
 
 
 def accuracy(right: torch.Tensor) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text.
 
-The frozen target writes text after openings of the corpus. It is observed on that text once, and its features are cached in shards. The
-drafter learns from them. A run that was cut off resumes at its last checkpoint.
+The frozen target writes text after openings of the corpus and is observed on it. The drafter learns from that. A run that was cut off
+resumes at its last checkpoint.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
-from engine.lab.train.data import DOMAINS, Corpus, documents
-from engine.lab.train.features import Shards, cache
+from engine.lab.train.data import DOMAINS, corpora
+from engine.lab.train.features import Observed, Shards, cache
 from engine.lab.train.loop import Budget, train
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
@@ -33,7 +33,7 @@ RECIPES = {
     "dspark": dspark,
 }
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
-HELD_OUT_ROWS, OWN_BATCH = 96, 128
+HELD_OUT_ROWS = 96
 
 
 def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) -> NetConfig:
@@ -50,21 +50,30 @@ def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) ->
     )
 
 
+def written(
+    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows for training and for validation, `[n, ROW]` ids each."""
+    corpus, held_out = (each.only(domains) for each in corpora(data, work, tokenizer))
+    own = own_text(target, corpus, work, own_rows)
+    real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
+    rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
+    (work / "held_out").mkdir(exist_ok=True)
+    return rows, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
+
+
 def prepare(
     target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
-) -> tuple[Shards, Shards]:
-    """Cached shards for training and for validation. They are made once for all drafters of a target; a cut-off run resumes them."""
+) -> tuple[Shards | Observed, Shards | Observed]:
+    """What the drafter learns from and what it is validated on. Shards are made once for all drafters; a cut-off run resumes them."""
+    arguments = target, tokenizer, data, domains, work, own_rows
+    if target.device.type == "cuda":
+        rows, held_out = written(*arguments)
+        return Observed(target, rows), Observed(target, held_out)
     if not (work / "ready").exists():
-        corpus, held_out = (
-            Corpus({domain: texts for domain, texts in found.items() if domain in domains}, tokenizer)
-            for found in (documents(data), documents(data, held_out=True))
-        )
-        own = own_text(target, corpus, work, own_rows, OWN_BATCH)
-        real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
-        rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
+        rows, held_out = written(*arguments)
         cache(target, rows, work / "rows")
-        (work / "held_out").mkdir(exist_ok=True)
-        cache(target, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16), work / "held_out")
+        cache(target, held_out, work / "held_out")
         (work / "ready").touch()
     return Shards(work / "rows"), Shards(work / "held_out")
 
@@ -78,14 +87,15 @@ def train_learned(options: argparse.Namespace) -> None:
     subject = "" if len(options.domains) == len(DOMAINS) else "-" + "-".join(options.domains)
     work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
-    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    target = load_model(checkpoint, device, dtype, kept_in(kept))  # as it serves
+    quantisation = kept_in(kept)
+    dtype = torch.float32 if device.type == "cpu" or quantisation != "none" else torch.bfloat16
+    target = load_model(checkpoint, device, dtype, quantisation)  # as it serves
     target.requires_grad_(False)
     work.mkdir(parents=True, exist_ok=True)
     shards, held_out = prepare(target, tokenizer, options.data, options.domains, work, options.own_rows)
     torch.manual_seed(0)
     config = config_for(name, target, options.hidden)
-    net = recipe.build(target, config, torch.cat([batch.ids for batch in shards.all(64)])).to(device)
+    net = recipe.build(target, config, shards.ids()).to(device)
     if options.start:
         stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
         net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
@@ -93,7 +103,7 @@ def train_learned(options: argparse.Namespace) -> None:
     extra = {"segments": options.segments} if name == "parallel" else {}
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
-        batch = shards.batch(step, recipe.BATCH).to(device)
+        batch = shards.batch(step, options.rows or recipe.BATCH).to(device)
         return recipe.loss(net, batch, step, **extra), batch.ids.numel()
 
     def validate() -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from engine.lab.train.data import Corpus, documents
+from engine.lab.train.data import corpora, documents
 from engine.lab.train.distill import DRAFT_SHAPES, agreement, distill
 from engine.lab.train.features import Observer
 from engine.lab.train.loop import Budget
@@ -43,16 +43,13 @@ def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = Fa
 def train_pair(options: argparse.Namespace) -> None:
     work = options.work / "pair"
     work.mkdir(parents=True, exist_ok=True)
-    texts, held_out_texts = documents(options.data), documents(options.data, held_out=True)
-    if options.start:
-        shutil.copytree(
-            options.start, work / "tokenizer", ignore=shutil.ignore_patterns("*.safetensors*"), dirs_exist_ok=True
-        )
+    if given := options.start or options.tokenizer:
+        AutoTokenizer.from_pretrained(given).save_pretrained(work / "tokenizer")
     elif not (work / "tokenizer").exists():
-        everything = [text for domain in texts.values() for text in domain]
+        everything = [text for domain in documents(options.data).values() for text in domain]
         train_tokenizer(everything).save_pretrained(work / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    corpus, held_out = Corpus(texts, tokenizer), Corpus(held_out_texts, tokenizer)
+    corpus, held_out = corpora(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
     budget = Budget(options.minutes, options.tokens)
     target = pretrain(

@@ -22,6 +22,7 @@ SIZES = {  # hidden, layers, heads, MLP
     "60M": (640, 8, 10, 3072),
 }
 LONG_SHARE = 0.15
+SAVED_EVERY = {"cpu": 300.0, "cuda": 45.0}  # seconds
 SHORT_ROW, LONG_ROW = 256, 1024
 
 
@@ -89,5 +90,6 @@ def pretrain(
         ids = corpus.batch(max(1, batch_tokens // length), length, np.random.default_rng([1, step])).to(device)
         return learner(input_ids=ids, labels=ids, use_cache=False).loss, ids.numel()
 
-    train("target", model, loss_of, lambda: validation_loss(model, held_out), work, budget, lr, bf16=bf16)
+    every = SAVED_EVERY[torch.device(device).type]
+    train("target", model, loss_of, lambda: validation_loss(model, held_out), work, budget, lr, every, bf16)
     return model

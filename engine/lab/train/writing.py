@@ -21,6 +21,7 @@ from engine.sampling import seeded
 ROW = 256
 PROMPT = (4, 40)  # tokens of a document that the target goes on from
 TEMPERATURES = (0.0, 0.0, 0.8, 1.0)
+AT_ONCE = {"cpu": 128, "cuda": 512}  # texts; a GPU takes as long for one
 
 
 class Writer:
@@ -47,6 +48,7 @@ class Writer:
             temperature=temperature or None,
             top_k=0 if temperature else None,
             cache_implementation="static",  # on a CPU twice as fast as a cache that grows
+            disable_compile=True,  # every length of prompt would be compiled anew
         )
         self.target.generation_config = kept
         return written.cpu()
@@ -73,9 +75,13 @@ def together(runner: Runner, prompts: torch.Tensor, temperature: float, draws: t
     return rows
 
 
-def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int = 128) -> np.ndarray:
-    """`[rows, ROW]` ids that the target wrote after short prompts of all domains. `work/own.npy` keeps them, for a run that resumes."""
+def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None) -> np.ndarray:
+    """`[rows, ROW]` ids that the target wrote after short prompts of all domains. `work/own.npy` keeps them, for a run that resumes.
+
+    `batch` texts are written at once; None leaves their number to the target's device.
+    """
     path = work / "own.npy"
+    batch = batch or AT_ONCE[target.device.type]
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
     bar, write = tqdm(total=rows, initial=len(done), desc="own text", unit="row"), Writer(target)
     while len(done) < rows:
