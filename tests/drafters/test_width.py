@@ -6,16 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import LlamaConfig
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
+from engine.lab.train.features import observe
+from engine.lab.train.grow import carried_over
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
 from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import EMBEDDED, Pair
 from engine.nets import NETS, load_nets
+from engine.sampling import seeded
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of
@@ -169,3 +172,18 @@ def test_a_narrow_eagle_is_the_published_network(tmp_path):
 def test_medusas_format_has_no_narrow_heads(tmp_path):
     with pytest.raises(ValueError, match=r"are 32 wide and their target 64.*train medusa --hidden 64"):
         export(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_drafter_of_a_small_target_guesses_the_same_for_the_target_that_grew_from_it(kind, embedded):
+    """Its loss on the same rows is the same, where every hidden number of the target stands twice."""
+    small = embedded.target.model
+    large = LlamaForCausalLM(sizes(2 * small.config.hidden_size, small.config.num_hidden_layers, 10)).eval()
+    net = RECIPES[kind].build(large, config_for(kind, large), torch.arange(4096)).float()
+    stored = {name: each.clone() for name, each in embedded.net(kind).state_dict().items()}
+    net.load_state_dict(carried_over(stored, net, small))
+    rows = torch.randint(4096, (2, 64), generator=seeded("rows"))
+    seen = observe(small, rows)
+    doubled = replace(seen, features=seen.features.repeat(1, 1, 1, 2))
+    losses = [RECIPES[kind].loss(each, batch, 0) for each, batch in ((embedded.net(kind), seen), (net, doubled))]
+    assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-4)

@@ -1,11 +1,13 @@
 """A larger Llama that computes what a trained small one computes, to train on from (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143).
 
 Every hidden number stands `copies` times, and so does every head. A weight is shared out among the copies of its input at random, so
-that their sum stays while no two copies learn alike. Knows weights, no texts.
+that their sum stays while no two copies learn alike. A drafter of the small model is carried over too. Knows weights, no texts.
 """
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+from engine.nets import Net
 
 
 def shared_out(weight: torch.Tensor, copies: int, generator: torch.Generator) -> torch.Tensor:
@@ -54,3 +56,26 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM, seed: int = 0) -> Non
                 )
             down = old.mlp.down_proj.weight[:, source] / numbers[source]
             new.mlp.down_proj.weight.copy_(down.repeat(copies, 1))
+
+
+def carried_over(stored: dict[str, torch.Tensor], net: Net, small: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights for `net` that make it guess as a drafter of `small` does, whose weights are `stored`.
+
+    The net's target grew from `small`, and the net is as wide as the drafter. A matrix that reads features reads every copy of a number
+    with an equal share. Tables that the drafter shares with `small` become the net's own.
+    """
+    hidden, weights = small.config.hidden_size, dict[str, torch.Tensor]()
+    tables = {
+        "embedding": small.get_input_embeddings().weight.float(),
+        "head": small.get_output_embeddings().weight.float(),
+        "narrow.weight": torch.eye(hidden),  # Medusa's heads read the feature itself
+    }
+    for name, own in net.state_dict().items():
+        weight = (stored[name] if name in stored else tables[name]).detach()
+        weight = weight.float() if weight.is_floating_point() else weight
+        if weight.shape != own.shape:
+            copies = own.shape[1] // weight.shape[1]
+            parts = weight.view(len(weight), -1, 1, hidden).expand(-1, -1, copies, -1)
+            weight = (parts / copies).reshape(own.shape)
+        weights[name] = weight
+    return weights

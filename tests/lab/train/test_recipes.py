@@ -9,10 +9,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engine.lab.train import learned
+from engine.lab.train import data, learned, writing
+from engine.lab.train import distill as distilling
 from engine.lab.train import pretrain as pretraining
 from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
+from engine.lab.train.features import Observed, Shards, cache
 from engine.lab.train.grow import grow
 from engine.lab.train.loop import Budget, Muon, orthogonalised, train
 from engine.lab.train.pair import ship
@@ -165,8 +167,10 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch, eigh
     found, tokenizer, _ = corpus
     monkeypatch.setattr(pretraining, "SIZES", {"tiny": (64, 2, 1, 128)})
     monkeypatch.setattr(pretraining, "LONG_ROW", 320)
+    monkeypatch.setitem(distilling.ROWS, "cpu", 4)
+    monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
     target = pretraining.pretrain(found, found, tmp_path, "tiny", Budget(1, 3000), 512, batch_tokens=1024)
-    draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96), batch=4)
+    draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
     ship(target, tokenizer, tmp_path / "target", eight_bits)
     ship(draft, tokenizer, tmp_path / "draft")
     (tmp_path / "more").mkdir()
@@ -216,14 +220,14 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits,
 
     _, tokenizer, texts = corpus
     ship(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, tmp_path / "target", eight_bits)
-    monkeypatch.setattr(learned, "documents", lambda folder, held_out=False: texts)
-    monkeypatch.setattr(learned, "OWN_BATCH", 8)
+    monkeypatch.setattr(data, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
     monkeypatch.setattr(learned, "HELD_OUT_ROWS", 16)
     options = argparse.Namespace(
         recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
         work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
         domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
-        hidden=32 if eight_bits else None,
+        hidden=32 if eight_bits else None, rows=None, start_target=None,
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
@@ -234,6 +238,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits,
     assert 0 <= figures[1]["depth 1 top1"] <= 1
     [checkpoint] = (tmp_path / "work").rglob(f"{name}.pt")
     checkpoint.unlink()
+    monkeypatch.delattr(data, "documents")  # a corpus that was tokenised once is not read again
     options.start, options.tokens = tmp_path / "drafters" / name, 1
     before = load_file(options.start / "model.safetensors")
     # Goes on from those weights: one step at a hundredth of the rate changes them little
@@ -252,3 +257,21 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits,
     for _ in race.run():
         pass
     assert race.result()["identical"] is True
+
+
+def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(corpus, tmp_path):
+    """`Observed` stands in for `Shards` on a GPU; on a CPU both see the same of the same rows."""
+    found, tokenizer, _ = corpus
+    target = grouped_heads(tokenizer).eval()
+    rows = found.batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
+    cache(target, rows, tmp_path)
+    shards, observed = Shards(tmp_path), Observed(target, rows)
+    assert torch.equal(shards.ids(), observed.ids())
+    for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
+        assert all(
+            torch.allclose(a.float(), b.float(), atol=1e-2)
+            for a, b in zip(stored.tensors(), anew.tensors(), strict=True)
+        )
+    epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]
+    assert sorted(epoch) == sorted(rows.tolist())
+    assert torch.equal(observed.batch(4, 2).ids, Observed(target, rows).batch(4, 2).ids)
