@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.measure.options import Parser, add_models, add_remote, given_pair, given_remote, refusals
-from engine.models.pairs import PAIRS, Pair, checked_quantisation
+from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.views import opening
 from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
@@ -102,9 +102,10 @@ def usable(port: int) -> Iterator[None]:
 def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str, Any]) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
-    Another pair than the embedded one is loaded behind the live page, which races the embedded pair meanwhile. The page, its open tabs
-    included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded ends the process with a sentence,
-    because whoever started it asked for that pair and reads the terminal; a page that went on without it would hide the failure.
+    A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
+    meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded
+    ends the process with a sentence, because whoever started it asked for that pair and reads the terminal; a page that went on without
+    it would hide the failure.
     `how` is what `load` takes besides; `served_with` is what a served pair has besides, its remote server among it.
     """
     # What takes seconds to import is imported behind the opening page
@@ -126,8 +127,9 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    lanes, first = lanes_of(pair), PAIRS["embedded"]
-    another = pair != first or {*how.values()} != {"none"}
+    lanes = lanes_of(pair)
+    another = pair.name not in EMBEDDED or how != {"quantisation": None, "spread": "none"}
+    first = PAIRS["small"] if another else pair
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)

@@ -79,7 +79,7 @@ GROUPS = {
         ),
         "train": Command(
             "engine.lab.train.recipes",
-            "train the embedded pair, or a learned drafter for any target",
+            "train an embedded pair, or a learned drafter for any target",
             models.train,
             "medusa --data FOLDER --minutes 15",
         ),

@@ -40,7 +40,7 @@ class FirstRowsTarget(Target):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A race on the embedded pair that shows the break within its first tokens.
+    """A race on the small embedded pair that shows the break within its first tokens.
 
     The fields are arguments of `engine.race.Settings`, by their names. `systems` is the right one and the broken one.
     """

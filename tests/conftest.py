@@ -1,4 +1,4 @@
-"""Markers by what a test uses; the embedded pair; the page, served once for all tests and open in a real Chromium; and its API."""
+"""Markers by what a test uses; the small embedded pair; the page, served once for all tests and open in Chromium; and its API."""
 
 import json
 import os
@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def embedded() -> LoadedPair:
-    return load("embedded", device="cpu")
+    """The small embedded pair: as real as the default one, and quick."""
+    return load("small", device="cpu")
 
 
 @pytest.fixture
@@ -78,7 +79,9 @@ def server() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-X", "faulthandler", "app.py", "--port", str(port)], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "app.py", "--pair", "small", "--port", str(port)], cwd=ROOT
+    )
     url = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(1500):  # five minutes: a first start compiles

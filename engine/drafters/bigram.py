@@ -21,7 +21,7 @@ class BigramDrafter(Drafter):
         """Raises `ValueError` when the pair has no bigram table."""
         if pair.bigram is None:
             raise ValueError(
-                f"The pair {pair.title} has no bigram table. Choose the system lookup, or the embedded pair."
+                f"The pair {pair.title} has no bigram table. Choose the system lookup, or an embedded pair."
             )
         self.table = pair.bigram
 

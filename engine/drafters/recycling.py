@@ -15,7 +15,7 @@ from engine.contracts import OWN_TREE, Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
-# How often the target takes a rank; measured on the embedded pair
+# How often the target takes a rank; measured on the small embedded pair
 SHARES = (
     0.54,
     0.125,

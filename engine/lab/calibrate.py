@@ -8,6 +8,7 @@ import json
 import statistics
 from argparse import Namespace
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -19,7 +20,7 @@ from engine.drafters import DRAFTERS
 from engine.measure.options import given_pair, load_given, own_place, writable
 from engine.measure.prompts import read
 from engine.models.chat import prompt_tokens
-from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.models.pairs import EMBEDDED, MODELS, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
@@ -30,7 +31,7 @@ from engine.systems import SYSTEMS
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
-PROMPTS = EMBEDDED.parent / "prompts.json"
+PROMPTS = MODELS.parent / "prompts.json"
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
 LEVEL = 4  # nodes of a timed draft level
@@ -166,7 +167,8 @@ def text_of(measured: Calibration) -> str:
 
 def main(options: Namespace) -> None:
     pair = given_pair(options)
-    out = writable(own_place(options.out, EMBEDDED / "calibration.json", pair))
+    shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
+    out = writable(own_place(options.out, shipped, pair.title))
     if options.data is None:
         gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
         prompts = [each["prompt"] for domain in gallery.values() for each in domain]

@@ -92,7 +92,7 @@ def write(path: Path, made: Record) -> str:
 def main(given: Namespace) -> None:
     named, remote = given_pair(given), given_remote(given)
     if given.prompt is None:
-        folder = own_place(given.out, RACES, named)
+        folder = own_place(given.out, RACES if named.name == "embedded" else None, named.title)
         files = {writable(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
     else:
         settings = Settings(

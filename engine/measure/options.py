@@ -49,7 +49,7 @@ def first_prompts(domain: str, count: int) -> list[str]:
 def add_models(parser: ArgumentParser) -> None:
     """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; and how it is kept, read and spread."""
     where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
-    parser.add_argument("--pair", help="a listed pair; the embedded one when left out")
+    parser.add_argument("--pair", help="a listed pair; embedded when left out, and small for a small machine")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
     parser.add_argument(
@@ -92,16 +92,14 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
     return own_pair(options.target, options.draft, options.drafter)
 
 
-def own_place(out: Path | None, shipped: Path, pair: Pair) -> Path:
-    """Where a command writes: `out`, or the repository's own `shipped` when it is None.
+def own_place(out: Path | None, shipped: Path | None, title: str) -> Path:
+    """Where a command writes: `out`, or when it is None what the repository ships in that place.
 
-    Raises `ValueError` when another pair than the embedded one would replace what is shipped.
+    Raises `ValueError` when both are None: for `title` the repository ships nothing.
     """
-    if out is None and pair.name != "embedded":
-        raise ValueError(
-            f"--out is needed for {pair.title}: {shipped.name} of the repository belongs to the embedded pair."
-        )
-    return shipped if out is None else out
+    if out is None and shipped is None:
+        raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
+    return out or shipped  # type: ignore[return-value]
 
 
 def writable(file: Path) -> Path:

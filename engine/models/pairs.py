@@ -16,7 +16,9 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
     from engine.record.calibration import Calibration
     from engine.remote.server import Server
 
-EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models"
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+# The pairs that lie in `MODELS`, by name, with the parameters of their targets. The first one is the default everywhere.
+EMBEDDED = {"embedded": "60M", "small": "11M"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
@@ -88,18 +90,24 @@ class Pair:
         return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
 
 
+def embedded_pair(name: str, size: str) -> Pair:
+    """The pair that lies in the folder `name` of `MODELS`."""
+    folder = MODELS / name
+    return Pair(
+        name=name,
+        title=f"{size} embedded pair",
+        target=str(folder / "target"),
+        draft=str(folder / "draft"),
+        bigram=str(folder / "bigram.safetensors"),
+        drafters=str(folder / "drafters"),
+        calibration=str(folder / "calibration.json"),
+    )
+
+
 PAIRS = {
     pair.name: pair
     for pair in (
-        Pair(
-            name="embedded",
-            title="embedded pair",
-            target=str(EMBEDDED / "target"),
-            draft=str(EMBEDDED / "draft"),
-            bigram=str(EMBEDDED / "bigram.safetensors"),
-            drafters=str(EMBEDDED / "drafters"),
-            calibration=str(EMBEDDED / "calibration.json"),
-        ),
+        *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",

@@ -14,7 +14,7 @@ from transformers import (
 
 from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
-from engine.models.pairs import EMBEDDED, Checkpoint
+from engine.models.pairs import MODELS, Checkpoint
 from engine.models.quantising import kept_in
 from engine.record.failures import chain, lacks_memory
 
@@ -85,7 +85,7 @@ def refuse_missing_weights(checkpoint: Checkpoint) -> None:
             f"{folder} holds pickled weights (.bin), which can run code. Only safetensors are loaded: "
             "write them with `save_pretrained`."
         )
-    if folder.is_relative_to(EMBEDDED):
+    if folder.is_relative_to(MODELS):
         raise ValueError(f"No model weights at {folder}. Make the embedded pair with `python -m engine train pair`.")
     raise ValueError(
         f"No model weights at {folder}: this must be a folder with config.json and safetensors. "
@@ -142,6 +142,6 @@ def explanation(checkpoint: Checkpoint, error: Exception) -> str:
         gate = " This pair is gated: it also needs an accepted licence and HF_TOKEN." if checkpoint.gated else ""
         return (
             f"The files of {path} (config, tokenizer, safetensors weights) could not be fetched from the Hugging Face "
-            f"Hub and are not in its local cache. Check the network, or use the embedded pair, which needs none.{gate}"
+            f"Hub and are not in its local cache. Check the network, or use an embedded pair, which needs none.{gate}"
         )
     return f"{path} does not load: {said[:300]}"

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import add_pair
-from engine.models.pairs import EMBEDDED, PAIRS
+from engine.models.pairs import PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES
 
 
@@ -19,14 +19,18 @@ def calibrate(parser: ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
     parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
-    parser.add_argument("--out", type=Path, help="the file to write; the embedded pair's own when left out")
+    parser.add_argument("--out", type=Path, help="the file to write; an embedded pair's own when left out")
 
 
 def train(parser: ArgumentParser) -> None:
     recipes = parser.add_subparsers(dest="recipe", required=True)
-    pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of the embedded pair")
+    pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of an embedded pair")
     pair.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
-    pair.add_argument("--out", type=Path, default=EMBEDDED, help="where the models are written")
+    pair.add_argument(
+        "--out",
+        type=Path,
+        help="where the models are written; the embedded pair's folder when left out",
+    )
     pair.add_argument("--work", type=Path, default=Path(".train"), help="checkpoints; a run resumes from them")
     pair.add_argument("--size", choices=TARGET_SIZES, default="11M", help="parameters of the target")
     pair.add_argument(
@@ -61,7 +65,9 @@ def train(parser: ArgumentParser) -> None:
         drafter.add_argument("--pair", choices=PAIRS, default="embedded", help="train for this pair's target")
         drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
         drafter.add_argument("--revision", help="the Hub repository's full commit")
-        drafter.add_argument("--out", type=Path, default=EMBEDDED / "drafters", help="where the drafter is written")
+        drafter.add_argument(
+            "--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out"
+        )
         drafter.add_argument(
             "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.acceptance import ACCEPTANCES
-from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
+from engine.models.pairs import MODELS, PAIRS, Checkpoint
 from engine.models.refusals import refuse_missing_weights
 from engine.systems import SYSTEMS
 
@@ -136,5 +136,5 @@ def test_every_table_of_measurements_names_machine_and_commit():
 def test_what_spaces_say_of_missing_weights_is_what_the_app_says():
     said = re.findall(r'^\| "([^"]+)" [^|]*\| the upload left `assets/models/` behind', text("Spaces.md"), re.MULTILINE)
     with pytest.raises(ValueError, match="weights") as refusal:
-        refuse_missing_weights(Checkpoint(str(EMBEDDED / "nothing")))
+        refuse_missing_weights(Checkpoint(str(MODELS / "nothing")))
     assert len(said) == 1 and str(refusal.value).startswith(said[0])

@@ -13,7 +13,7 @@ from engine.models.earlier_texts import Memory
 from engine.race import Race, Settings
 from engine.rounds.timing import costs_of
 from engine.tree import DraftTree
-from helpers.commands import run
+from helpers.commands import SMALL, run
 from helpers.pairs import tiny_pair
 
 PAIR = tiny_pair()
@@ -187,5 +187,5 @@ def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, 
     monkeypatch.setattr(bench, "run", lambda pair, *rest: memories.append(pair.memory) or {})
     monkeypatch.setattr(bench, "table", str)
     for arguments in ([], ["--memory"]):
-        run("bench", "--systems", "suffix", "--prompts", "1", *arguments)
+        run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
     assert memories[0] is None and isinstance(memories[1], Memory) and embedded.memory is None

@@ -16,7 +16,7 @@ from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
 from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
-from engine.models.pairs import EMBEDDED, Pair
+from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
 from engine.sampling import seeded
 from engine.target import Target
@@ -58,7 +58,7 @@ def test_a_width_may_be_asked_for_and_fits_the_heads():
 
 @pytest.mark.parametrize("kind", NETS)
 def test_a_shipped_net_is_written_again_byte_for_byte(kind, embedded, tmp_path):
-    shipped = EMBEDDED / "drafters" / kind
+    shipped = MODELS / "small" / "drafters" / kind
     NETS[kind].load(shipped, *(each().weight for each in accessors(embedded.target.model))).save(tmp_path)
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / name).read_bytes() == (shipped / name).read_bytes(), name

@@ -10,6 +10,8 @@ from typing import Any
 from engine.__main__ import ALL, main, parser_of
 from engine.measure.options import refusals
 
+SMALL = ("--pair", "small")  # the embedded pair that tests use
+
 
 def run(command: str, *arguments: object) -> None:
     main([*command.split(), *map(str, arguments)])

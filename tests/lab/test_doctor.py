@@ -14,7 +14,7 @@ from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from helpers.commands import run, told
+from helpers.commands import SMALL, run, told
 from helpers.pairs import byte_tokenizer, tiny_llama, tiny_pair
 from helpers.paths import ROOT
 
@@ -145,7 +145,7 @@ def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
 
 
 def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsys, tmp_path, embedded):
-    device = ("--device", "cpu")
+    device = ("--device", "cpu", *SMALL)
     said, figures = told(capsys, "doctor", str(STORY), str(STORY), "--lane-b", "0", *device)
     assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, tree" in said[0]
     run = read(SAMPLED, "A", None)
@@ -183,7 +183,7 @@ def test_what_the_runs_say_of_themselves_goes_before_rounding(setups, near, caus
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_real_forwards_stay_within_the_threshold_and_come_near_it(dtype):
     """Our forward against that of transformers, which adds up in another order: how far any two logits move apart."""
-    pair = load("embedded", device="cpu", dtype=dtype)
+    pair = load("small", device="cpu", dtype=dtype)
     most = 0.0
     for domain in ("stories", "code"):
         ids = pair.tokenizer(first_prompts(domain, 1)[0])["input_ids"][:60]
@@ -222,7 +222,7 @@ def test_the_coarsest_type_of_all_counts():
         ([-1], (), "has the token -1"),
         ([1] * 150, (), "has 150 tokens, too many for the context window of 160"),
         ([1], ("--lane-a", "1"), "a.json holds one run, counted as lane 0; got lane 1."),
-        (STORY.read_text(encoding="utf-8"), (), "ran on the embedded pair, and this pair is the tiny random pair. Pass"),
+        (STORY.read_text(encoding="utf-8"), (), "ran on the 11M embedded pair, and this pair is the tiny random pair. Pass"),
         (STORY.read_text(encoding="utf-8"), ("--lane-a", "7"), "a.json: it has the lanes 0 to 1, got 7."),
     ],
 )  # fmt: skip

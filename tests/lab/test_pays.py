@@ -17,7 +17,7 @@ from engine.record.race_file import Record
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, time_shares
 from engine.systems import SYSTEMS, find
-from helpers.commands import run, told
+from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 from helpers.paths import ROOT
 
@@ -204,7 +204,8 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     lines = [json.dumps({"prompt": STORIES[0]}), "", *map(json.dumps, STORIES[1:])]
     file.write_text("\n".join([*lines, json.dumps("far too long " * 1400)]), encoding="utf-8")
     said, figures = told(
-        capsys, "pays", "--prompts", str(file), "--systems", "auto,lookup,tree:2x2x4", "--tokens", "12", "--device", "cpu"
+        capsys, "pays", *SMALL, "--prompts", str(file), "--systems", "auto,lookup,tree:2x2x4", "--tokens", "12",
+        "--device", "cpu",
     )  # fmt: skip
     assert figures.keys() == KEYS and all(each.keys() == ROW_KEYS for each in figures["systems"])
     rows = {each["name"]: each for each in figures["systems"]}
@@ -319,7 +320,7 @@ def test_senseless_options_are_refused_before_anything_is_raced(
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join(STORIES), encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
-        run("pays", "--prompts", str(file), "--device", "cpu", *arguments)
+        run("pays", *SMALL, "--prompts", str(file), "--device", "cpu", *arguments)
     assert ended.value.code == 2 and sentence in capsys.readouterr().err
 
 
@@ -331,7 +332,7 @@ def test_ctrl_c_ends_it_with_a_sentence(capsys, tmp_path, monkeypatch, embedded)
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join(STORIES), encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
-        commands.main(["pays", "--prompts", str(file), "--device", "cpu"])
+        commands.main(["pays", *SMALL, "--prompts", str(file), "--device", "cpu"])
     said = capsys.readouterr()
     assert ended.value.code == 130 and said.out == ""
     assert said.err.endswith("The command pays was stopped before it was done.\n") and "Traceback" not in said.err

@@ -16,7 +16,7 @@ from engine.models import cache_memory
 from engine.race import Race, encoded
 from engine.record.disturbance import OTHERS
 from engine.sampling import Sampling
-from helpers.commands import run, told
+from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
 STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily went to the park"]
@@ -243,7 +243,7 @@ def test_lengths_are_raced_where_the_window_holds_them():
 def asked(tmp_path, *arguments: str) -> list[str]:
     file = tmp_path / "my.jsonl"
     file.write_text("\n".join(map(json.dumps, STORIES)), encoding="utf-8")
-    return ["--prompts", str(file), "--tokens", "8", "--device", "cpu", *arguments]
+    return [*SMALL, "--prompts", str(file), "--tokens", "8", "--device", "cpu", *arguments]
 
 
 def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path, embedded):

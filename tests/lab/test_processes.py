@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from engine.measure import processes
-from helpers.commands import told
+from helpers.commands import SMALL, told
 from helpers.paths import ROOT
 
 COUNTED = ("name", "tau", "identical", "nodes", "draft_forwards")  # what no clock changes
@@ -55,7 +55,7 @@ def test_processes_part_before_the_interpreter_ends(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
 def test_two_processes_print_the_totals_of_one(prompts, capsys, embedded):
-    arguments = ("--systems", "tree,medusa", "--prompts", prompts, "--tokens", "16", "--temperature", "0.8")
+    arguments = (*SMALL, "--systems", "tree,medusa", "--prompts", prompts, "--tokens", "16", "--temperature", "0.8")
     _, alone = told(capsys, "bench", *arguments)
     lines = launched(2, "bench", *arguments)
     both = json.loads("\n".join(launched(2, "bench", *arguments, "--json")))

@@ -11,7 +11,7 @@ from engine.lab.study.counts import Counting, Counts
 from engine.lab.study.verdict import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, gain, verdict
 from engine.race import SHAPE
 from engine.systems import SYSTEMS, find, fits
-from helpers.commands import printed, told
+from helpers.commands import SMALL, printed, told
 from helpers.pairs import tiny_pair
 
 ONES = [1.0] * 12
@@ -196,7 +196,19 @@ def test_every_table_of_the_study_runs(capsys, monkeypatch, embedded):
     monkeypatch.setattr(tables, "BUDGETS", (4, 8))
     monkeypatch.setattr(tables, "DEPTHS", (2,))
     names = ",".join(command.TABLES)
-    arguments = ("--prompts", "1", "--tokens", "6", "--domains", "stories", "--temperatures", "0.6", "--claims", names)
+    arguments = (
+        *SMALL,
+        "--prompts",
+        "1",
+        "--tokens",
+        "6",
+        "--domains",
+        "stories",
+        "--temperatures",
+        "0.6",
+        "--claims",
+        names,
+    )
     lines, figures = told(capsys, "study", *arguments)
     found = figures["tables"]
     assert found.keys() == {*command.TABLES} and len(found) == 6

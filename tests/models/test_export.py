@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from engine.__main__ import main
 from engine.drafters import DRAFTERS
 from engine.models.export import export
-from engine.models.pairs import EMBEDDED, Pair, named
+from engine.models.pairs import MODELS, Pair, named
 from engine.nets import load_nets
 from engine.nets.formats.exported import EXPORTS
 from engine.race import Race, Settings
@@ -31,7 +31,7 @@ PROMPT = "Story: Once upon a time, a small fox"
 def exported(request, tmp_path_factory):
     """The kind, and a folder of drafters in which the embedded pair's drafter of that kind was exported under another name."""
     folder = tmp_path_factory.mktemp("drafters")
-    main(["export", request.param, str(folder / "Some-Drafter")])
+    main(["export", request.param, str(folder / "Some-Drafter"), "--pair", "small"])
     return request.param, folder
 
 
@@ -68,18 +68,18 @@ def test_an_exported_config_has_the_keys_of_the_layout(exported):
     assert config["speculators_version"] and len(config["architectures"]) == 1
     assert described["default_proposal_method"] == described["proposal_methods"][0]["proposal_type"] == "greedy"
     assert described["verifier"] == {
-        "name_or_path": str(EMBEDDED / "target"),
+        "name_or_path": str(MODELS / "small" / "target"),
         "architectures": ["LlamaForCausalLM"],
     }
     assert (layer["hidden_size"], layer["vocab_size"], layer["max_position_embeddings"]) == (320, 4096, 1024)
     said = (folder / "Some-Drafter" / "README.md").read_text()
-    assert ("vLLM does not run" in said) == (kind != "eagle") and str(EMBEDDED) not in said
+    assert ("vLLM does not run" in said) == (kind != "eagle") and str(MODELS) not in said
 
 
 @torch.inference_mode()
 def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
     """With another window it is read as EAGLE-3, which is computed in another order and without eight bits."""
-    main(["export", "eagle", str(tmp_path / "eagle")])
+    main(["export", "eagle", str(tmp_path / "eagle"), "--pair", "small"])
     path = tmp_path / "eagle" / "config.json"
     config = json.loads(path.read_text())
     config["transformer_layer_config"]["sliding_window"] = 200
@@ -101,7 +101,7 @@ def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
 
 
 def test_medusas_export_is_vllms_form_without_the_layouts_keys(embedded, tmp_path):
-    main(["export", "medusa", str(tmp_path / "medusa")])
+    main(["export", "medusa", str(tmp_path / "medusa"), "--pair", "small"])
     path = tmp_path / "medusa" / "config.json"
     config = {name: each for name, each in json.loads(path.read_text()).items() if not name.startswith("speculators_")}
     path.write_text(json.dumps(config))
@@ -121,12 +121,12 @@ def test_medusas_export_is_vllms_form_without_the_layouts_keys(embedded, tmp_pat
 def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
     kind, folder = exported
     with pytest.raises(ValueError, match="holds safetensors already"):
-        export(named("embedded"), kind, folder / "Some-Drafter")
+        export(named("small"), kind, folder / "Some-Drafter")
     with pytest.raises(
         ValueError, match=f"has no trained {kind} drafter.*python -m engine train {kind} --pair smollm2"
     ):
         export(named("smollm2-1.7b"), kind, tmp_path)
-    own = replace(named("embedded"), drafters=str(folder))
+    own = replace(named("small"), drafters=str(folder))
     (folder / "Some-Drafter").rename(folder / kind)
     with pytest.raises(ValueError, match=f"holds no {kind} drafter that was trained here"):
         export(own, kind, tmp_path)
@@ -138,10 +138,10 @@ def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
 
 
 def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path):
-    config = json.loads((EMBEDDED / "target" / "config.json").read_text()) | {"num_hidden_layers": 3}
+    config = json.loads((MODELS / "small" / "target" / "config.json").read_text()) | {"num_hidden_layers": 3}
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "config.json").write_text(json.dumps(config))
-    pair = Pair("own", "a small one", str(tmp_path / "target"), drafters=str(EMBEDDED / "drafters"))
+    pair = Pair("own", "a small one", str(tmp_path / "target"), drafters=str(MODELS / "small" / "drafters"))
     with pytest.raises(ValueError, match=r"reads the layers \[1, 1, 2\], and the format names a layer once"):
         export(pair, "eagle", tmp_path / "out")
 
@@ -159,7 +159,7 @@ def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path
     ],
 )
 def test_an_exported_parallel_drafter_that_does_not_fit_is_refused(change, sentence, embedded, tmp_path):
-    main(["export", "parallel", str(tmp_path / "one")])
+    main(["export", "parallel", str(tmp_path / "one"), "--pair", "small"])
     path = tmp_path / "one" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=sentence):

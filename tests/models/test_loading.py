@@ -100,12 +100,13 @@ def test_four_bit_weights_forward_near_the_plain_ones(llama):
 # the Hub
 
 
-def test_every_listed_hub_repository_is_pinned_and_the_embedded_pair_is_local():
+def test_every_listed_hub_repository_is_pinned_and_the_embedded_pairs_are_local():
     for pair in pairs.PAIRS.values():
         pins = (pair.target_revision, pair.draft_revision)
-        assert pins == (None, None) if pair.name == "embedded" else all(len(pin) == 40 for pin in pins), pair.name
-    assert pairs.PAIRS["embedded"].target_checkpoint.source["local_files_only"] is True
-    assert Path(pairs.PAIRS["embedded"].target).is_absolute()
+        assert pins == (None, None) if pair.name in pairs.EMBEDDED else all(len(pin) == 40 for pin in pins), pair.name
+    for name in pairs.EMBEDDED:
+        assert pairs.PAIRS[name].target_checkpoint.source["local_files_only"] is True
+        assert Path(pairs.PAIRS[name].target).is_absolute()
     with pytest.raises(ValueError, match=r"40-digit commit, got 'main'"):
         pairs.Pair("x", "x", "org/name", target_revision="main")
 
@@ -132,7 +133,7 @@ def test_no_network_is_a_sentence(tmp_path, monkeypatch, no_network):
     """The attempts that are recorded here also prove that their absence above means something."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the Hub's client waits between its attempts
-    with pytest.raises(ValueError, match=r"Qwen/Qwen2.5-7B-Instruct .*Check the network, or use the embedded pair"):
+    with pytest.raises(ValueError, match=r"Qwen/Qwen2.5-7B-Instruct .*Check the network, or use an embedded pair"):
         loading.load_pair(pairs.PAIRS["qwen2.5-7b"], device="cpu")
     assert no_network
 
@@ -164,12 +165,12 @@ def test_errors_from_below_become_sentences(cause, sentence, monkeypatch):
 
 
 def test_an_unknown_pair_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"Unknown pair 'gpt-9'\. Available: embedded, qwen2\.5-7b"):
+    with pytest.raises(ValueError, match=r"Unknown pair 'gpt-9'\. Available: embedded, small, qwen2\.5-7b"):
         loading.load("gpt-9")
 
 
 def test_missing_embedded_weights_say_how_to_make_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(refusals, "EMBEDDED", tmp_path)
+    monkeypatch.setattr(refusals, "MODELS", tmp_path)
     with pytest.raises(ValueError, match=r"No model weights at .*target.*python -m engine train pair"):
         loading.load_pair(pair_of(tmp_path / "target"), device="cpu")
 

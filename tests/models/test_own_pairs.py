@@ -149,7 +149,7 @@ def test_every_measuring_command_takes_models_of_ones_own(command, capsys):
 
 
 @pytest.mark.parametrize("command", ["calibrate", "record"])
-def test_only_the_embedded_pair_replaces_what_is_shipped(command, own, capsys):
+def test_only_an_embedded_pair_replaces_what_is_shipped(command, own, capsys):
     with pytest.raises(SystemExit):
         main([command, "--target", str(own / "large")])
     assert "--out is needed for large" in capsys.readouterr().err

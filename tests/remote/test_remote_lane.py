@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from engine.lab.record_races import record, write
-from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.models.pairs import MODELS, LoadedPair
 from engine.page.screens.device import Call, Device
 from engine.page.screens.orders import order
 from engine.page.views import gif, standalone, wire
@@ -57,7 +57,7 @@ def same_greedy_text(pair: LoadedPair) -> None:
 
 
 def test_a_server_of_the_embedded_target_writes_the_same_greedy_text(embedded):
-    with serving(generating(str(EMBEDDED / "target"))) as served:
+    with serving(generating(str(MODELS / "small" / "target"))) as served:
         same_greedy_text(beside(embedded, served.address))
         assert served.requests == [
             (
@@ -74,7 +74,7 @@ def test_transformers_serve_of_the_embedded_target_writes_the_same_greedy_text(e
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     code = "from transformers.cli.transformers import main; main()"
-    serve = ["serve", str(EMBEDDED / "target"), "--port", str(port), "--host", "127.0.0.1", "--device", "cpu"]
+    serve = ["serve", str(MODELS / "small" / "target"), "--port", str(port), "--host", "127.0.0.1", "--device", "cpu"]
     process = subprocess.Popen([sys.executable, "-c", code, *serve])
     try:
         for _ in range(600):

@@ -1,4 +1,4 @@
-"""`python -m engine train pair`: tokenizer, target, draft and bigram table of the embedded pair. Knows the recipe, no options."""
+"""`python -m engine train pair`: tokenizer, target, draft and bigram table of an embedded pair. Knows the recipe, no options."""
 
 import argparse
 import json

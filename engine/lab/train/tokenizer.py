@@ -1,4 +1,4 @@
-"""The embedded pair's tokenizer: byte-level BPE, all 256 bytes, one special token that ends and begins a text."""
+"""The embedded pairs' tokenizer: byte-level BPE, all 256 bytes, one special token that ends and begins a text."""
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ from engine.policies.kary import Kary
 from engine.race import Race
 from engine.record.trace import Step, Trace
 from engine.systems import SYSTEMS
-from helpers.commands import printed, run, told
+from helpers.commands import SMALL, printed, run, told
 from helpers.pairs import tiny_pair
 
 
@@ -25,10 +25,10 @@ def test_the_bench_lists_every_system_with_its_label(capsys):
 
 @pytest.mark.slow
 def test_the_bench_races_all_systems_in_one_go(capsys, embedded):
-    lines, figures = told(capsys, "bench", "--systems", "all", "--prompts", "1", "--tokens", "16")
+    lines, figures = told(capsys, "bench", *SMALL, "--systems", "all", "--prompts", "1", "--tokens", "16")
     raced = [name for name in SYSTEMS if name != "mtp"]
     assert [row["name"] for row in figures["systems"]] == raced
-    assert lines[0].startswith("mtp is left out. The pair embedded pair has no MTP layers")
+    assert lines[0].startswith("mtp is left out. The pair 11M embedded pair has no MTP layers")
     assert all(
         row["identical"] is True for row in figures["systems"]
     )  # T = 0: even the lossy rules write the target's text
@@ -40,7 +40,7 @@ def test_the_bench_races_all_systems_in_one_go(capsys, embedded):
 
 @pytest.mark.slow
 def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, embedded):
-    lines, figures = told(capsys, "bench", "--peers", "--prompts", "1", "--tokens", "8")
+    lines, figures = told(capsys, "bench", *SMALL, "--peers", "--prompts", "1", "--tokens", "8")
     rows = figures["peers"]
     systems = [name for name in bench.BESIDE_PEERS if name != "mtp"]
     assert [row["name"] for row in rows[: len(systems)]] == systems and "eagle" in systems
@@ -57,14 +57,14 @@ def test_a_policy_that_ignores_its_width_is_told_so(capsys, monkeypatch, embedde
     monkeypatch.setattr(Kary, "__init__", lambda policy, depth, width, *how: limited(policy, depth, 3, *how))
     system = "bigram/kary/token_match"
     arguments = "--systems", f"{system},tree", "--prompts", "1", "--tokens", "8"
-    lines, _ = told(capsys, "bench", *arguments, "--depth", "2", "--width", "2")
+    lines, _ = told(capsys, "bench", *SMALL, *arguments, "--depth", "2", "--width", "2")
     said = f"{system}: its policy kary ignores its width: it put 3 guesses behind one node, where 2 may stand."
     assert [line for line in lines if "ignores" in line] == [said]
 
 
 def test_several_texts_stand_side_by_side(capsys, embedded):
     arguments = "--domains", "stories,retrieval", "--systems", "lookup,chain", "--prompts", "1", "--tokens", "8"
-    lines, figures = told(capsys, "bench", *arguments)
+    lines, figures = told(capsys, "bench", *SMALL, *arguments)
     found = figures["domains"]
     assert list(found) == ["stories", "retrieval"] and all(each["domain"] == name for name, each in found.items())
     head, _, lookup, chain = lines[-5:-1]
@@ -84,7 +84,7 @@ def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, 
     arguments = ("--systems", "tree", "--prompts", "1", "--tokens", "6", "--repeats", "3")
     right = Race.result
     monkeypatch.setattr(Race, "result", lambda race: right(race) | {"disturbed": "It was."})
-    lines, figures = told(capsys, "bench", *arguments)
+    lines, figures = told(capsys, "bench", *SMALL, *arguments)
     [row] = figures["systems"]
     assert len(row["runs"]) == 3
     assert f"speedup in 3 runs: tree {min(row['runs']):.2f} to {max(row['runs']):.2f}" in lines

@@ -5,7 +5,7 @@ import pytest
 from engine.lab.pays import command, curve_words
 from engine.measure import forced
 from engine.record.costs import Costs
-from helpers.commands import run, told
+from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
 COSTS = Costs({1: 10.0, 4: 13.0, 8: 12.0, 64: 40.0}, first_ms=2.0, level_ms=1.0)
@@ -69,7 +69,7 @@ def test_the_words_say_that_it_is_an_estimate(pair):
 
 def test_bench_estimates_and_races_nothing(capsys, monkeypatch, embedded):
     monkeypatch.setattr("engine.lab.bench.command.run", lambda *_: pytest.fail("something was raced"))
-    lines, figures = told(capsys, "bench", "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain")
+    lines, figures = told(capsys, "bench", *SMALL, "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain")
     assert [row["setting"] for row in figures["estimates"]] == ["tree:4x4x8", "chain:4x1x5"]
     for row in figures["estimates"]:
         assert row["speedup"] == pytest.approx(3.0 / row["break_even"]) and row["verify"] >= 1 and row["draft"] > 0
@@ -78,7 +78,7 @@ def test_bench_estimates_and_races_nothing(capsys, monkeypatch, embedded):
 
 def test_bench_refuses_to_estimate_and_race_peers_at_once(capsys):
     with pytest.raises(SystemExit):
-        run("bench", "--acceptance", "3.0", "--peers")
+        run("bench", *SMALL, "--acceptance", "3.0", "--peers")
     assert "--acceptance 3 races nothing, and --peers races" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the embedded pair, on a corpus of a few lines and models of a few thousand weights."""
+"""The recipe of an embedded pair, on a corpus of a few lines and models of a few thousand weights."""
 
 import argparse
 import json

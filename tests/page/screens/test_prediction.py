@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine.models.pairs import EMBEDDED, own_pair
+from engine.models.pairs import MODELS, own_pair
 from engine.page.screens import orders
 from engine.page.screens.cards import LANES, lanes_of
 from engine.page.screens.prediction import asked, trees
@@ -25,7 +25,7 @@ def test_the_three_trees_grow_in_every_way_and_can_be_raced():
 
 
 def test_a_pair_without_a_draft_model_races_prompt_lookup():
-    assert [name.split(":")[0] for name in trees(lanes_of(own_pair(str(EMBEDDED / "target")))).values()] == [
+    assert [name.split(":")[0] for name in trees(lanes_of(own_pair(str(MODELS / "small" / "target")))).values()] == [
         "lookup"
     ] * 3
 

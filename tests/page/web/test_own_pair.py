@@ -1,4 +1,4 @@
-"""A pair of one's own behind the page: the embedded one races until the other is loaded. Held by events, not by seconds."""
+"""A pair of one's own behind the page: the small embedded one races until the other is loaded. Held by events, not by seconds."""
 
 import json
 import signal
@@ -74,8 +74,8 @@ def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
     process, url = begun
     now = status(url)
     assert now["live"] is True and now["ready"] is False and now["words"].startswith("Loading large: 3.1 of 15.2 GB")
-    assert now["pair"].startswith("embedded pair · ")
-    assert raced(url, "tree")["identical"] is True  # the embedded pair has a draft model
+    assert now["pair"].startswith("11M embedded pair · ")
+    assert raced(url, "tree")["identical"] is True  # an embedded pair has a draft model
     process.stdin.write("\n")
     process.stdin.flush()
     until = time.monotonic() + LONGEST
