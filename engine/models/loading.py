@@ -25,10 +25,19 @@ from transformers import (
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
+from engine.models.growing import grown, grown_config
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
 from engine.models.pairs import Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import as_asked, config_of, kept_in, quantisation_of, refuse_plain, refuse_sizes
+from engine.models.quantising import (
+    as_asked,
+    config_of,
+    in_eight_bits,
+    kept_in,
+    quantisation_of,
+    refuse_plain,
+    refuse_sizes,
+)
 from engine.models.refusals import (
     FAMILIES,
     attention_of,
@@ -98,7 +107,7 @@ def load_pair(
             f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
         )
-    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, spread, tell)
+    model = load_target(pair, place, DTYPES[precision], quantisation, spread, tell)
     drafting = None
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
@@ -123,7 +132,8 @@ def load_pair(
 
 def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
     """The pair's learned drafters, and the MTP layers that the target's own files hold."""
-    return load_nets(Path(pair.drafters) if pair.drafters else None, target, pair.target_checkpoint.source)
+    folder, copies = Path(pair.drafters) if pair.drafters else None, pair.growth.copies if pair.growth else 1
+    return load_nets(folder, target, pair.target_checkpoint.source, copies)
 
 
 def checked_files(
@@ -142,7 +152,12 @@ def checked_files(
     precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
-    quantisation = quantisation_of(target, config, None if quantisation is None else checked_quantisation(quantisation))
+    asked = None if quantisation is None else checked_quantisation(quantisation)
+    if pair.growth:
+        config = grown_config(config, pair.growth)
+        quantisation = kept_grown(pair, place, asked, checked_spread(spread))
+    else:
+        quantisation = quantisation_of(target, config, asked)
     refuse_sizes(target, config, quantisation)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
@@ -220,6 +235,32 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     with in_plain_words(checkpoint):
         return AutoConfig.from_pretrained(**checkpoint.source)
+
+
+def kept_grown(pair: Pair, device: torch.device, asked: str | None, spread: str) -> str:
+    """How a target that grows is kept. Raises `ValueError` for what it cannot be."""
+    if asked == "nf4" or spread != "none":
+        refused = "in 4 bits" if asked == "nf4" else "on several devices"
+        raise ValueError(
+            f"The target of the {pair.title} grows when it is loaded and cannot be kept {refused}: "
+            "load it with the quantisation 8-bit or none and --spread none, or choose --pair small."
+        )
+    return asked or ("8-bit" if device.type == "cpu" else "none")
+
+
+def load_target(
+    pair: Pair,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantisation: str,
+    spread: str = "none",
+    tell: Tell | None = None,
+) -> PreTrainedModel:
+    """The pair's target, see `load_pair`; one that grows is made of the small one's weights."""
+    if pair.growth is None:
+        return load_model(pair.target_checkpoint, device, dtype, quantisation, spread, tell)
+    large = grown(load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32, tell=tell), pair.growth)
+    return (in_eight_bits(large) if quantisation == "8-bit" else large.to(dtype)).to(device)
 
 
 def load_model(

@@ -46,12 +46,21 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """How a target grows when it is loaded (`engine.models.growing`): `copies` of every hidden number, and `mlp` neurons a layer."""
+
+    copies: int
+    mlp: int
+
+
+@dataclass(frozen=True)
 class Pair:
     """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
 
     `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
     A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
-    that others published for this very target.
+    that others published for this very target. With a `growth` the target is a larger one that computes the same, kept in 8 bits on a
+    CPU where nothing else is asked for; draft and drafters are the small one's.
 
     Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
     transformers would also fetch a converted copy from elsewhere.
@@ -68,6 +77,7 @@ class Pair:
     calibration: str | None = None
     gated: bool = False
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    growth: Growth | None = None
 
     def __post_init__(self):
         for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
@@ -90,9 +100,9 @@ class Pair:
         return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
 
 
-def embedded_pair(name: str, size: str) -> Pair:
-    """The pair that lies in the folder `name` of `MODELS`."""
-    folder = MODELS / name
+def embedded_pair(name: str, size: str, growth: Growth | None = None) -> Pair:
+    """A pair whose files lie in `MODELS`."""
+    folder = MODELS / "small"
     return Pair(
         name=name,
         title=f"{size} embedded pair",
@@ -101,13 +111,15 @@ def embedded_pair(name: str, size: str) -> Pair:
         bigram=str(folder / "bigram.safetensors"),
         drafters=str(folder / "drafters"),
         calibration=str(folder / "calibration.json"),
+        growth=growth,
     )
 
 
 PAIRS = {
     pair.name: pair
     for pair in (
-        *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
+        embedded_pair("embedded", EMBEDDED["embedded"], Growth(copies=2, mlp=3072)),
+        embedded_pair("small", EMBEDDED["small"]),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",

@@ -33,8 +33,11 @@ class Kind(Protocol):
 class StoredNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor):
-        self.folders, self.weights = folders, (embedding, head)
+    def __init__(
+        self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor, copies: int = 1
+    ):
+        """`copies` is how often every hidden number stands in the target that is served, which grew from the nets' own."""
+        self.folders, self.weights, self.copies = folders, (embedding, head), copies
         self.lock, self.loaded = threading.Lock(), {}
 
     def __getitem__(self, name: str) -> Net:
@@ -43,7 +46,8 @@ class StoredNets(Mapping[str, Net]):
         with self.lock, torch.inference_mode(False):  # or a net could not learn that a race was the first to use
             if name not in self.loaded:
                 try:
-                    self.loaded[name] = kind.load(folder, *self.weights)
+                    net = kind.load(folder, *self.weights)
+                    self.loaded[name] = net if self.copies == 1 else net.for_grown(self.copies)
                 except (
                     ValueError
                 ) as error:  # a visitor reads it, and where the folder lies is the server's own business
@@ -60,13 +64,18 @@ class StoredNets(Mapping[str, Net]):
         return len(self.folders)
 
 
-def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None) -> Mapping[str, Net]:
+def load_nets(
+    folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None, copies: int = 1
+) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
     A published drafter's folder may have any name. `source` is what `from_pretrained` found the target by; None reads no MTP layers.
+    With `copies` the nets are those of the smaller target that this one grew from.
     Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
-    embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    tables = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    # All copies of a token's numbers are the same
+    embedding, head = (each[:, : each.shape[1] // copies] for each in tables)
     found: dict[str, tuple[Kind, Path]] = {}
     own = None if source is None else mtp.checkpoint_of(target, source)
     if own and source:
@@ -83,7 +92,7 @@ def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, An
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = kind, path.parent
-    return StoredNets(found, embedding, head)
+    return StoredNets(found, embedding, head, copies)
 
 
 def config_in(path: Path) -> dict:

@@ -16,6 +16,7 @@ from engine.nets.medusa_compiled import CompiledMedusa
 
 class Medusa(Net):
     tables = ()
+    entry = "narrow"
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
@@ -25,6 +26,12 @@ class Medusa(Net):
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
+
+    def for_grown(self, copies: int) -> "Medusa":
+        if not self.narrow:
+            self.narrow = Linear(self.config.hidden, self.config.hidden).requires_grad_(False)
+            nn.init.eye_(self.narrow.weight)
+        return super().for_grown(copies)
 
     def packed(self) -> CompiledMedusa:
         return CompiledMedusa(self)

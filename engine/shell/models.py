@@ -76,9 +76,6 @@ def train(parser: ArgumentParser) -> None:
         )
         drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         drafter.add_argument(
-            "--start-target", type=Path, help="the smaller target of --start, from which this target grew"
-        )
-        drafter.add_argument(
             "--hidden",
             type=int,
             help="the drafter's width; when left out the target's, or half of it where the target is wide",

@@ -49,7 +49,7 @@ ARROWS = {
     "acceptance": "contracts kernels sampling tree",
     "contracts": "models kernels record sampling tree",
     "target": "forward tree",
-    "models": "nets forward remote record",
+    "models": "nets forward remote record sampling",
     "nets": "forward kernels",
     "forward": "kernels record",  # which errors mean that memory ran out
     "remote": "record",

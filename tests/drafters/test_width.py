@@ -2,16 +2,16 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.lab.train.features import observe
-from engine.lab.train.grow import carried_over
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
 from engine.lab.train.width import Width, directions, start_for, width_for
@@ -175,15 +175,14 @@ def test_medusas_format_has_no_narrow_heads(tmp_path):
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-def test_a_drafter_of_a_small_target_guesses_the_same_for_the_target_that_grew_from_it(kind, embedded):
+def test_a_drafter_guesses_the_same_for_a_target_that_grew_from_its_own(kind, embedded):
     """Its loss on the same rows is the same, where every hidden number of the target stands twice."""
     small = embedded.target.model
-    large = LlamaForCausalLM(sizes(2 * small.config.hidden_size, small.config.num_hidden_layers, 10)).eval()
-    net = RECIPES[kind].build(large, config_for(kind, large), torch.arange(4096)).float()
-    stored = {name: each.clone() for name, each in embedded.net(kind).state_dict().items()}
-    net.load_state_dict(carried_over(stored, net, small))
+    own, widened = (load_nets(Path(embedded.pair.drafters), small)[kind] for _ in range(2))
+    widened = widened.for_grown(2)
+    assert widened.config.reads == 2 * own.config.reads
     rows = torch.randint(4096, (2, 64), generator=seeded("rows"))
     seen = observe(small, rows)
     doubled = replace(seen, features=seen.features.repeat(1, 1, 1, 2))
-    losses = [RECIPES[kind].loss(each, batch, 0) for each, batch in ((embedded.net(kind), seen), (net, doubled))]
-    assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-4)
+    losses = [RECIPES[kind].loss(net, batch, 0).item() for net, batch in ((own, seen), (widened, doubled))]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)

@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
 from engine.lab.train.data import DOMAINS, corpora
 from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.grow import carried_over
 from engine.lab.train.loop import Budget, train
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
@@ -98,12 +97,8 @@ def train_learned(options: argparse.Namespace) -> None:
     config = config_for(name, target, options.hidden)
     net = recipe.build(target, config, shards.ids()).to(device)
     if options.start:
-        ours = {said: name for name, said in net.names.items()}
-        stored = {ours.get(key, key): each for key, each in load_file(options.start / "model.safetensors").items()}
-        if options.start_target:
-            small = load_model(Checkpoint(str(options.start_target)), torch.device("cpu"), torch.float32)
-            stored = carried_over(stored, net, small)
-        net.load_state_dict(net.state_dict() | {key: each.float() for key, each in stored.items()})
+        stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
+        net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
     del target
     extra = {"segments": options.segments} if name == "parallel" else {}
 

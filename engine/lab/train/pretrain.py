@@ -10,8 +10,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train.data import DOMAINS, Corpus
-from engine.lab.train.grow import grow
 from engine.lab.train.loop import Budget, train
+from engine.models.growing import UNEVEN, grow
 from engine.models.loading import load_model
 from engine.models.pairs import Checkpoint
 
@@ -81,7 +81,7 @@ def pretrain(
     torch.manual_seed(0)
     model = llama(*SIZES[size], vocab_size).to(device)
     if start:
-        grow(load_model(Checkpoint(str(start)), torch.device("cpu"), torch.float32), model)
+        grow(load_model(Checkpoint(str(start)), torch.device("cpu"), torch.float32), model, UNEVEN)
 
     learner = torch.compile(model, dynamic=False) if compiled else model
 

@@ -15,10 +15,10 @@ from engine.lab.train import pretrain as pretraining
 from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
 from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.grow import grow
 from engine.lab.train.loop import Budget, Muon, orthogonalised, train
 from engine.lab.train.pair import ship
 from engine.lab.train.tokenizer import END_OF_TEXT, train_tokenizer
+from engine.models.growing import UNEVEN, grow
 
 pytestmark = pytest.mark.slow
 WORDS = [
@@ -202,7 +202,7 @@ def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
     small, large = (pretraining.llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
-    grow(small, large)
+    grow(small, large, UNEVEN)
     return large
 
 
@@ -227,7 +227,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits,
         recipe=name, pair="embedded", target=str(tmp_path / "target"), revision=None, data=tmp_path, device="cpu",
         work=tmp_path / "work", out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
         domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
-        hidden=32 if eight_bits else None, rows=None, start_target=None,
+        hidden=32 if eight_bits else None, rows=None,
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
