@@ -97,7 +97,7 @@ class Pair:
     def training(self) -> str:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
-            return f"--pair {self.name}"
+            return f"--pair {'small' if self.growth else self.name}"
         return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
 
 

@@ -7,6 +7,10 @@ from engine.measure.options import add_pair
 from engine.models.pairs import PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES
 
+TRAINED = [
+    name for name, pair in PAIRS.items() if pair.growth is None
+]  # a target that grows has no drafters of its own
+
 
 def calibrate(parser: ArgumentParser) -> None:
     add_pair(parser)
@@ -62,7 +66,7 @@ def train(parser: ArgumentParser) -> None:
         drafter.add_argument(
             "--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/"
         )
-        drafter.add_argument("--pair", choices=PAIRS, default="embedded", help="train for this pair's target")
+        drafter.add_argument("--pair", choices=TRAINED, default="small", help="train for this pair's target")
         drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
         drafter.add_argument("--revision", help="the Hub repository's full commit")
         drafter.add_argument(
@@ -103,6 +107,6 @@ def export(parser: ArgumentParser) -> None:
     parser.add_argument("kind", choices=EXPORTS, help="the drafter")
     parser.add_argument("folder", type=Path, help="where config.json, model.safetensors and README.md are written")
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("--pair", choices=PAIRS, default="embedded", help="the pair whose drafter it is")
+    given.add_argument("--pair", choices=TRAINED, default="small", help="the pair whose drafter it is")
     given.add_argument("--target", metavar="MODEL", help="your own target: a folder, or OWNER/NAME@COMMIT")
     parser.add_argument("--drafter", metavar="FOLDER", help="the folder of learned drafters for --target")
