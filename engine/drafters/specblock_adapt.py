@@ -14,6 +14,7 @@ The weights are this drafter's own copy, so nothing reaches other lanes. Rows in
 """
 
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -90,10 +91,8 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
         with torch.inference_mode(False):
             super().__init__(pair, capacity)
-            shared: SpecBlock = self.net
-            self.net = SpecBlock(shared.config, shared.embedding, shared.head).to(shared.embedding.device)
-            self.net.load_state_dict({name: each.clone() for name, each in shared.state_dict().items()})
-            self.net.pack()
+            # Its compiled loops read addresses of the shared weights, so they are made anew
+            self.net: SpecBlock = deepcopy(self.net, {id(self.net.compiled): None}).requires_grad_(True).pack()
             heads = [self.net.unembed, *self.net.rank_in.parameters(), *self.net.rank_out.parameters()]
             self.optimizers = {
                 HEADS: torch.optim.AdamW(heads, lr=RATE[HEADS], weight_decay=0.0),

@@ -14,7 +14,7 @@ from engine.sampling import seeded
 
 IDS = torch.tensor([[0, 90, 33, 7, 120, 5]])
 PROMPT = "Story: Once upon a time there was a little girl who"
-SYSTEMS = ("tree", "eagle", "dspark", "medusa", "parallel-tree", "specblock", "dflash")
+SYSTEMS = ("tree", "eagle", "dspark", "medusa", "parallel-tree", "specblock", "specblock-adapt", "dflash")
 
 
 @pytest.fixture(scope="module")
