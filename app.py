@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
     from engine.models.progress import Progress
 
+AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when nothing is asked for
+
 
 def main() -> None:
     faulthandler.enable()  # a crash in compiled code says in which thread it was
@@ -52,7 +54,7 @@ def main() -> None:
 
         with refused_by_sentence():
             own = replace(load(pair, **how), **served_with)
-        return launch(build(Served(own, lanes_of(pair))), host, port, remote)
+        return launch(build(Served(own, lanes_of(pair), second(pair, how, served_with))), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
@@ -105,7 +107,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
     meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded
     ends the process with a sentence, because whoever started it asked for that pair and reads the terminal; a page that went on without
-    it would hide the failure.
+    it would hide the failure. Beside the default pair visitors may choose the small one, which is made ready last.
     `how` is what `load` takes besides; `served_with` is what a served pair has besides, its remote server among it.
     """
     # What takes seconds to import is imported behind the opening page
@@ -128,18 +130,19 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
     lanes = lanes_of(pair)
-    another = pair.name not in EMBEDDED or how != {"quantisation": None, "spread": "none"}
+    another = pair.name not in EMBEDDED or how != AS_FILED
     first = PAIRS["small"] if another else pair
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
         ready = opened(load(first))
+    beside = second(pair, how, served_with)
     front.words = lambda: "Building the live page"
     from engine.page.web.lending import Served
-    from engine.page.web.page import build, introduced, mounted
+    from engine.page.web.page import build, mounted, spoken_of
 
-    served = Served(ready.pair, lanes)
-    front.served = lambda: introduced(served.pair)
+    served = Served(ready.pair, lanes, beside)
+    front.served = lambda: spoken_of(served)
     front.hand_over(mounted(build(served), served_with["remote"]))
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
@@ -147,9 +150,29 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
         with refused_by_sentence():
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
-    front.words = lambda: ready.words
-    ready.make_rest()
+    all_ready = [ready]
+    if served.second:
+        all_ready.append(Readiness(served.second, DEVICE, lanes, of=served.second.title))
+    front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
+    for each in all_ready:
+        each.make_rest()
     print("Everything is ready.", flush=True)
+
+
+def second(pair: Pair, how: dict[str, Any], served_with: dict[str, Any]) -> "LoadedPair | None":
+    """The pair that visitors may choose beside this one: the small embedded pair beside the default, if that is kept as its files are.
+
+    Where it cannot be loaded the page goes on without it, and the terminal has a sentence.
+    """
+    from engine.models.loading import load
+
+    if pair.name != "embedded" or how != AS_FILED:
+        return None
+    try:
+        return replace(load(PAIRS["small"]), **served_with)
+    except ValueError as error:
+        print(f"There is no choice of pairs: {error}", flush=True)
+        return None
 
 
 @contextmanager

@@ -1,14 +1,7 @@
 """Markers by what a test uses; the small embedded pair; the page, served once for all tests and open in Chromium; and its API."""
 
-import json
 import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
@@ -21,6 +14,7 @@ from transformers.utils.import_utils import is_serve_available
 from engine.forward import runner_gpu
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
+from helpers.commands import SMALL, served_app
 from helpers.page import CHROMIUM, FLAGS, NO_STORY, PATIENCE, REAL_TIME
 from helpers.paths import ROOT
 
@@ -43,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is marked so and skipped where there is none. What needs a GPU, `transformers serve` or axe-core
     is left out where there is none."""
     for item in items:
-        if "server" in item.fixturenames:
+        if {"server", "default_server"} & {*item.fixturenames}:
             item.add_marker("slow")
         if item.get_closest_marker("slow"):
             item.add_marker("no_cover")
@@ -76,27 +70,8 @@ def small_capacities(monkeypatch):
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "app.py", "--pair", "small", "--port", str(port)], cwd=ROOT
-    )
-    url = f"http://127.0.0.1:{port}/"
-    try:
-        for _ in range(1500):  # five minutes: a first start compiles
-            assert process.poll() is None, "app.py ended before it served"
-            with suppress(OSError), urllib.request.urlopen(f"{url}readiness", timeout=1) as answer:
-                if json.load(answer)["ready"]:
-                    break
-            time.sleep(0.2)
-        else:
-            pytest.fail("app.py was not ready within five minutes.")
+    with served_app(*SMALL, until="ready") as url:
         yield url
-        assert process.poll() is None, f"app.py ended by itself, with status {process.poll()}"
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 @pytest.fixture(scope="session")

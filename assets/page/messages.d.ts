@@ -344,14 +344,36 @@ interface LabServer {
 
 type Look = (name: string) => Answer<System>;
 
+/** A pair that a visitor may choose: engine/page/screens/offered.py. `verify_ms` is empty until it was measured. */
+interface OfferedPair {
+  name: string;
+  size: string;
+  title: string;
+  own: boolean;
+  pair: string;
+  way: string;
+  verify_ms: Record<number, number>;
+}
+
+/** What the page's head says of its own pair, and the pairs to choose from. */
+interface OwnPair {
+  pair: string;
+  way: string;
+  pairs: OfferedPair[];
+}
+
+interface HeadAbout extends OwnPair {
+  prompts: Gallery;
+  screens: Record<string, string>;
+  races: RaceEntry[];
+}
+
 /**
  * How far the engine is: what it does in words, whether the live page is there, and whether nothing is left to make ready.
  * A live page's server also says which pair it races now, and which forward runs.
  */
-interface Readiness {
+interface Readiness extends Partial<OwnPair> {
   words: string;
   live: boolean;
   ready: boolean;
-  pair?: string;
-  way?: string;
 }

@@ -92,6 +92,7 @@ declare const Plotly: any;
 /** The parts of the page that are mounted; each is there once Gradio has made its element. */
 declare namespace TreeRace {
   let view: RaceView;
+  let pairs: InstanceType<typeof TreeRace.pairSwitch.PairSwitch>;
   let prix: InstanceType<typeof TreeRace.prixView.PrixView>;
   let lab: InstanceType<typeof TreeRace.labViews.LabViews>;
   let sweep: InstanceType<typeof TreeRace.sweepView.SweepView>;

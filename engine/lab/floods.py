@@ -74,7 +74,7 @@ async def bodies(page: Page, counts: Counter) -> None:
 
 async def unheard(page: Page, counts: Counter) -> None:
     """Long races of the API whose news nobody fetches."""
-    body = json.dumps({"data": ["Story: Nobody listens", "tree", 4, 4, 0.8, 900, 0, ""]}).encode()
+    body = json.dumps({"data": ["Story: Nobody listens", "tree", 4, 4, 0.8, 900, 0, "", ""]}).encode()
     for _ in range(MOST_UNHEARD):
         status, _ = await posted(page, "gradio_api/call/race", body)
         counts[f"unheard: {status}"] += 1

@@ -22,7 +22,7 @@ PLACES = (
 )
 HEROES = ("fox", "bear", "girl", "boy", "robot", "cat", "dragon", "mouse", "king", "owl")
 FLOOD = 200  # calls
-FLOODED = json.dumps({"data": ["Flood", "tree", 4, 4, 0.0, 200, 0, ""]}).encode()
+FLOODED = json.dumps({"data": ["Flood", "tree", 4, 4, 0.0, 200, 0, "", ""]}).encode()
 RUBBISH: tuple[Any, ...] = (
     None,
     [],

@@ -1,14 +1,23 @@
-"""Runs commands in this process as a shell would run them."""
+"""Runs commands in this process as a shell would run them, and the app in a process of its own."""
 
 import asyncio
 import json
-from collections.abc import Coroutine
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+import pytest
+
 from engine.__main__ import ALL, main, parser_of
 from engine.measure.options import refusals
+from helpers.paths import ROOT
 
 SMALL = ("--pair", "small")  # the embedded pair that tests use
 
@@ -35,3 +44,29 @@ def awaited(coroutine: Coroutine) -> Any:
     """What the coroutine gives. It runs on a thread of its own, because a browser's loop may run on this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result()
+
+
+@contextmanager
+def served_app(*options: str, until: str) -> Iterator[str]:
+    """The address of the served app, once its /readiness says that it is `until`: "live" or "ready"."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "app.py", *options, "--port", str(port)], cwd=ROOT
+    )
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(1500):  # five minutes: a first start compiles
+            assert process.poll() is None, "app.py ended before it served"
+            with suppress(OSError), urllib.request.urlopen(f"{url}readiness", timeout=1) as answer:
+                if json.load(answer)[until]:
+                    break
+            time.sleep(0.2)
+        else:
+            pytest.fail(f"app.py was not {until} within five minutes.")
+        yield url
+        assert process.poll() is None, f"app.py ended by itself, with status {process.poll()}"
+    finally:
+        process.terminate()
+        process.wait(20)

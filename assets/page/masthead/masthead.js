@@ -1,4 +1,4 @@
-// The head of the page: the pair's name, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
+// The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
 "use strict";
 
 TreeRace.masthead = (() => {
@@ -8,6 +8,7 @@ TreeRace.masthead = (() => {
   const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
   const { popover } = TreeRace.popover;
+  const { PairSwitch } = TreeRace.pairSwitch;
   const { mountPresentation } = TreeRace.presentation;
   const { followReadiness } = TreeRace.readiness;
   const { addStageKeys } = TreeRace.stageKeys;
@@ -16,13 +17,13 @@ TreeRace.masthead = (() => {
 
   /**
    * @param {HTMLElement} root
-   * @param {{ pair: string, way: string, prompts: Gallery, screens: Record<string, string>, races: RaceEntry[] }} about
+   * @param {HeadAbout} about
    * @param {RaceServer} server
    */
-  function mountHeader(root, { pair, way, prompts, screens, races }, server) {
+  function mountHeader(root, { prompts, screens, races, ...own }, server) {
     const at = finder(root);
     screenMenu(at("screens"), screens);
-    introduce(at, pair, way);
+    const hear = followPairs(at, own);
     for (const [domain, each] of Object.entries(prompts)) {
       at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
     }
@@ -34,18 +35,31 @@ TreeRace.masthead = (() => {
     mountSaveAndOpen(root, races, server);
     followReadiness((status) => {
       showReadiness(at, status.words);
-      if (status.pair) introduce(at, status.pair, status.way); // another pair may have come since the page was built
+      if (status.pair) hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
     });
   }
 
   /**
+   * Introduces the page's own pair, or the one that the visitor has chosen. Returns who hears of the server's pairs.
    * @param {(name: string) => any} at
-   * @param {string} pair
-   * @param {string | undefined} way which forward runs, in a sentence
+   * @param {OwnPair} first
    */
-  function introduce(at, pair, way) {
-    at("pair").textContent = pair;
-    at("pair").title = way;
+  function followPairs(at, first) {
+    let own = first;
+    const pairs = new PairSwitch(at("sizes"));
+    TreeRace.pairs = pairs;
+    pairs.addEventListener("change", () => {
+      const { pair, way } = pairs.chosen ?? own;
+      at("pair").textContent = pair;
+      at("pair").title = `${pair}. ${way}`;
+    });
+    /** @param {OwnPair} now */
+    const hear = (now) => {
+      own = now;
+      pairs.offer(now.pairs);
+    };
+    hear(first);
+    return hear;
   }
 
   /**

@@ -232,7 +232,9 @@ TreeRace.prixView = (() => {
       const others = lanes.length - 1;
       const texts = same === others ? "All wrote the same text." : `${same} of ${others} wrote the same text.`;
       const runs = runsOf({ ...this.end, ...lanes[first] });
-      this.say([wins, runs, texts].filter(Boolean).join(" "), wrong ? "different" : "won");
+      const size = TreeRace.pairs.titled(this.systems[0].trace.pair)?.size;
+      const model = size ? `Raced on the ${size} model.` : "";
+      this.say([wins, runs, texts, model].filter(Boolean).join(" "), wrong ? "different" : "won");
     }
 
     /**

@@ -39,7 +39,8 @@ TreeRace.keepsake = (() => {
       const prompt = /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea")).value;
       const named = Object.entries({ ...SETTINGS, ...MORE }).map(([name, field]) => [name, String(form?.[field])]);
       const mixed = { left: form?.left_mix, right: form?.right_mix };
-      const settings = form ? { ...Object.fromEntries(named), prompt } : { prompt };
+      const pair = TreeRace.pairs.name;
+      const settings = { ...(form ? Object.fromEntries(named) : {}), ...(pair ? { pair } : {}), prompt };
       for (const [side, name] of Object.entries(mixed)) if (settings[side] === "mix") settings[side] = name;
       return String(new URLSearchParams(settings));
     }

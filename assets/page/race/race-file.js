@@ -28,10 +28,11 @@ TreeRace.raceFile = (() => {
   /**
    * The settings of that race, as the page's address takes them; "" when the prompt is too long for one.
    * @param {{ systems: RacedSystem[] }} race
+   * @param {string} [pair] the name of its pair, where visitors choose one
    */
-  function raceLink({ systems: [left, right] }) {
+  function raceLink({ systems: [left, right] }, pair) {
     const { prompt, depth, width, nodes, temperature, max_new_tokens: tokens, seed, constraint } = right.trace;
-    const bound = { seed, ...(constraint ? { constraint } : {}), prompt };
+    const bound = { seed, ...(constraint ? { constraint } : {}), ...(pair ? { pair } : {}), prompt };
     const settings = { left: left.name, right: right.name, depth, width, nodes, temperature, tokens, ...bound };
     const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
     const link = `${location.origin}${location.pathname}?${query}`;

@@ -10,7 +10,7 @@ TreeRace.raceView = (() => {
   const { Pointing } = TreeRace.pointing;
   const { addRaceKeys } = TreeRace.raceKeys;
   const { RaceStrip } = TreeRace.raceStrip;
-  const { recordedWords } = TreeRace.recordedRace;
+  const { originWords } = TreeRace.recordedRace;
   const { Costs } = TreeRace.roundCosts;
   const { SlowStart } = TreeRace.slowStart;
   const { StepView } = TreeRace.stepView;
@@ -182,7 +182,7 @@ TreeRace.raceView = (() => {
       this.run = message.run;
       this.systems = message.systems;
       this.recorded = message.end ? message.recorded : null;
-      this.at("recorded").textContent = recordedWords(this.recorded, this.systems[0].trace.hardware);
+      this.at("recorded").textContent = originWords(this.recorded, this.systems[0].trace);
       this.costs = this.systems.map((system) => new Costs(system.costs));
       this.total = this.systems[0].trace.max_new_tokens;
       for (const [index, lane] of this.lanes.entries()) {

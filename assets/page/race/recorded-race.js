@@ -18,6 +18,16 @@ TreeRace.recordedRace = (() => {
   }
 
   /**
+   * On which model a race was run, where visitors choose one, and where and when it was recorded.
+   * @param {string | null} day null for a live race
+   * @param {Trace} trace
+   */
+  function originWords(day, { pair, hardware }) {
+    const size = TreeRace.pairs?.titled(pair)?.size;
+    return [size && `${size} model`, recordedWords(day, hardware)].filter(Boolean).join(", ");
+  }
+
+  /**
    * Plays it, or shows how it ended where motion is not wanted.
    * @param {RaceMessage} event
    */
@@ -26,5 +36,5 @@ TreeRace.recordedRace = (() => {
     if (isCalm()) TreeRace.view.skip();
   }
 
-  return { recordedWords, showRecorded };
+  return { originWords, showRecorded };
 })();

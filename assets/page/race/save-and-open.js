@@ -24,7 +24,10 @@ TreeRace.saveAndOpen = (() => {
   const COPIED_MS = 2000;
   /** @type {Record<string, [number, number]>} */
   const PICTURE = { tree: [1000, 620], mask: [760, 620] };
-  const LINKED = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed"];
+  const LINKED = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed", "pair"];
+
+  /** @param {{ systems: RacedSystem[] }} race */
+  const linkTo = (race) => raceLink(race, TreeRace.pairs.titled(race.systems[1].trace.pair)?.name);
 
   class SaveAndOpen {
     /**
@@ -74,7 +77,7 @@ TreeRace.saveAndOpen = (() => {
     refresh() {
       const { race } = this;
       for (const button of this.menu.querySelectorAll(".take button")) button.disabled = !race;
-      this.at("link").value = race ? raceLink(race) : "";
+      this.at("link").value = race ? linkTo(race) : "";
       this.at("link").disabled = this.at("copy").disabled = !this.at("link").value;
       this.at("link").placeholder = race ? "The prompt is too long for a link." : "";
       this.at("shown").textContent = this.words();
@@ -144,7 +147,7 @@ TreeRace.saveAndOpen = (() => {
       showRecorded(event);
       this.say("");
       const [left, right] = event.systems;
-      if (this.canName([left.name, right.name])) this.set(raceLink({ systems: [left, right] }));
+      if (this.canName([left.name, right.name])) this.set(linkTo({ systems: [left, right] }));
     }
 
     /**
@@ -187,6 +190,7 @@ TreeRace.saveAndOpen = (() => {
         const name = query.get(side);
         if (name?.includes("/")) TreeRace.view.lanes[index].mix.restore(name);
       }
+      TreeRace.pairs.choose(query.get("pair") ?? undefined);
       this.query = `?${query}`;
       press("#take-link");
     }

@@ -35,8 +35,8 @@ TreeRace.gradio = (() => {
   function named(path, names, channel) {
     return (...values) => {
       const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
-      const job = channel ? { job: TreeRace.wire.asked(channel) } : {};
-      const now = { ...given, ...called(path, given), ...job };
+      const begun = channel ? { job: TreeRace.wire.asked(channel), pair: TreeRace.pairs.name } : {};
+      const now = { ...given, ...begun, ...called(path, { ...given, ...begun }) };
       return names.map((name) => now[name]);
     };
   }

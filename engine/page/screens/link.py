@@ -1,14 +1,17 @@
 """Link: a race in an address, `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`.
 
-A constraint may follow, as `&constraint=regex:...`.
+A constraint may follow, as `&constraint=regex:...`, and one of the pairs that the page offers, as `&pair=small`.
 
 Knows what a race may be set to, and what of it the page's form can show. Knows no component of the form.
 """
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
+from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import shape
+from engine.page.screens.offered import chosen
 from engine.race import LIMITS, REMOTE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown
@@ -20,11 +23,11 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]]:
+def read(query: object, remote: bool = False, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
     Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `remote`: the menus have the lane
-    that another server writes.
+    that another server writes. `models` are the page's pairs, whose switch takes the link's one by itself.
     """
     given: dict[str, Any] = {}
     refused: list[str] = []
@@ -42,6 +45,8 @@ def read(query: object, remote: bool = False) -> tuple[dict[str, Any], list[str]
                 given[name] = Settings(value).prompt
             elif name == "constraint":
                 given[name] = checked_constraint(value)
+            elif name == "pair":
+                chosen(models, value)
             elif name in LANES:
                 given[name] = value if remote and value == REMOTE else menu_system(value)
             elif name in NUMBERS:

@@ -43,9 +43,9 @@ event.register("numba:compile", COMPILATIONS)
 class Readiness:
     """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
 
-    def __init__(self, pair: LoadedPair, device: Device, lanes: tuple[str, ...] = LANES):
-        """`lanes` are the systems of the opening race."""
-        self.pair, self.device, self.lanes = pair, device, lanes
+    def __init__(self, pair: LoadedPair, device: Device, lanes: tuple[str, ...] = LANES, of: str = ""):
+        """`lanes` are the systems of the opening race. `of` names the pair in the words, where it is not the page's own."""
+        self.pair, self.device, self.lanes, self.of = pair, device, lanes, f" of the {of}" if of else ""
         device.line.budget = cache_budget(pair)
         self.waiting = list(dict.fromkeys((*lanes, *FIRSTS, *SYSTEMS)))
         self.count = len(self.waiting)
@@ -56,7 +56,7 @@ class Readiness:
 
     def making(self, names: Iterable[str]) -> Iterator[None]:
         for name in names:
-            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}: {SYSTEMS[name].title}"
+            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}{self.of}: {SYSTEMS[name].title}"
             for step in steps(self.pair, SYSTEMS[name]):
                 if not self.done(words, step):
                     break
@@ -69,7 +69,7 @@ class Readiness:
 
     def making_rest(self) -> Iterator[None]:
         for name in self.pair.learned:
-            self.done(f"Loading the drafter {name}", partial(self.pair.net, name))
+            self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
             yield
         yield from self.making(tuple(self.waiting))
 

@@ -38,8 +38,8 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 
 def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
-    async def sweep_on_page(order, job, **_):
-        async for news in told(served, "sweep", lambda: ordered(order, {"prompts"}, PLANNED), job):
+    async def sweep_on_page(order, job, pair, **_):
+        async for news in told(served, "sweep", lambda: ordered(order, {"prompts"}, PLANNED) | {"pair": pair}, job):
             yield news
 
     async def sweep(
@@ -53,10 +53,12 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
         temperature: list[float] = Plan.temperature,  # type: ignore[assignment]
         max_new_tokens: int = Plan.max_new_tokens,
         seed: int = Plan.seed,
+        pair: str = "",
     ) -> AsyncIterator[str]:
         """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
 
-        Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary".
+        Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary". A pair is
+        as in /race.
         """
         plan = {
             "prompts": prompts,
@@ -68,6 +70,7 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
             "temperature": temperature,
             "max_new_tokens": max_new_tokens,
             "seed": seed,
+            "pair": pair,
         }
         async for news in told(served, "sweep", lambda: plan):
             yield news
@@ -90,12 +93,14 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
         temperature: float = 0.0,
         max_new_tokens: int = 200,
         seed: int = 0,
+        pair: str = "",
     ) -> AsyncIterator[str]:
         """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
 
-        Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end".
+        Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end". A pair is as in
+        /race.
         """
-        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
         asked = {"text": text, "name": name, "system": system, **dialled}
         async for news in told(served, "prompt_file", lambda: asked):
             yield news
@@ -119,12 +124,13 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         temperature: float = 0.0,
         max_new_tokens: int = 64,
         seed: int = 0,
+        pair: str = "",
     ) -> AsyncIterator[str]:
         """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
 
-        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure.
+        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure. A pair is as in /race.
         """
-        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
         asked = {"text": text, "name": name, "systems": systems, **dialled}
         async for news in told(served, "pays_file", lambda: asked):
             yield news

@@ -15,6 +15,7 @@ from anyio.to_thread import run_sync
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import LANES
 from engine.page.screens.device import PAUSE
+from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
@@ -34,13 +35,22 @@ class TokenPace:
 
 @dataclass(eq=False)
 class Served:
-    """What a page serves: a pair, whose place another may take, and the systems that the page opens with.
+    """What a page serves: a pair, whose place another may take, the systems that the page opens with, and perhaps a second pair.
 
-    An order is carried out on the pair that was there when it was asked for.
+    An order is carried out on the pair that was there when it was asked for. Every visitor chooses between two pairs for himself.
     """
 
     pair: LoadedPair
     lanes: tuple[str, str] = LANES
+    second: LoadedPair | None = None
+
+    @property
+    def pairs(self) -> list[LoadedPair]:
+        return [self.pair] if self.second is None else [self.pair, self.second]
+
+    def chosen(self, name: object) -> LoadedPair:
+        """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""
+        return chosen(self.pairs, name)
 
 
 PACE = TokenPace()
@@ -52,9 +62,9 @@ def serve(served: Served) -> None:
     SERVED["page"] = served
 
 
-def duration(kind: str, values: dict[str, Any]) -> int:
-    """The seconds that a loan for this order is asked for."""
-    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].pair, kind, values).tokens
+def duration(pair: str, kind: str, values: dict[str, Any]) -> int:
+    """The seconds that a loan for this order on the pair of that name is asked for."""
+    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].chosen(pair), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
 
 
@@ -64,10 +74,10 @@ def lendable(function: Callable) -> Callable:
 
 
 @lendable
-def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def carried_out(pair: str, kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The order's news as ("news", text). What it raises is the last pair, ("refused", its words) for a `ValueError`."""
     try:
-        for news in order(SERVED["page"].pair, kind, values).steps():
+        for news in order(SERVED["page"].chosen(pair), kind, values).steps():
             if news:
                 yield "news", news
             elif news == "":  # all that is left is on its way from another server
@@ -78,10 +88,10 @@ def carried_out(kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield type(error).__name__, str(error)
 
 
-async def lent(kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
+async def lent(pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
-    tokens, begun = order(SERVED["page"].pair, kind, values).tokens, 0.0
-    steps = carried_out(kind, values)
+    tokens, begun = order(SERVED["page"].chosen(pair), kind, values).tokens, 0.0
+    steps = carried_out(pair, kind, values)
     try:
         while told := await run_sync(next, steps, None):
             begun = begun or time.monotonic()

@@ -11,9 +11,9 @@ import gradio as gr
 from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
-from engine.models.pairs import LoadedPair
 from engine.page.screens.answers import Answer, opened, recorded, replay_page
 from engine.page.screens.gallery import PROMPTS, races
+from engine.page.screens.offered import introduced, offered
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
@@ -49,20 +49,12 @@ SCREENS = (  # the first one is open at the start
     Screen("lab", "Lab", start="Start", fill=lab.fill),
 )
 
-WAYS = {  # what the page says of the forward that runs
-    "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
-    "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
-    "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
-}
-
-CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
-
 
 def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
     serve(served)
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
-        masthead(served.pair, screens)
+        masthead(served, screens)
         with gr.Row(elem_id="entry"):
             prompt = prompt_box()
             buttons = [start_and_stop(screen) for screen in screens]
@@ -76,14 +68,19 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     return page
 
 
-def masthead(pair: LoadedPair, screens: Sequence[Screen]) -> None:
+def masthead(served: Served, screens: Sequence[Screen]) -> None:
     about = {
-        **introduced(pair),
+        **spoken_of(served),
         "prompts": PROMPTS,
         "screens": {screen.name: screen.title for screen in screens},
         "races": races(),
     }
     part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
+
+
+def spoken_of(served: Served) -> dict[str, Any]:
+    """What the page's head says of its pairs: of its own one, and of those that a visitor may choose from."""
+    return {**introduced(served.pair), "pairs": offered(served.pairs)}
 
 
 def shared(function: Callable[[object, str], Answer]) -> Callable[[object], Answer]:
@@ -94,14 +91,6 @@ def shared(function: Callable[[object, str], Answer]) -> Callable[[object], Answ
 
     of_visitor.__name__ = function.__name__
     return of_visitor
-
-
-def introduced(pair: LoadedPair) -> dict[str, str]:
-    """What the page's head says of the pair."""
-    return {
-        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
-        "way": WAYS[pair.target.way] + (f" {CHAT}" if pair.chat else ""),
-    }
 
 
 def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:

@@ -20,10 +20,18 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
             yield news
 
     async def prix(
-        prompt: str, systems: list[str], temperature: float = 0.0, max_new_tokens: int = 200, seed: int = 0
+        prompt: str,
+        systems: list[str],
+        temperature: float = 0.0,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+        pair: str = "",
     ) -> AsyncIterator[str]:
-        """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures."""
-        settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures.
+
+        A pair is as in /race.
+        """
+        settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
         async for news in told(served, "prix", lambda: {"prompt": prompt, "systems": systems, **settings}):
             yield news
 

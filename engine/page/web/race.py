@@ -49,10 +49,12 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         max_new_tokens: int = 200,
         seed: int = 0,
         constraint: str = "",
+        pair: str = "",
     ) -> AsyncIterator[str]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
 
-        A constraint is "json:" with a JSON schema or "regex:" with a regular expression behind it.
+        A constraint is "json:" with a JSON schema or "regex:" with a regular expression behind it. A pair is "" for the page's own, or
+        the name of one that the page offers.
         """
         asked = {
             "prompt": prompt,
@@ -63,6 +65,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
             "max_new_tokens": max_new_tokens,
             "seed": seed,
             "constraint": constraint,
+            "pair": pair,
         }
         async for news in told(served, "race", lambda: asked):
             yield news

@@ -42,19 +42,21 @@ async def told(
 ) -> AsyncIterator[str]:
     """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. A `job` is an open page's name for it.
 
-    Whatever goes wrong becomes a sentence, also in `values`.
+    `values` may name the "pair", one of those that are served. Whatever goes wrong becomes a sentence, also in `values`.
     """
     try:
-        given = values()
+        given = dict(values())
+        name = given.pop("pair", "")
+        pair = served.chosen(name)
         if given.get(
             "constraint"
         ):  # it is compiled before anybody waits for it, in a thread: the page's own loop goes on
-            await asyncio.to_thread(constraint_of, served.pair, constrained(given["constraint"]))
-        asked = order(served.pair, kind, given)
+            await asyncio.to_thread(constraint_of, pair, constrained(given["constraint"]))
+        asked = order(pair, kind, given)
         watched = job is not None
         who, address = visitor(watched), visitor(watched=False)
         work = Call(asked.steps, who, asked.rank, asked.bytes, name_of(job), address)
-        news_of: AsyncGenerator[str, None] = lent(kind, given) if LENDS else DEVICE.stream(work, watched)
+        news_of: AsyncGenerator[str, None] = lent(name, kind, given) if LENDS else DEVICE.stream(work, watched)
         async with aclosing(news_of) as stream:
             is_heard, heard = hearing(), time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
@@ -108,11 +110,12 @@ def sentence_of(error: Exception) -> str:
 def streaming(
     begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, pending: str
 ) -> gr.events.Dependency:
-    """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, and `job`.
+    """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, `job` and `pair`.
 
-    The page's script names the job, so that it can stop one of which the server has not told yet. `TreeRace.<pending>` hears of it.
+    The page's script names the job, so that it can stop one of which the server has not told yet, and the pair that the visitor has
+    chosen. `TreeRace.<pending>` hears of it.
     """
-    fields = fields | {"job": hidden(f"job-{channel}")}
+    fields = fields | {name: hidden(f"{name}-{channel}") for name in ("job", "pair")}
     running = begin.click(
         stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(pending, fields, channel), **ON_PAGE
     )

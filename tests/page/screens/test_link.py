@@ -1,7 +1,10 @@
 """Links to a race: what an address sets, and what is said of a wrong value."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from engine.models.pairs import PAIRS
 from engine.page.screens.cards import shape
 from engine.page.screens.link import read
 from engine.race import Settings
@@ -58,6 +61,15 @@ def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
     assert own["depth"] != 4 and read("?right=dspark")[0] == {"right": "dspark"} | own
     assert read("?right=dspark&depth=3&left=tree")[0] == {"right": "dspark", "left": "tree"} | own | {"depth": 3}
     assert read("?left=dspark")[0] == {"left": "dspark"}
+
+
+def test_a_link_names_one_of_the_pages_pairs():
+    """The page's switch takes it; the form has no field for it."""
+    models = [SimpleNamespace(pair=PAIRS[name]) for name in ("embedded", "small")]
+    assert read("?pair=small", models=models) == read("?pair=embedded", models=models) == ({}, [])
+    for models_here, query in ((models, "pair=qwen3-8b"), (models[:1], "pair=small")):
+        given, [sentence] = read(query, models=models_here)
+        assert given == {} and "There is no pair" in sentence and "Available: embedded" in sentence
 
 
 def test_a_foreign_address_sets_nothing():

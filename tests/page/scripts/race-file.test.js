@@ -57,6 +57,10 @@ test("a link holds every setting of the right lane", () => {
   );
 });
 
+test("a link names the pair where visitors choose one", () => {
+  assert.equal(new URL(raceLink(race(null), "small")).searchParams.get("pair"), "small");
+});
+
 test("a prompt that is too long makes no link", () => {
   const long = system("tree", { ...TRACE, prompt: "é".repeat(1400) });
   assert.equal(raceLink({ systems: [system("vanilla"), long] }), "");

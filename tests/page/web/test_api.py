@@ -75,7 +75,7 @@ def test_the_api_of_a_race_refuses_with_a_sentence(client, changes, words):
 
 def test_the_api_refuses_a_bare_nan(server):
     """Python's client refuses to send NaN; other clients do send it."""
-    body = json.dumps({"data": [PROMPT, "tree", 4, 4, float("nan"), 24, 0, ""]}).encode()
+    body = json.dumps({"data": [PROMPT, "tree", 4, 4, float("nan"), 24, 0, "", ""]}).encode()
     call = urllib.request.Request(f"{server}gradio_api/call/race", body, {"Content-Type": "application/json"})
     event = json.load(urllib.request.urlopen(call, timeout=60))["event_id"]
     answer = urllib.request.urlopen(f"{server}gradio_api/call/race/{event}", timeout=60).read().decode()

@@ -76,6 +76,7 @@ def is_sentence(words: str, value: object) -> bool:
 
 TARGET = SimpleNamespace(way="compiled", row_bytes=1000)
 PAIR = SimpleNamespace(
+    pair=SimpleNamespace(name="here"),
     title="a pair",
     hardware="a machine",
     dtype="fp32",
@@ -92,29 +93,39 @@ FEW = {name: DIALS[name] for name in ("temperature", "max_new_tokens", "seed")}
 MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "tree!mask"}
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
-    "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": ""},
-    "race_on_page": {"prompt": "Once", "job": "a-1", **MENUS, **DIALS},
-    "prix": {"prompt": "Once", "systems": ["tree", "lookup"], **FEW},
-    "prix_on_page": {"prompt": "Once", "job": "", "systems": "tree lookup", **FEW},
-    "sweep": {"prompts": ["Once"], "system": "tree", "grid": "shape", **SWEPT, "max_new_tokens": 8, "seed": 0},
+    "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
+    "race_on_page": {"prompt": "Once", "job": "a-1", "pair": "", **MENUS, **DIALS},
+    "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
+    "prix_on_page": {"prompt": "Once", "job": "", "pair": "", "systems": "tree lookup", **FEW},
+    "sweep": {
+        "prompts": ["Once"],
+        "system": "tree",
+        "grid": "shape",
+        **SWEPT,
+        "max_new_tokens": 8,
+        "seed": 0,
+        "pair": "",
+    },
     "sweep_on_page": {
         "order": json.dumps({"prompts": ["Once"], **SWEPT}),
         "job": "a-1",
+        "pair": "",
         "prompt": "",
         "temperature": 0,
         "seed": 0,
     },
-    "prompts": {"text": "Once", "name": "a.txt", "system": "tree", **FEW},
-    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", **FEW},
-    "pays": {"text": "Once\n\nThere\n\nWas", "name": "a.txt", "systems": ["tree"], **FEW},
+    "prompts": {"text": "Once", "name": "a.txt", "system": "tree", "pair": "", **FEW},
+    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", "pair": "", **FEW},
+    "pays": {"text": "Once\n\nThere\n\nWas", "name": "a.txt", "systems": ["tree"], "pair": "", **FEW},
     "pays_on_page": {
         "order": json.dumps({"prompts": ["Once", "There", "Was"], "systems": ["tree"], "max_new_tokens": 8}),
         "job": "a-1",
+        "pair": "",
         "temperature": 0,
         "seed": 0,
     },
-    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "job": "a-1", **FEW},
-    "distances": {"prompt": "Once", "job": "a-1", "broken": "tree!mask", **DIALS},
+    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "job": "a-1", "pair": "", **FEW},
+    "distances": {"prompt": "Once", "job": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {
     "look": "tree",
@@ -222,7 +233,7 @@ def test_a_long_name_takes_no_memory():
 
 # ---- the same over HTTP
 
-GOOD, SECRET = ["Once", "tree", 4, 4, 0.0, 8, 0, ""], "a prompt that nobody else may read"
+GOOD, SECRET = ["Once", "tree", 4, 4, 0.0, 8, 0, "", ""], "a prompt that nobody else may read"
 
 
 def asked(http, data: list):

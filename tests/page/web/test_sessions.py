@@ -13,6 +13,7 @@ from engine.page.screens.device import Device
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
+from engine.page.web.lending import Served
 from engine.page.web.page import mounted
 from engine.page.web.sessions import LISTENERS, Listeners
 from helpers.commands import awaited
@@ -79,7 +80,7 @@ async def told(most: int) -> int:
     LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
     LocalContext.event_id.set("call")
     heard = 0
-    stream = streams.told(SimpleNamespace(pair=None), "race", dict)
+    stream = streams.told(Served(None), "race", dict)
     async for _ in stream:
         heard += 1
         if heard == most:
@@ -112,7 +113,7 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, job, who):
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.told(SimpleNamespace(pair=None), "race", dict, job):
+        async for _ in streams.told(Served(None), "race", dict, job):
             pass
 
     monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))

@@ -1,0 +1,78 @@
+// The switch between the embedded pairs: on which one the visitor's next runs race. Knows the pairs by name and title; nothing of races.
+"use strict";
+
+TreeRace.pairSwitch = (() => {
+  const { make } = TreeRace.elements;
+  const { addKeys } = TreeRace.keys;
+
+  // Says "change" when another pair was chosen, and when what is known of them has changed.
+  class PairSwitch extends EventTarget {
+    /** @type {OfferedPair[]} none where there is no choice */
+    offered = [];
+    name = ""; // of the chosen one; "" for the page's own
+
+    /** @param {HTMLElement} root */
+    constructor(root) {
+      super();
+      this.root = root;
+      addKeys(["M"], "the other embedded model, where there are two", { m: () => this.turn() });
+    }
+
+    get chosen() {
+      return this.offered.find(({ name }) => name === this.name);
+    }
+
+    /**
+     * The server's pairs, of which it may know more than before.
+     * @param {OfferedPair[]} pairs
+     */
+    offer(pairs) {
+      const isNew = pairs.length !== this.offered.length;
+      this.offered = pairs;
+      this.name ||= pairs.find(({ own }) => own)?.name ?? "";
+      if (isNew) this.root.replaceChildren(...pairs.map((pair) => this.choice(pair)));
+      this.root.hidden = !pairs.length;
+      this.show();
+    }
+
+    /** @param {OfferedPair} pair */
+    choice({ name, size, title }) {
+      const radio = make("input");
+      Object.assign(radio, { type: "radio", name: "pair", value: name });
+      radio.addEventListener("change", () => this.choose(name));
+      const label = make("label", "", radio, make("span", "", size));
+      label.title = `Race on the ${title}`;
+      return label;
+    }
+
+    /**
+     * Takes that pair, where it is offered.
+     * @param {string | undefined} name
+     */
+    choose(name) {
+      if (!this.offered.some((pair) => pair.name === name)) return;
+      this.name = name ?? "";
+      this.show();
+    }
+
+    turn() {
+      const at = this.offered.findIndex(({ name }) => name === this.name);
+      this.choose(this.offered[(at + 1) % this.offered.length]?.name);
+    }
+
+    /**
+     * The pair with that title, by which a race names it; none where there is no choice.
+     * @param {string} title
+     */
+    titled(title) {
+      return this.offered.find((pair) => pair.title === title);
+    }
+
+    show() {
+      for (const radio of this.root.querySelectorAll("input")) radio.checked = radio.value === this.name;
+      this.dispatchEvent(new Event("change"));
+    }
+  }
+
+  return { PairSwitch };
+})();

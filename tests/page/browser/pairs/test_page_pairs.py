@@ -1,0 +1,96 @@
+"""The choice between the embedded pairs, in a real Chromium on the default page: every visitor's own, on all screens and in links."""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from engine.models.pairs import EMBEDDED, PAIRS
+from helpers.commands import served_app
+from helpers.page import NO_STORY, PATIENCE, PROMPT, race
+
+TITLES = {name: PAIRS[name].title for name in EMBEDDED}
+RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
+
+
+@pytest.fixture(scope="module")
+def default_server():
+    """The page of the default pair, as soon as it is live: its races make ready what they lack."""
+    with served_app(until="live") as url:
+        yield url
+
+
+@pytest.fixture
+def visit(browser, default_server):
+    """Opens the page for another visitor, in a session of his own."""
+    with ExitStack() as contexts:
+
+        def visit() -> Page:
+            page = contexts.enter_context(browser.new_context(viewport={"width": 1280, "height": 720})).new_page()
+            page.add_init_script(NO_STORY)
+            page.set_default_timeout(PATIENCE)
+            page.goto(f"{default_server}?seed=0")
+            page.wait_for_function("window.Plotly && window.TreeRace?.view && TreeRace.walk")
+            return page
+
+        yield visit
+
+
+@pytest.fixture
+def visitor(visit):
+    return visit()
+
+
+def size(page: Page, name: str):
+    return page.get_by_role("radiogroup", name="Parameters of the model").get_by_role("radio", name=name, exact=True)
+
+
+def test_each_visitor_races_on_the_pair_of_his_own_choice(visit):
+    visitor, other = visit(), visit()
+    expect(size(visitor, "60M")).to_be_checked()
+    before = visitor.locator("[data-pair]").text_content()
+    size(visitor, "60M").focus()
+    visitor.keyboard.press("ArrowLeft")
+    expect(size(visitor, "11M")).to_be_checked()
+    expect(visitor.locator("[data-pair]")).not_to_have_text(before)
+    for page, title in ((visitor, TITLES["small"]), (other, TITLES["embedded"]), (visitor, TITLES["small"])):
+        race(page, tokens=12)
+        assert page.evaluate(RACED) == [title] * 2
+    expect(size(other, "60M")).to_be_checked()
+    expect(visitor.locator("[data-recorded]")).to_have_text("11M model")
+    visitor.evaluate("TreeRace.take.refresh()")
+    link = visitor.locator("[data-link]").input_value()
+    assert "pair=small" in link
+    other.goto(f"{link}&go=1")
+    other.wait_for_selector("[data-race][data-state=done]")
+    assert other.evaluate(RACED) == [TITLES["small"]] * 2
+    expect(size(other, "11M")).to_be_checked()
+
+
+def test_every_screen_follows_the_choice_and_the_stage_shows_it(visitor):
+    visitor.keyboard.press("f")
+    expect(size(visitor, "60M")).to_be_attached()
+    expect(visitor.locator("[data-sizes]")).to_be_visible()
+    visitor.keyboard.press("m")
+    expect(size(visitor, "11M")).to_be_checked()
+    visitor.keyboard.press("Escape")
+    visitor.evaluate("TreeRace.screens.showScreen('prix')")
+    visitor.fill("#prompt textarea", PROMPT)
+    visitor.locator("#dials").get_by_label("New tokens", exact=True).fill("8")
+    visitor.click("#prix-go")
+    visitor.wait_for_function("TreeRace.prix.systems.length")
+    assert {*visitor.evaluate("TreeRace.prix.systems.map(({ trace }) => trace.pair)")} == {TITLES["small"]}
+    visitor.click("#prix-halt")
+
+
+def test_calls_of_the_api_choose_a_pair_too(default_server):
+    client = Client(default_server, verbose=False)
+    for name, title in TITLES.items():
+        events = [
+            json.loads(each) for each in client.submit(PROMPT, "tree", max_new_tokens=8, pair=name, api_name="/race")
+        ]
+        assert {system["trace"]["pair"] for event in events for system in event.get("systems", [])} == {title}
+    with pytest.raises(Exception, match=r"There is no pair 'gpt-9' here\. Available: embedded, small"):
+        client.predict(PROMPT, "tree", pair="gpt-9", api_name="/race")

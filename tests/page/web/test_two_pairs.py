@@ -1,0 +1,67 @@
+"""Two embedded pairs behind one page: every run has the pair that its visitor chose, and a page of one pair offers no choice."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import gradio as gr
+import pytest
+
+from engine.models.pairs import PAIRS, LoadedPair
+from engine.page.screens.device import Device
+from engine.page.web import streams
+from engine.page.web.lending import Served
+from engine.page.web.page import spoken_of
+from engine.rounds.timing import costs_of
+from helpers.commands import awaited
+from helpers.pairs import tiny_pair
+
+
+def named(name: str) -> LoadedPair:
+    return replace(tiny_pair(same=True), pair=PAIRS[name])
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    return Served(named("embedded"), second=named("small"))
+
+
+async def raced(served: Served, **given) -> list[dict]:
+    settings = {"prompt": "Once upon", "systems": ("vanilla", "tree"), "max_new_tokens": 40}
+    return [json.loads(news) async for news in streams.told(served, "race", lambda: settings | given)]
+
+
+def titles(events: list[dict]) -> set[str]:
+    return {system["trace"]["pair"] for event in events for system in event.get("systems", [])}
+
+
+def test_visitors_with_different_pairs_race_at_the_same_time_and_never_mix(served, monkeypatch):
+    monkeypatch.setattr(streams, "DEVICE", Device())
+    asked = ["small", "", "embedded", "small"]
+
+    async def together() -> list[list[dict]]:
+        return await asyncio.gather(*(raced(served, pair=name, seed=seed) for seed, name in enumerate(asked)))
+
+    for name, events in zip(asked, awaited(together()), strict=True):
+        assert titles(events) == {PAIRS[name or "embedded"].title}
+        assert events[-1]["end"] and events[-1]["identical"] is True
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b", "warp", 7, ["small"]])
+def test_a_pair_that_is_not_there_is_refused_with_those_that_are(served, name):
+    with pytest.raises(gr.Error, match=r"There is no pair .* here\. Available: embedded, small"):
+        awaited(raced(served, pair=name))
+    with pytest.raises(gr.Error, match=r"There is no pair 'small' here\. Available: embedded"):
+        awaited(raced(Served(served.pair), pair="small"))
+
+
+def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
+    served = Served(named("embedded"))
+    assert spoken_of(served)["pairs"] == []
+    served.second = named("small")
+    costs_of(served.second, "none")
+    small, large = spoken_of(served)["pairs"]
+    assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "60M")]
+    assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
+    assert (small["own"], large["own"]) == (False, True) and spoken_of(served)["pair"] == f"60M {large['pair']}"
+    assert small["title"] == "11M embedded pair" and small["pair"].startswith("embedded pair · ")
