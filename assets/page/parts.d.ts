@@ -54,6 +54,8 @@ type Memory = Record<string, { before: any; given: any }>;
 interface AboutPicture {
   steps: Step[];
   taus: Map<string, number>;
+  pairs: OfferedPair[];
+  gains: Map<string, { title: string; speedup: number }>;
   node: number;
   onNode(node: number): void;
 }
@@ -69,8 +71,9 @@ interface WalkPage {
   tells?: (step: Step) => number;
   fits?: (systems: RacedSystem[]) => boolean;
   picture?: string;
+  choice?: boolean;
   breaks?: string[];
-  task: { words: string; on: string; when?: (detail: any) => boolean; needs?: string[] };
+  task: { words: string; on: string; when?: (detail: any, walk: { pair: string }) => boolean; needs?: string[] };
 }
 
 type Palette = ReturnType<typeof TreeRace.plotBase.palette>;

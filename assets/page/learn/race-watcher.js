@@ -17,6 +17,8 @@ TreeRace.raceWatcher = (() => {
     waiting = false; // for the next frame
     /** @type {Map<string, number>} tau of the races that were shown, by system and guesses */
     taus = new Map();
+    /** @type {Map<string, { title: string, speedup: number }>} the last race on every size of model */
+    gains = new Map();
 
     /** @param {Walk} walk */
     constructor(walk) {
@@ -25,11 +27,18 @@ TreeRace.raceWatcher = (() => {
 
     start() {
       TreeRace.view.addEventListener("change", this.soon);
+      TreeRace.pairs.addEventListener("change", this.redraw);
     }
 
     stop() {
       TreeRace.view.removeEventListener("change", this.soon);
+      TreeRace.pairs.removeEventListener("change", this.redraw);
     }
+
+    // More is known of the pairs.
+    redraw = () => {
+      if (this.walk.page.choice) this.walk.draw();
+    };
 
     // A page is opened, which knows nothing of the race yet.
     begin() {
@@ -59,6 +68,16 @@ TreeRace.raceWatcher = (() => {
       this.need();
       this.jump();
       this.follow();
+      this.gain();
+    }
+
+    // Keeps what a race gained that is over, by the size of its model.
+    gain() {
+      const { result, root, systems } = TreeRace.view;
+      const size = result && root.dataset.state === "done" && TreeRace.pairs.titled(systems[1].trace.pair)?.size;
+      if (!size || this.gains.get(size)?.speedup === result.speedup) return;
+      this.gains.set(size, { title: systems[1].title, speedup: result.speedup });
+      this.walk.draw();
     }
 
     // Whether the race has what the page is about.

@@ -38,8 +38,12 @@ TreeRace.walkPages = (() => {
   /** @type {(name: string) => (systems: RacedSystem[]) => boolean} */
   const raced = (name) => (systems) => systems[1].name === name;
 
+  /** @param {RacedSystem[]} systems */
+  const pairOf = ([, right]) => TreeRace.pairs.titled(right.trace.pair)?.name;
+
   // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
   // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
+  // `choice`: the page is about the choice of pairs, and is there only where visitors have one.
   const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80, constraint: "" };
   /** @type {WalkPage[]} */
   const PAGES = [
@@ -158,6 +162,22 @@ TreeRace.walkPages = (() => {
       picture: "cache",
       breaks: ["trim"],
       task: { words: "press → and see the next forward's rows come and go.", on: "step", needs: [".scrub"] },
+    },
+    {
+      title: "Large models gain the most",
+      text:
+        "A large model's weights do not fit into the processor's own memory, its cache. Every forward waits for them, and checks " +
+        "guesses meanwhile. A small model has them at hand, so it pays for each guess. This machine measured both.",
+      lit: "[data-sizes]",
+      form: { right: "tree" },
+      choice: true,
+      picture: "growth",
+      task: {
+        words: "switch to the other size at the top and press Race again.",
+        on: "race",
+        when: (/** @type {RacedSystem[]} */ systems, walk) => pairOf(systems) !== walk.pair,
+        needs: ["#race-go", "[data-verdict]"],
+      },
     },
     {
       title: "Break it on purpose",

@@ -5,7 +5,10 @@ TreeRace.walkPictures = (() => {
   const { make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { depthsOf } = TreeRace.roundCosts;
+  const { growthPlot, timesOne } = TreeRace.growthPlot;
   const { visible } = TreeRace.text;
+
+  const EIGHT = 8; // tokens whose time the words compare with that of one
 
   /** @param {string} text */
   function word(text) {
@@ -131,6 +134,30 @@ TreeRace.walkPictures = (() => {
   }
 
   /**
+   * How a forward's time grows with its tokens on each model, and what trees gained in the races that were shown.
+   * @param {Step | undefined} _
+   * @param {AboutPicture} about
+   */
+  function growth(_, { pairs, gains }) {
+    const measured = pairs.filter(({ verify_ms: found }) => Object.keys(found).length > 1);
+    if (!measured.length) return [make("p", "label", "The lines come when both models are made ready.")];
+    const times = measured.map(
+      ({ size, verify_ms: found }) => `${asNumber(timesOne(found, EIGHT), 1)} times as long on the ${size} model`,
+    );
+    const words = `Compared with one token, ${EIGHT} tokens take ${times.join(", and ")}.`;
+    const most = Math.max(...[...gains.values()].map(({ speedup }) => speedup));
+    const bars = [...gains].map(([size, { title, speedup }]) =>
+      shareBar(`${size} model, ${title}`, `${asNumber(speedup, 1)}×`, (100 * speedup) / most, "tau"),
+    );
+    return [
+      make("p", "label", "Time of a forward by its tokens; with one token 1×"),
+      growthPlot(measured),
+      make("p", "", words),
+      ...(bars.length ? [make("p", "label", "Speed in your last races, plain decoding is 1×"), ...bars] : []),
+    ];
+  }
+
+  /**
    * A bar from 0 to 100 % with its name and its number.
    * @param {string} name
    * @param {string} number
@@ -142,8 +169,9 @@ TreeRace.walkPictures = (() => {
     return make("p", `walk-bar ${hue}`, make("span", "", name), make("span", "groove", fill), make("b", "", number));
   }
 
-  /** @type {Record<string, ((step: Step, about: AboutPicture) => HTMLElement[]) | undefined>} */
-  const PICTURES = { waste, forwards, kin, positions, burst, cache };
+  // A page that needs a step is drawn with one.
+  /** @type {Record<string, ((step: any, about: AboutPicture) => Element[]) | undefined>} */
+  const PICTURES = { waste, forwards, kin, positions, burst, cache, growth };
 
   return { shareBar, PICTURES };
 })();

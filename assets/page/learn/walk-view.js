@@ -26,11 +26,16 @@ TreeRace.walkView = (() => {
 
   class WalkView {
     index = 0; // of the page
+    /** @type {WalkPage[]} */
+    pages = [];
+    /** @type {HTMLButtonElement[]} */
+    dots = [];
+    pair = ""; // that was chosen when the page was opened
     /** @type {Memory} what the controls were before */
     memory = {};
     /** @type {string | null} the right lane's system, as the walk has set it */
     right = null;
-    /** @type {Set<number>} pages whose task was done */
+    /** @type {Set<WalkPage>} pages whose task was done */
     done = new Set();
 
     /**
@@ -47,8 +52,6 @@ TreeRace.walkView = (() => {
       this.watcher = new RaceWatcher(this);
       this.controls = new RaceControls("#walk-set");
       this.breaks = new Breaks(this.at("breaks"), this.controls, breaks, (name) => this.broke(name));
-      this.dots = PAGES.map((page, index) => this.dot(page, index));
-      this.at("dots").append(...this.dots.map((dot) => make("li", "", dot)));
       this.listen();
     }
 
@@ -63,8 +66,15 @@ TreeRace.walkView = (() => {
       return button;
     }
 
+    // The pages that this visitor has.
+    lay() {
+      this.pages = PAGES.filter(({ choice }) => !choice || TreeRace.pairs.offered.length);
+      this.dots = this.pages.map((page, index) => this.dot(page, index));
+      this.at("dots").replaceChildren(...this.dots.map((dot) => make("li", "", dot)));
+    }
+
     get page() {
-      return PAGES[this.index];
+      return this.pages[this.index];
     }
 
     get isOpen() {
@@ -76,6 +86,7 @@ TreeRace.walkView = (() => {
     open(index = this.index) {
       showScreen("race");
       this.memory = {};
+      this.lay();
       this.root.hidden = false;
       this.watcher.start();
       this.laidOut(true);
@@ -113,14 +124,15 @@ TreeRace.walkView = (() => {
     /** @param {number} index */
     async go(index) {
       await this.breaks.mend();
-      this.index = Math.max(0, Math.min(PAGES.length - 1, index));
+      this.index = Math.max(0, Math.min(this.pages.length - 1, index));
+      this.pair = TreeRace.pairs.name;
       const { title, text, task, form, view } = this.page;
-      this.at("place").textContent = `Learn · ${this.index + 1} of ${PAGES.length}`;
+      this.at("place").textContent = `Learn · ${this.index + 1} of ${this.pages.length}`;
       this.at("title").textContent = title;
       this.at("text").textContent = text;
       this.at("words").textContent = task.words;
       this.at("back").disabled = this.index === 0;
-      this.at("next").textContent = this.index === PAGES.length - 1 ? "Finish" : "Next ›";
+      this.at("next").textContent = this.index === this.pages.length - 1 ? "Finish" : "Next ›";
       this.at("body").scrollTop = 0;
       this.tick();
       this.begin();
@@ -161,9 +173,11 @@ TreeRace.walkView = (() => {
       const held = [...home.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
       const node = this.pointer.node ?? step?.path.at(-1) ?? 0;
       const onNode = (/** @type {number} */ at) => this.pointer.point(at);
-      const about = { steps: view.steps, taus: this.watcher.taus, node, onNode };
+      const { gains, taus } = this.watcher;
+      const about = { steps: view.steps, taus, node, onNode, pairs: TreeRace.pairs.offered, gains };
+      const isDue = this.page.choice || (step && this.watcher.fits);
       this.at("story").hidden = !(step?.parents.length > 1);
-      home.replaceChildren(...(picture && step && this.watcher.fits ? picture(step, about) : []));
+      home.replaceChildren(...(picture && isDue ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
     }
 
@@ -174,16 +188,17 @@ TreeRace.walkView = (() => {
      * @param {unknown} [detail]
      */
     did(what, detail) {
+      if (!this.isOpen) return;
       const { on, when } = this.page.task;
-      if (!this.isOpen || on !== what || (when && !when(detail)) || this.done.has(this.index)) return;
-      this.done.add(this.index);
+      if (on !== what || (when && !when(detail, this)) || this.done.has(this.page)) return;
+      this.done.add(this.page);
       this.tick();
     }
 
     tick() {
-      this.at("done").textContent = this.done.has(this.index) ? "done ✓" : "";
+      this.at("done").textContent = this.done.has(this.page) ? "done ✓" : "";
       for (const [index, dot] of this.dots.entries()) {
-        dot.parentElement?.classList.toggle("done", this.done.has(index));
+        dot.parentElement?.classList.toggle("done", this.done.has(this.pages[index]));
         if (index === this.index) dot.setAttribute("aria-current", "step");
         else dot.removeAttribute("aria-current");
       }
@@ -202,7 +217,7 @@ TreeRace.walkView = (() => {
 
     // Goes on, or closes behind the last page.
     next() {
-      if (this.index < PAGES.length - 1) this.go(this.index + 1);
+      if (this.index < this.pages.length - 1) this.go(this.index + 1);
       else this.close();
     }
 
@@ -241,7 +256,7 @@ TreeRace.walkView = (() => {
       if (!this.isOpen || shownScreen() !== "race" || !(target instanceof Element) || target.closest(TYPING)) return;
       /** @type {Record<string, () => unknown>} */
       const actions = {
-        PageDown: () => this.index < PAGES.length - 1 && this.go(this.index + 1),
+        PageDown: () => this.index < this.pages.length - 1 && this.go(this.index + 1),
         PageUp: () => this.index > 0 && this.go(this.index - 1),
         Escape: () => this.root.contains(target) && !("stage" in screenRoot().dataset) && this.close(),
       };

@@ -85,6 +85,19 @@ def test_every_screen_follows_the_choice_and_the_stage_shows_it(visitor):
     visitor.click("#prix-halt")
 
 
+def test_the_walk_shows_how_both_models_grow_and_sees_the_switch(visitor):
+    visitor.evaluate("TreeRace.walk.open(8)")
+    walk = visitor.get_by_role("complementary", name="Guided walk")
+    expect(walk.get_by_role("heading")).to_have_text("Large models gain the most")
+    race(visitor, tokens=12)
+    expect(walk.locator("[data-done]")).to_be_empty()
+    size(visitor, "11M").check(force=True)
+    race(visitor, tokens=12)
+    expect(walk.locator("[data-done]")).to_have_text("done ✓")
+    expect(walk.locator(".walk-bar.tau")).to_have_count(2)
+    expect(walk.locator(".growth .name")).to_have_text(["11M", "60M"])
+
+
 def test_calls_of_the_api_choose_a_pair_too(default_server):
     client = Client(default_server, verbose=False)
     for name, title in TITLES.items():
