@@ -124,7 +124,7 @@ def page(server, tab) -> Iterator[Page]:
     tab.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
     expect(tab.locator("[data-lane]")).to_have_count(2)
     expect(tab.locator("#prompt textarea")).to_be_visible()
-    tab.wait_for_function("window.Plotly && window.TreeRace?.view")  # Plotly's script may arrive late
+    tab.wait_for_function("window.TreeRace?.view")
     yield tab
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)

@@ -173,8 +173,8 @@ STRANGERS = [
         (
             "the page tells where Plotly lies",
             "page.py",
-            '<script src="{DRAWING}">',
-            '<script src="/gradio_api/file={PLOTLY}">',
+            'href="{DRAWING}"',
+            'href="/gradio_api/file={PLOTLY}"',
             f"{SHELF} -k no_path",
             S,
         ),

@@ -150,6 +150,7 @@ TreeRace.predictView = (() => {
     /** @param {string} size */
     choose(size) {
       this.guess = size;
+      for (const each of this.sizes) this.cards[each].toggleAttribute("data-chosen", each === size);
       if (this.root.dataset.state === "running") return;
       this.clear();
       this.say(`You say the ${size} tree wins. Press Start.`);

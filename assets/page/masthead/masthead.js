@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.masthead = (() => {
+  const { showWhenWhole } = TreeRace.arrival;
   const { mountDarkMode } = TreeRace.darkMode;
   const { finder } = TreeRace.elements;
   const { fill } = TreeRace.form;
@@ -22,6 +23,7 @@ TreeRace.masthead = (() => {
    */
   function mountHeader(root, { prompts, screens, races, ...own }, server) {
     const at = finder(root);
+    showWhenWhole();
     screenMenu(at("screens"), screens);
     const hear = followPairs(at, own);
     for (const [domain, each] of Object.entries(prompts)) {

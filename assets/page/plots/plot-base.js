@@ -28,41 +28,39 @@ TreeRace.plotBase = (() => {
     };
   }
 
+  // Runs Plotly's script, which takes the browser most of a second: only when there is a plot to draw. A replay holds it as text.
+  function fetchPlotly() {
+    const held = document.querySelector("#plotly");
+    if (!held) return; // it is on its way
+    const script = make("script", "", held.textContent ?? "");
+    if (held instanceof HTMLLinkElement) {
+      script.src = held.href;
+      script.addEventListener("load", () => window.dispatchEvent(new Event("plotly")));
+      script.addEventListener("error", () => script.replaceWith(held)); // the next plot asks again
+    }
+    held.replaceWith(script);
+  }
+
   /**
-   * The element's room in pixels; null while it has none or Plotly's script has not arrived.
+   * The element's room in pixels; null while it has none. Asks for Plotly's script, and is null too until that is there.
    * @param {Element} div
    */
   function roomOf(div) {
     const [width, height] = [div.clientWidth, div.clientHeight];
-    return window.Plotly && width && height ? { width, height } : null;
+    if (!width || !height) return null;
+    if (!window.Plotly) fetchPlotly();
+    return window.Plotly ? { width, height } : null;
   }
 
   /**
-   * Calls `then` when Plotly's script is there. A page that holds the script as text runs it when it is first needed.
-   * @param {() => void} then
-   */
-  function whenPlotly(then) {
-    const held = document.querySelector("script#plotly");
-    if (held) {
-      held.replaceWith(make("script", "", held.textContent ?? ""));
-      return then();
-    }
-    const arrived = () => {
-      if (!window.Plotly) return;
-      document.removeEventListener("load", arrived, true);
-      then();
-    };
-    document.addEventListener("load", arrived, true); // of any script: such events do not bubble
-  }
-
-  /**
-   * Draws again when the page turns dark or light, when the element changes its size, and when a font has come.
+   * Draws again when the page turns dark or light, when the element changes its size, and when a font or Plotly's script has come.
    * @param {Element} element
    * @param {() => void} draw
    */
   function keepDrawn(element, draw) {
     new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     new ResizeObserver(draw).observe(element);
+    window.addEventListener("plotly", draw);
     document.fonts.addEventListener("loadingdone", draw); // labels were measured in another face
   }
 
@@ -108,5 +106,5 @@ TreeRace.plotBase = (() => {
     };
   }
 
-  return { PLOT, palette, roomOf, whenPlotly, keepDrawn, nodeLook, plotLayout };
+  return { PLOT, palette, roomOf, keepDrawn, nodeLook, plotLayout };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.track = (() => {
-  const { copyOf, finder } = TreeRace.elements;
+  const { copyOf, finder, write } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { Steps } = TreeRace.steps;
   const { needsMark } = TreeRace.systemNames;
@@ -44,17 +44,17 @@ TreeRace.track = (() => {
       const tokens = this.totals[count];
       const done = this.ended && count === this.steps.length;
       const elapsed = count ? this.steps[count - 1].t : 0;
-      this.at("run").style.width = `${(100 * tokens) / total}%`;
-      this.at("pacer").style.left = `${(100 * pacer) / total}%`;
-      this.at("speed").textContent = count ? asNumber(tokens / elapsed, 0) : "–";
-      this.at("tau").textContent = count ? asNumber(tokens / count, 2) : "–";
-      this.at("clock").textContent = count ? `${done ? "⚑ " : ""}${asNumber(done ? elapsed : time, 3)} s` : "–";
+      this.at("run").style.clipPath = `inset(0 ${100 - (100 * tokens) / total}% 0 0 round 4px)`;
+      this.at("pacer").style.transform = `translateX(${(100 * pacer) / total}%)`;
+      write(this.at("speed"), count ? asNumber(tokens / elapsed, 0) : "–");
+      write(this.at("tau"), count ? asNumber(tokens / count, 2) : "–");
+      write(this.at("clock"), count ? `${done ? "⚑ " : ""}${asNumber(done ? elapsed : time, 3)} s` : "–");
       this.root.classList.toggle("done", done);
     }
 
     /** @param {number} place 0 for none yet */
     place(place) {
-      this.at("place").textContent = place || "–";
+      write(this.at("place"), place ? String(place) : "–");
       this.root.classList.toggle("leads", place === 1);
     }
   }

@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.lane = (() => {
-  const { finder, make } = TreeRace.elements;
+  const { finder, make, write } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { Steps } = TreeRace.steps;
   const { SystemCard } = TreeRace.systemCard;
@@ -166,31 +166,21 @@ TreeRace.lane = (() => {
       const tokens = this.totals[count];
       const done = this.ended && count === this.steps.length;
       const elapsed = count ? this.steps[count - 1].t : 0;
-      this.write("speed", count ? asNumber(tokens / elapsed, 0) : "–");
-      this.write("tau", count && !this.isRemote ? asNumber(tokens / count, 2) : "–");
-      this.write("count", `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
-      this.write("clock", `${asNumber(done ? elapsed : time, 3)} s`);
+      write(this.at("speed"), count ? asNumber(tokens / elapsed, 0) : "–");
+      write(this.at("tau"), count && !this.isRemote ? asNumber(tokens / count, 2) : "–");
+      write(this.at("count"), `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
+      write(this.at("clock"), `${asNumber(done ? elapsed : time, 3)} s`);
       this.track(tokens / total, rivalTokens / total);
       this.root.classList.toggle("done", done);
     }
 
     /**
-     * In every frame: what stays the same costs nothing.
-     * @param {string} name
-     * @param {string} text
-     */
-    write(name, text) {
-      const place = this.at(name);
-      if (place.textContent !== text) place.textContent = text;
-    }
-
-    /**
-     * Shares of the way.
+     * Shares of the way. In every frame: only what needs no layout.
      * @param {number} own
      * @param {number} rival
      */
     track(own, rival) {
-      this.at("fill").style.width = `${100 * own}%`;
+      this.at("fill").style.clipPath = `inset(0 ${100 - 100 * own}% 0 0 round 99px)`;
       this.at("rival").style.transform = `translateX(${100 * rival}%)`;
     }
   }

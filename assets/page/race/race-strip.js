@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.raceStrip = (() => {
-  const { finder } = TreeRace.elements;
+  const { finder, write } = TreeRace.elements;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
   const WAITING = "Waiting for the models …";
@@ -53,8 +53,8 @@ TreeRace.raceStrip = (() => {
       const titles = systems.map((system) => system.title);
       const { hue, ratio, margin } = leadOf(tokens, titles, finish && { ...finish, same: writeTheSame(systems) });
       this.at("lead").dataset.hue = hue;
-      this.at("ratio").textContent = ratio;
-      this.at("margin").textContent = margin;
+      write(this.at("ratio"), ratio);
+      write(this.at("margin"), margin);
     }
 
     /**

@@ -7,7 +7,6 @@ TreeRace.stepPanel = (() => {
   const { finder, make } = TreeRace.elements;
   const { drawGuesses } = TreeRace.guessPlot;
   const { drawMask } = TreeRace.maskPlot;
-  const { whenPlotly } = TreeRace.plotBase;
   const { ORDERS, blockFor, maskBlocks } = TreeRace.nodeOrder;
   const { costWords, roundOf } = TreeRace.roundCosts;
 
@@ -26,7 +25,10 @@ TreeRace.stepPanel = (() => {
       this.drawn = null;
       /** @type {Record<string, HTMLElement>} */
       this.counts = {};
-      this.at("more").addEventListener("change", () => this.redraw());
+      this.at("more").addEventListener("change", () => {
+        root.toggleAttribute("data-detailed", this.at("more").checked);
+        this.redraw();
+      });
       this.at("block").before(...Object.keys(ORDERS).map((name) => this.choice(name)));
       for (const view of /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=view]"))) {
         view.addEventListener("change", () => {
@@ -45,7 +47,7 @@ TreeRace.stepPanel = (() => {
         this.redraw();
       });
       this.counts[name] = make("b");
-      return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name), this.counts[name]);
+      return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name, this.counts[name]));
     }
 
     /**
@@ -62,7 +64,6 @@ TreeRace.stepPanel = (() => {
       if (!this.drawn) return;
       const { steps, index, costs } = this.drawn;
       if (this.root.dataset.view === "mask") this.drawMask(steps[index]);
-      else if (!window.Plotly) whenPlotly(() => this.redraw());
       else if (this.root.dataset.view === "guess") this.drawGuesses(steps[index]);
       else this.drawCost(steps, index, costs);
       this.onDrawn();

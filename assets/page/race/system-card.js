@@ -6,6 +6,7 @@ TreeRace.systemCard = (() => {
   const { popover } = TreeRace.popover;
   const { plainName } = TreeRace.systemNames;
   const { asNumber } = TreeRace.numbers;
+  const { screenRoot } = TreeRace.screens;
 
   const MOST_CHOICES = 5; // that a card names
 
@@ -50,7 +51,8 @@ TreeRace.systemCard = (() => {
       this.at("badge").dataset.guarantee = system.guarantee;
       this.at("badge").setAttribute("aria-label", `${badge}: about ${system.title}`);
       this.at("card").setAttribute("aria-label", `About ${system.title}`);
-      this.at("card").toggleAttribute("data-limits", Boolean(system.limits));
+      const marked = this.root.classList.contains("right") ? [this.at("card"), screenRoot()] : [this.at("card")];
+      for (const each of marked) each.toggleAttribute("data-limits", Boolean(system.limits)); // the dials go with the right lane
       this.at("promise").textContent = refused || promise;
       this.at("promise").dataset.guarantee = system.guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];

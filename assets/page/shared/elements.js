@@ -30,6 +30,15 @@ TreeRace.elements = (() => {
   }
 
   /**
+   * For what is written in every frame: a text that stays the same costs nothing.
+   * @param {HTMLElement} place
+   * @param {string} text
+   */
+  function write(place, text) {
+    if (place.textContent !== text) place.textContent = text;
+  }
+
+  /**
    * Finds elements of `root` by the name in their data attribute. The page's own markup holds them all, so the type is left open.
    * @param {ParentNode} root
    * @param {string} prefix
@@ -71,5 +80,5 @@ TreeRace.elements = (() => {
   const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
   const isCalm = () => motion.matches;
 
-  return { make, draw, finder, copyOf, whenThere, announceResize, isCalm };
+  return { make, draw, write, finder, copyOf, whenThere, announceResize, isCalm };
 })();

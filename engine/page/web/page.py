@@ -142,7 +142,7 @@ def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
     return {
         "theme": theme(),
         "css": "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
-        "head": f'<script src="{DRAWING}"></script>\n<script>{page_files.scripts("page")}</script>',
+        "head": f'<link rel="prefetch" href="{DRAWING}" id="plotly" />\n<script>{page_files.scripts("page")}</script>',
         "footer_links": [],
         "enable_monitoring": False,
         "run_history": False,

@@ -101,7 +101,7 @@ def visit(context: BrowserContext, port: int) -> Iterator:
         pages.append(context.new_page())
         page = pages[-1]
         page.goto(f"http://127.0.0.1:{through}/?seed=0")
-        page.wait_for_function("window.TreeRace?.view && window.Plotly")
+        page.wait_for_function("window.TreeRace?.view")
         return page
 
     yield opened
@@ -217,7 +217,7 @@ def test_a_server_that_starts_anew_gets_its_visitors_back(visit, port):
     page.evaluate("window.__before = true")
     processes.append(begin(port))
     page.wait_for_function(
-        "!window.__before && window.TreeRace?.take && TreeRace.view && window.Plotly", timeout=1000 * LONGEST
+        "!window.__before && window.TreeRace?.take && TreeRace.view", timeout=1000 * LONGEST
     )
     expect(words(page)).to_contain_text("The race ended early. What was written so far stays.")
     expect(page.locator("#prompt textarea")).to_have_value("Story: The whale who sang and sang")

@@ -35,7 +35,7 @@ def visited(server, browser):
         tab = contexts[-1].new_page()
         tab.add_init_script(f"{NO_STORY} ({SHIFTS})()")
         tab.goto(server)
-        until(tab, "Boolean(window.Plotly && window.TreeRace?.view?.result)")
+        until(tab, "Boolean(window.TreeRace?.view?.result)")
         return tab
 
     yield visit
