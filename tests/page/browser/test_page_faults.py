@@ -216,9 +216,7 @@ def test_a_server_that_starts_anew_gets_its_visitors_back(visit, port):
     page.fill("#prompt textarea", "Story: The whale who sang and sang")
     page.evaluate("window.__before = true")
     processes.append(begin(port))
-    page.wait_for_function(
-        "!window.__before && window.TreeRace?.take && TreeRace.view", timeout=1000 * LONGEST
-    )
+    page.wait_for_function("!window.__before && window.TreeRace?.take && TreeRace.view", timeout=1000 * LONGEST)
     expect(words(page)).to_contain_text("The race ended early. What was written so far stays.")
     expect(page.locator("#prompt textarea")).to_have_value("Story: The whale who sang and sang")
     expect(page.get_by_label("number input for Temperature", exact=True)).to_have_value("0.5")
