@@ -69,12 +69,12 @@ TreeRace.sweepWords = (() => {
         return { note: setting(record), label: `${finding} Arrows choose a cell, Enter races it.` };
       }
       case "tau":
-        return { note: "tokens a forward", label: `tau ${grid}: ${range(raced, "tau", "")}.` };
+        return { note: "papers call it tau", label: `Tokens a pass ${grid}: ${range(raced, "tau", "")}.` };
       case "cost": {
         const won = raced.filter((cell) => cell.speedup > 1).length;
         const finding = `${won} of ${raced.length} cells were faster than plain decoding.`;
         return {
-          note: "in tokens’ time · ■ tau of a cell",
+          note: "in tokens’ time · ■ a cell",
           label: `Verification time and break-even by nodes: ${finding}`,
         };
       }

@@ -182,7 +182,7 @@ TreeRace.walkPages = (() => {
     {
       title: "Break it on purpose",
       text:
-        "Four mistakes that are easily made. Nothing crashes, and the text still reads like a story; only a measurement tells. " +
+        "Mistakes that are easily made. Nothing crashes, and the text still reads like a story; only a measurement tells. " +
         "Switch one on, and the right tree races on the left against the broken one on the right.",
       lit: "[data-lanes]",
       form: { right: "tree" },

@@ -122,7 +122,7 @@ TreeRace.costPlot = (() => {
     const hover = [
       `step ${index + 1}: ${counted(nodes, "node")} in ${counted(levels, "level")}`,
       `costs ${ms(costs.roundMs(nodes, levels))}, took ${ms(1000 * took)}`,
-      `needs tau ${asNumber(price, 2)}, has ${asNumber(tau, 2)} so far`,
+      `needs ${asNumber(price, 2)} tokens a pass, has ${asNumber(tau, 2)} so far`,
     ].join("<br>");
     return {
       type: "scatter",
@@ -178,11 +178,11 @@ TreeRace.costPlot = (() => {
     const { nodes, levels, tau } = round;
     const left = nodes >= LEFTWARD;
     const end = Math.min(top - 1, costs.breakEven(LARGEST, levels));
-    const here = `<b>tau ${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
+    const here = `<b>${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
     return [
       word("verifying alone", 1, 0.5, "left", colours.baseInk, size),
       word("slower than plain", LARGEST, 0.5, "right", colours.faint, size),
-      word("break-even tau", LARGEST, end, "right", colours.ink, size, { yshift: size }),
+      word("break-even", LARGEST, end, "right", colours.ink, size, { yshift: size }),
       word(here, nodes, tau, left ? "right" : "left", colours.treeInk, size * 1.1, {
         xshift: left ? -12 : 12,
         bgcolor: colours.surface,

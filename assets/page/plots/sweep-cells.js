@@ -18,7 +18,7 @@ TreeRace.sweepCells = (() => {
     if (cell.refused) return `${where}<br>${escapeMarkup(cell.refused)}`;
     return [
       where,
-      `${asNumber(cell.speedup, 2)}× plain decoding’s speed, tau ${asNumber(cell.tau, 2)}`,
+      `${asNumber(cell.speedup, 2)}× plain decoding’s speed, ${asNumber(cell.tau, 2)} tokens a pass`,
       `${asNumber(cell.mean_nodes, 1)} nodes a tree, ${asNumber(cell.ms_per_token, 2)} ms a token`,
       `${percent(cell.draft_share)} of the time drafts, ${percent(cell.verify_share)} verifies`,
       escapeMarkup(cell.disturbed),

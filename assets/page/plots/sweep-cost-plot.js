@@ -79,7 +79,7 @@ TreeRace.sweepCostPlot = (() => {
       x: nodes,
       y: needs,
       customdata: nodes.map(
-        (count, index) => `${count} nodes in ${levels} levels need tau ${asNumber(needs[index], 2)}`,
+        (count, index) => `${count} nodes in ${levels} levels need ${asNumber(needs[index], 2)} tokens a pass`,
       ),
       hovertemplate,
       line: { color: colours.ink, width: 2, dash: "5px,4px" },
@@ -171,15 +171,7 @@ TreeRace.sweepCostPlot = (() => {
       yaxis: { ...axis, range: [0, top], tickvals: tokens },
       annotations: [
         word("slower than plain", largest, 0.35, "right", colours.faint, letters),
-        word(
-          `break-even, ${levels} ${levels === 1 ? "level" : "levels"}`,
-          largest,
-          end,
-          "right",
-          colours.ink,
-          letters,
-          { yshift: letters * 0.8 },
-        ),
+        word("break-even", largest, end, "right", colours.ink, letters, { yshift: letters * 0.8, bgcolor: colours.cell }),
         word("t(N)", 1, 0.55, "left", colours.baseInk, letters),
       ],
     };

@@ -35,7 +35,7 @@ TreeRace.resultTable = (() => {
     column("place", (lane) => lane.place, whole, "By tokens a second"),
     column("system", (lane) => lane.title),
     column("ratio", (lane) => lane.speedup, times, "Tokens a second by those of token by token"),
-    column("tau", (lane) => lane.tau, hundredths, "Tokens a pass: tokens per target forward"),
+    column("tokens a pass", (lane) => lane.tau, hundredths, "Tokens for each target forward; papers call it tau"),
     column("forwards", (lane) => lane.forwards, whole, "Target forwards after the prompt"),
     column("drafts", (lane) => lane.draft_forwards, whole, "Forwards of a draft network"),
     column("draft", (lane) => lane.draft_share, percent, "Share of its clock spent on drafting"),

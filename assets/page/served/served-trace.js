@@ -32,7 +32,7 @@ TreeRace.servedTrace = (() => {
   function figuresOf({ drafted, accepted, tau }) {
     const [many, kept] = [sum(drafted), sum(accepted)];
     return [
-      ["tau", asNumber(tau, 2)],
+      ["tokens a pass (tau)", asNumber(tau, 2)],
       ["steps", String(drafted.length)],
       ["drafted", String(many)],
       ["accepted", `${kept} (${percent(kept / many)})`],

@@ -100,8 +100,13 @@ TreeRace.storyRows = (() => {
     const [, check, , drop, join] = scenes;
     const count = step.parents.length;
     const kept = [0, ...step.path];
+    const says = [
+      { from: check.from + 0.3, to: drop.from, text: `${count} rows tried` },
+      { from: drop.from, to: Infinity, text: `${kept.length} kept, ${count - kept.length} thrown away` },
+    ];
+    const room = box.width - small - Math.max(...says.map(({ text }) => measure(text, small * 1.15)));
     const heading = `KV cache · ${step.position} rows of the text`;
-    svg.append(words("heading", box.x, box.y + small, small, heading));
+    svg.append(words("heading", box.x, box.y + small, small, measure(heading, small) <= room ? heading : "KV cache"));
     const top = box.y + 1.7 * small;
     const tall = Math.max(14, Math.min(2.2 * small, box.height - 3.3 * small));
     const pitch = Math.min(2.4 * small, box.width / (COMMITTED + count + 1));
@@ -140,14 +145,8 @@ TreeRace.storyRows = (() => {
         colours(time < drop.from ? "tried" : lasts < 0 ? "tried lost" : "tried won");
       });
     }
-    const lost = count - kept.length;
-    const told = [
-      { from: check.from + 0.3, to: drop.from, text: `${count} rows tried` },
-      { from: drop.from, to: Infinity, text: `${kept.length} kept, ${lost} thrown away` },
-    ].map(({ from, to, text }) => {
+    const told = says.map(({ from, to, text }) => {
       const line = words("told", box.x + box.width, box.y + small, small * 1.15, text, "end");
-      if (measure(heading, small) + measure(text, small * 1.15) > box.width - small)
-        line.setAttribute("y", String(top + tall + 1.5 * small));
       svg.append(line);
       const shows = setter(line, "opacity");
       return (/** @type {number} */ time) => shows(time >= to ? 0 : ease(time, from, from + 0.25));

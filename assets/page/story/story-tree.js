@@ -143,7 +143,7 @@ TreeRace.storyTree = (() => {
       held.append(shape(kind, ghost ? node.mark : 0.75 * node.mark));
       const kept = shape(ghost ? "bonus" : "kept", node.mark);
       kept.classList.add("won");
-      const ring = draw("circle", { class: "ring", r: 1.4 * node.mark });
+      const ring = draw("circle", { class: "ring", r: 1.4 * node.mark, "stroke-width": Math.max(2, 0.3 * node.mark) });
       const name = words("label", node.labelX - node.x, 0.35 * size, size, node.label);
       if (won !== undefined) held.append(kept, ring);
       group.append(held, name);

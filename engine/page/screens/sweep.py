@@ -212,7 +212,7 @@ class Sweep:
             each = (f"{cell['nodes']} at {cell['temperature']:g} ({times(cell)})" for cell, _ in best)
             return f"Nodes that paid best, by temperature: {', '.join(each)}."
         cell, fastest = best[0]
-        size = f"tau {cell['tau']:.2f}, {cell['mean_nodes']:.1f} nodes a tree"
+        size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
         about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."

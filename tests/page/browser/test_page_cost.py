@@ -45,7 +45,7 @@ def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     assert losing["y"] == pytest.approx([DRAFTED.break_even(nodes, 5) for nodes in losing["x"]])
     assert (won["x"], won["y"]) == ([6, 6], [3, 2])
     assert chosen["x"] == [6, 6] and chosen["y"] == pytest.approx([DRAFTED.break_even(6, 5), 2.5])
-    expect(page.locator("[data-cost] .annotation").last).to_have_text("tau 2.5 at 6 nodes")
+    expect(page.locator("[data-cost] .annotation").last).to_have_text("2.5 at 6 nodes")
     page.locator("[data-cost] .scatterlayer .trace").last.locator(".point").last.hover(force=True)
     expect(page.locator("[data-cost] .hovertext")).to_contain_text("costs 4.66 ms, took 5.00 ms")
 
