@@ -5,13 +5,13 @@ import faulthandler
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from engine.measure.options import Parser, add_models, add_remote, given_pair, given_remote, refusals
+from engine.measure.options import Parser, add_models, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.views import opening
 from engine.page.web.front import Front
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_models(parser)
     add_remote(parser)
+    add_shape(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
     with refusals():
@@ -41,26 +42,29 @@ def main() -> None:
             )
         how = {"quantisation": kept and checked_quantisation(kept), "spread": options.spread}
         remote = given_remote(options)
-        served_with = {"remote": remote, "raw": options.raw}
+
+    def as_served(own: "LoadedPair") -> "LoadedPair":
+        return shaped(options, replace(own, remote=remote, raw=options.raw))
+
     # Only Gradio's own server is lent GPUs. At the start none is lent, so costs are measured in the races that are
     if "SPACES_ZERO_GPU" in os.environ:
         with usable(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.models.loading import load
-        from engine.page.screens.cards import lanes_of
         from engine.page.web.lending import Served
         from engine.page.web.page import build, launch
 
         with refused_by_sentence():
-            own = replace(load(pair, **how), **served_with)
-        return launch(build(Served(own, lanes_of(pair), second(pair, how, served_with))), host, port, remote)
+            own = as_served(load(pair, **how))
+        beside = second(pair, how, as_served)
+        return launch(build(Served(own, beside, drafts=pair.draft is not None)), host, port, remote)
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
-        go_live(front, pair, how, served_with)
+        go_live(front, pair, how, as_served)
         front.wait()
     except KeyboardInterrupt:
         end()
@@ -101,18 +105,17 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str, Any]) -> None:
+def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], "LoadedPair"]) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
     meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded
     ends the process with a sentence, because whoever started it asked for that pair and reads the terminal; a page that went on without
     it would hide the failure. Beside the default pair visitors may choose the small one, which is made ready last.
-    `how` is what `load` takes besides; `served_with` is what a served pair has besides, its remote server among it.
+    `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server among it.
     """
     # What takes seconds to import is imported behind the opening page
     from engine.models.loading import checked_files, load
-    from engine.page.screens.cards import lanes_of
     from engine.page.screens.device import DEVICE
     from engine.page.screens.readiness import Readiness, compiling
 
@@ -121,7 +124,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
 
     def opened(own: "LoadedPair") -> Readiness:
         """The pair's readiness, with its opening race ready."""
-        ready = Readiness(replace(own, **served_with), DEVICE, lanes)
+        ready = Readiness(as_served(own), DEVICE)
         front.words = lambda: ready.words
         ready.make_opening()
         return ready
@@ -129,21 +132,20 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    lanes = lanes_of(pair)
     another = pair.name not in EMBEDDED or how != AS_FILED
     first = PAIRS["small"] if another else pair
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
         ready = opened(load(first))
-    beside = second(pair, how, served_with)
+    beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
     from engine.page.web.lending import Served
     from engine.page.web.page import build, mounted, spoken_of
 
-    served = Served(ready.pair, lanes, beside)
+    served = Served(ready.pair, beside, drafts=pair.draft is not None)
     front.served = lambda: spoken_of(served)
-    front.hand_over(mounted(build(served), served_with["remote"]))
+    front.hand_over(mounted(build(served), ready.pair.remote))
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.words = lambda: f"Loading {pair.title}"
@@ -152,14 +154,14 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], served_with: dict[str
         served.pair = ready.pair
     all_ready = [ready]
     if served.second:
-        all_ready.append(Readiness(served.second, DEVICE, lanes, of=served.second.title))
+        all_ready.append(Readiness(served.second, DEVICE, of=served.second.title))
     front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.make_rest()
     print("Everything is ready.", flush=True)
 
 
-def second(pair: Pair, how: dict[str, Any], served_with: dict[str, Any]) -> "LoadedPair | None":
+def second(pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], "LoadedPair"]) -> "LoadedPair | None":
     """The pair that visitors may choose beside this one: the small embedded pair beside the default, if that is kept as its files are.
 
     Where it cannot be loaded the page goes on without it, and the terminal has a sentence.
@@ -169,7 +171,7 @@ def second(pair: Pair, how: dict[str, Any], served_with: dict[str, Any]) -> "Loa
     if pair.name != "embedded" or how != AS_FILED:
         return None
     try:
-        return replace(load(PAIRS["small"]), **served_with)
+        return as_served(load(PAIRS["small"]))
     except ValueError as error:
         print(f"There is no choice of pairs: {error}", flush=True)
         return None

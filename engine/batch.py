@@ -9,7 +9,6 @@ from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
 from engine.rounds.batch import BatchedRounds
 from engine.rounds.round import HostRounds
-from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.systems import System
 from engine.target import Target
@@ -28,9 +27,8 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = shared(costs_of(pair, system.drafter), len(prompts)) if system.reads_costs else None
-    shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
-    parts = [system.build(pair, capacity, **shape, costs=costs) for _ in prompts]
+    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else None
+    parts = [system.build(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
     rounds = BatchedRounds(

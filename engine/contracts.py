@@ -33,6 +33,9 @@ PROPOSALS = {
 }
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
+# Depths and budgets of nodes to try: few rows cost little on some machines, and many on others
+BUDGETS = ((1, 3), (2, 4), (3, 6), (4, 8), (6, 8), (6, 12), (8, 12), (8, 24))
+
 # What serving engines offer, by the kind of part. `engine.page.screens.serving` says how each engine spells it.
 SERVED = {
     "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block", "MTP"),
@@ -191,6 +194,14 @@ class Policy(Part):
 
         Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one.
         """
+
+    @classmethod
+    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+        """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `width` is the paper's.
+
+        A policy that spends a budget of nodes needs no word of its own.
+        """
+        return [(depth, min(width, nodes - 1), nodes) for depth, nodes in BUDGETS]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """A tree of at most `room` levels below the token `root`, which stands at `position`. Deeper tokens could not be emitted."""

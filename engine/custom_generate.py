@@ -31,7 +31,6 @@ from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_of, obstacle
 from engine.race import SHAPE, checked
-from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.systems import System, find
 from engine.tree import LARGEST_TREE
@@ -137,7 +136,7 @@ def tokens(
     if len(prompt) >= pair.context:
         raise ValueError(f"The prompt has {len(prompt):,} tokens. The context holds {pair.context:,}, answer included.")
     capacity = min(pair.context, len(prompt) + most) + LARGEST_TREE
-    costs = costs_of(pair, system.drafter) if system.reads_costs else None
+    costs = system.costs(pair) if system.reads_costs else None
     rounds = system.rounds(pair, capacity, shape, sampling, costs)
     steps, end = decode(rounds, prompt, most, stops, pair.context), ""
     while not end:

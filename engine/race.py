@@ -29,9 +29,8 @@ from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
 from engine.remote.server import Server
-from engine.rounds.timing import costs_of
 from engine.sampling import Sampling, refuse_too_cold
-from engine.systems import System, find
+from engine.systems import SHAPE, System, find
 from engine.tree import LARGEST_TREE
 
 LIMITS = {
@@ -42,7 +41,6 @@ LIMITS = {
     "temperature": (0.0, 5.0),
     "seed": (0, 2**53 - 1),
 }
-SHAPE = ("depth", "width", "nodes")
 ASKED = ("prompt", "temperature", "seed", "max_new_tokens", "constraint")  # of the settings, what a trace repeats
 BASELINE = "vanilla"  # the lane of a grand prix that all others are compared with
 FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
@@ -54,7 +52,10 @@ LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a visitor may choose. None for depth, width or nodes is each system's own. Raises `ValueError` for a senseless value."""
+    """What a visitor may choose. None for depth, width or nodes is `System.shape` of each system.
+
+    Raises `ValueError` for a senseless value.
+    """
 
     prompt: str
     systems: tuple[str, ...] = ("vanilla", "tree")
@@ -165,7 +166,8 @@ class Lane:
     ):
         """`capacity` is that of its caches in rows; None is as many as the text needs."""
         self.pair, self.system, self.finished = pair, system, False
-        shape = {name: getattr(system if getattr(settings, name) is None else settings, name) for name in SHAPE}
+        asked = {name: value for name in SHAPE if (value := getattr(settings, name)) is not None}
+        shape = asked if len(asked) == len(SHAPE) else system.shape(pair) | asked
         self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         self.trace = trace_of(pair, settings, prompt, system.name, pair.hardware, pair.dtype, shape)
@@ -175,7 +177,7 @@ class Lane:
     def open(self) -> None:
         """Borrow or make the caches, and stand at the text's beginning."""
         pair, system, trace = self.pair, self.system, self.trace
-        costs = costs_of(pair, system.drafter) if system.reads_costs else None
+        costs = system.costs(pair) if system.reads_costs else None
         shape = {name: getattr(trace, name) for name in SHAPE}
         self.rounds: Rounds | None = system.rounds(pair, self.capacity, shape, self.sampling, costs)
         self.decoding = decode(self.rounds, trace.prompt_tokens, trace.max_new_tokens, pair.stop_ids, pair.context)
@@ -230,7 +232,7 @@ class Lane:
     def filed(self) -> LaneRecord:
         """The lane as a record that grows with it."""
         system = self.system
-        return LaneRecord(system.title, system.idea, system.guarantee, costs_of(self.pair, system.drafter), self.trace)
+        return LaneRecord(system.title, system.idea, system.guarantee, system.costs(self.pair), self.trace)
 
     def close(self) -> None:
         """Frees the caches. The trace stays."""

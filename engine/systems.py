@@ -1,6 +1,7 @@
 """Systems: drafter x policy x acceptance. Knows which combinations are sound; refuses the others with the reason."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.acceptance import ACCEPTANCES
@@ -10,18 +11,22 @@ from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
-from engine.record.costs import Costs
+from engine.record.calibration import sizes
+from engine.record.costs import Costs, Counted
 from engine.record.parsing import shown
 from engine.rounds.guiding import Mask, masked
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
+from engine.rounds.timing import costs_of
 from engine.sampling import Sampling
 from engine.target import Target
+
+SHAPE = ("depth", "width", "nodes")
 
 
 @dataclass(frozen=True)
 class System:
-    """A way of decoding. `depth`, `width` and `nodes` are the shape that it starts with.
+    """A way of decoding. `depth`, `width` and `nodes` are its own shape: its paper's, or the one that it is named with.
 
     `cost` is a sentence on what drafting costs. `broken` names one of `BREAKS`, "" for a system as it should be.
     """
@@ -80,6 +85,24 @@ class System:
     def reads_costs(self) -> bool:
         """Whether its lanes are made with the costs of forwards on this machine."""
         return self.limits or DRAFTERS[self.drafter].chooses
+
+    @property
+    def own_shape(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in SHAPE}
+
+    def counted(self, pair: LoadedPair) -> Mapping[str, Counted]:
+        """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
+        return pair.calibration.shapes.get(self.name.partition("!")[0], {}) if pair.calibration else {}
+
+    def costs(self, pair: LoadedPair) -> Costs:
+        """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call."""
+        return costs_of(pair, self.drafter).with_shapes(self.counted(pair))
+
+    def shape(self, pair: LoadedPair) -> dict[str, int]:
+        """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
+        if not self.counted(pair):
+            return self.own_shape
+        return dict(zip(SHAPE, sizes(self.costs(pair).best_shape), strict=True))
 
     def rounds(
         self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling, costs: Costs | None = None

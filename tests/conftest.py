@@ -14,6 +14,7 @@ from transformers.utils.import_utils import is_serve_available
 from engine.forward import runner_gpu
 from engine.models.loading import load
 from engine.models.pairs import LoadedPair
+from engine.systems import SYSTEMS
 from helpers.commands import SMALL, served_app
 from helpers.page import CHROMIUM, FLAGS, NO_STORY, PATIENCE, REAL_TIME
 from helpers.paths import ROOT
@@ -57,8 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def embedded() -> LoadedPair:
-    """The small embedded pair: as real as the default one, and quick."""
-    return load("small", device="cpu")
+    """The small embedded pair: as real as the default one, and quick. Its systems race in shapes that no machine decides."""
+    return load("small", device="cpu").in_shapes({})
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def small_capacities(monkeypatch):
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
-    with served_app(*SMALL, until="ready") as url:
+    with served_app(*SMALL, "--shape", "paper", until="ready") as url:
         yield url
 
 
@@ -121,9 +122,11 @@ def page(server, tab) -> Iterator[Page]:
     }
     for event, listener in listeners.items():
         tab.on(event, listener)
-    tab.goto(f"{server}?seed=0")  # an address with settings: no recorded race is played
+    # An address with settings: no recorded race is played. The trees of `auto` follow the machine's costs, those of `tree` do not
+    tab.goto(f"{server}?seed=0&right=tree")
     expect(tab.locator("[data-lane]")).to_have_count(2)
     expect(tab.locator("#prompt textarea")).to_be_visible()
+    expect(tab.locator("#systems input").nth(1)).to_have_value(SYSTEMS["tree"].title)
     tab.wait_for_function("window.TreeRace?.view")
     yield tab
     for event, listener in listeners.items():

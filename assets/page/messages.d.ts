@@ -38,6 +38,13 @@ interface MeasuredCosts {
   first_ms: number;
   level_ms: number;
   promised?: Record<string, number>;
+  shapes?: Record<string, Shaped>;
+}
+
+/** Tokens that a round of a shape yields, and what it costs in rounds of plain decoding. */
+interface Shaped {
+  tau: number;
+  cost: number;
 }
 
 interface Trace {

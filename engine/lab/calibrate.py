@@ -1,5 +1,5 @@
-"""`python -m engine calibrate`: measure a pair once and write its calibration. Static trees are laid out by it, and `auto` chooses its
-drafter.
+"""`python -m engine calibrate`: measure a pair once and write its calibration. Static trees are laid out by it, `auto` chooses its
+drafter by it, and systems the shapes that they race in.
 
 The target itself continues the gallery's prompts, or a file's prompts; never the bench's held-out prompts.
 """
@@ -7,7 +7,7 @@ The target itself continues the gallery's prompts, or a file's prompts; never th
 import json
 import statistics
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
+from engine.lab import shapes
 from engine.measure.options import given_pair, load_given, own_place, writable
 from engine.measure.prompts import read
 from engine.models.chat import prompt_tokens
@@ -140,14 +141,17 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     has_draft, compared = pair.draft is not None, ranked(pair)
     drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
     greedy = continued(pair, prompts, tokens, 0.0) if compared else []
-    return Calibration(
+    measured = Calibration(
         acceptance=rounded(acceptance(pair, drawn, temperature)) if has_draft else [],
         ranks={name: [rounded(row) for row in found] for name in compared if (found := ranks(pair, name, greedy))},
         verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
         draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
-        f"T = {temperature:g}, ranks at T = 0; python -m engine calibrate",
+        f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in shapes.HEATS)}; "
+        "python -m engine calibrate",
     )
+    # Static trees are laid out by what was measured first
+    return replace(measured, shapes=shapes.by_system(replace(pair, calibration=measured), prompts))
 
 
 def ranked(pair: LoadedPair) -> list[str]:

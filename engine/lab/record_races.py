@@ -22,19 +22,15 @@ from engine.record.race_file import BY_TEXT, Record
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
-SMALL = {
-    "depth": 4,
-    "width": 2,
-    "nodes": 5,
-}  # a tree that fits a machine on which every row of a forward costs arithmetic
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "1-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
-    "2-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160, **SMALL}),
-    "3-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
-    "4-story-sampled-eagle": (
+    "1-story-auto": ("stories", "The lost mitten", {"systems": (BASELINE, "auto")}),
+    "2-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "3-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
+    "4-word-problem-auto": ("word problems", "The bakery", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
+    "5-story-sampled-eagle": (
         "stories",
         "Two friends and a box",
-        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7, **SMALL},
+        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7},
     ),
 }
 

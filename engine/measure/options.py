@@ -199,6 +199,21 @@ def given_constraint(options: Namespace) -> str:
     return checked_constraint("" if options.regex is None else joined("regex", options.regex))
 
 
+def add_shape(parser: ArgumentParser) -> None:
+    """`--shape`, for `shaped`."""
+    parser.add_argument(
+        "--shape",
+        choices=("best", "paper"),
+        help="race every system in its best shape on this machine, as far as the pair's calibration has counts, or in its paper's; "
+        "the best when left out",
+    )
+
+
+def shaped(options: Namespace, pair: LoadedPair) -> LoadedPair:
+    """The pair, whose systems race in the shapes that the option of `add_shape` names."""
+    return pair.in_shapes({}) if options.shape == "paper" else pair
+
+
 def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
 

@@ -2,8 +2,9 @@
 
 All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share.
 
-A setting is a system's name, with a shape of its own where it is not the default one. At most three are tried: the default shape, and
-two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
+A setting is a system's name, with a shape where it is not its paper's. At most three are tried: the best shape on this machine as far
+as shapes were counted, else the paper's, and two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own
+trees and has one setting.
 """
 
 import math
@@ -107,11 +108,12 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
     system = find(name)
     if system.limits or ":" in name or "!" in name:
         return [name]
-    found = [name]
+    best = system.shape(pair)
+    found = [name if best == system.own_shape else f"{name}:{'x'.join(map(str, best.values()))}"]
     for part in SMALLER:
-        depth, nodes = math.ceil(system.depth / part), max(2, math.ceil(system.nodes / part))
-        smaller = f"{name}:{depth}x{min(system.width, nodes - 1)}x{nodes}"
-        if not allows(pair, find(smaller)):
+        depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
+        smaller = f"{name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
+        if smaller not in found and not allows(pair, find(smaller)):
             found.append(smaller)
     return found
 

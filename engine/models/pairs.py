@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -285,6 +285,14 @@ class LoadedPair:
     @property
     def title(self) -> str:
         return self.pair.title
+
+    def in_shapes(self, chosen: Mapping[str, str]) -> "LoadedPair":
+        """The same pair, whose systems race in these of their counted shapes, and all others in their papers'."""
+        if self.calibration is None:
+            return self
+        counted = self.calibration.shapes
+        shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
+        return replace(self, calibration=replace(self.calibration, shapes=shapes))
 
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""

@@ -19,6 +19,10 @@ class Chain(Policy):
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.depth, self.ranked = depth, proposal == "ranked"
 
+    @classmethod
+    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+        return [(depth, 1, depth + 1) for depth in (1, 2, 3, 4, 6, 8)]
+
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree = DraftTree.rooted(root)
         for node in range(min(self.depth, room)):

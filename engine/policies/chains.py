@@ -12,6 +12,8 @@ from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
+FORKS = ((2, 2), (3, 2), (2, 3), (4, 2), (3, 3), (6, 2))  # depths and numbers of chains worth a try
+
 
 class Chains(Policy):
     title = "merged chains"
@@ -24,6 +26,10 @@ class Chains(Policy):
         """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
         self.depth = min(depth, nodes - 1)
         self.chains = min(width, (nodes - 1) // self.depth)
+
+    @classmethod
+    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+        return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, passing = DraftTree.rooted(root), {0: self.chains}

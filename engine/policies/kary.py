@@ -7,6 +7,8 @@ from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 
+FULL = ((1, 2), (1, 4), (2, 2), (1, 7), (2, 3), (3, 2))  # depths and widths worth a try
+
 
 class Kary(Policy):
     title = "full tree"
@@ -17,13 +19,17 @@ class Kary(Policy):
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
-        size = sum(width**level for level in range(depth + 1))
+        size = full(depth, width)
         if size > LARGEST_TREE:
             raise ValueError(
                 f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
                 "Choose a smaller depth or width (depth 3 and width 2 make 15), or the system tree, which keeps to a node budget."
             )
         self.depth, self.width, self.top = depth, width, proposal == "top"
+
+    @classmethod
+    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+        return [(depth, wide, full(depth, wide)) for depth, wide in FULL]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]
@@ -43,3 +49,8 @@ class Kary(Policy):
                 for token, score, probability in zip(tokens, scores, q, strict=True)
             ]
         return tree
+
+
+def full(depth: int, width: int) -> int:
+    """The nodes of a full tree."""
+    return sum(width**level for level in range(depth + 1))

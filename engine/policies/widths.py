@@ -6,6 +6,7 @@ Draws of the same token share a node, and the tree counts its draws. One draft f
 from math import prod
 
 from engine.contracts import Counterpart, Drafter, Policy
+from engine.policies.chains import FORKS
 from engine.policies.shared.asking import drawn_from
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -21,6 +22,10 @@ class Widths(Policy):
 
     def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
         self.widths = narrowing(depth, width, nodes)
+
+    @classmethod
+    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+        return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]

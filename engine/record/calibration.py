@@ -1,11 +1,23 @@
-"""Calibration: what was measured once about a pair. Static trees and the drafter of `auto` follow it. Plain values; knows no model."""
+"""Calibration: what was measured once about a pair. Static trees, the drafter of `auto` and the shapes that systems race in follow it.
+
+Plain values; knows no model.
+"""
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.record.costs import between
+from engine.record.costs import Counted, between
 from engine.record.promise import Ranks
+
+
+def sizes(shape: str) -> list[int]:
+    """Depth, width and nodes of a shape such as 4x4x8. Raises `ValueError` for another form."""
+    found = re.fullmatch("([0-9]{1,2})x([0-9]{1,2})x([0-9]{1,2})", shape)
+    if not found:
+        raise ValueError(f"{shape!r} is no shape such as 4x4x8")
+    return [int(size) for size in found.groups()]
 
 
 @dataclass(frozen=True)
@@ -14,6 +26,7 @@ class Calibration:
 
     - `acceptance[b]`: the probability that the b-th child drawn without replacement is the first accepted one
     - `ranks[drafter][d][r]`: the probability that the target's token at depth d + 1 is that drafter's r-th favourite
+    - `shapes[system][shape]`: what the system's rounds in that shape gave and took, its paper's own first
     - `verify_ms[N]`: milliseconds of a verification with N rows
     - `draft_ms`: milliseconds of a draft level
     - `source`: the machine and the command
@@ -21,6 +34,7 @@ class Calibration:
 
     acceptance: list[float] = field(default_factory=list)
     ranks: dict[str, Ranks] = field(default_factory=dict)
+    shapes: dict[str, dict[str, Counted]] = field(default_factory=dict)
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: float = 0.0
     source: str = ""
@@ -32,6 +46,10 @@ class Calibration:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
+            values["shapes"] = {
+                system: {shape: Counted(*map(float, each)) for shape, each in shapes.items() if sizes(shape)}
+                for system, shapes in values.get("shapes", {}).items()
+            }
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(

@@ -3,10 +3,36 @@
 No rule and no draw depends on them. Two machines with other costs draft other trees and write the same text.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from engine.record.parsing import CLOSED, Key, Share, told
+
+
+class Counted(NamedTuple):
+    """Means of a shape's rounds, equal on every machine: tokens emitted, rows verified, levels drafted.
+
+    A draft forward is a level, also where a policy asks for several on one depth.
+    """
+
+    tau: float
+    rows: float
+    levels: float
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """What a shape promises on a machine: `tau` tokens a round, which costs as much as `cost` rounds of plain decoding."""
+
+    __pydantic_config__ = CLOSED
+
+    tau: Share
+    cost: Share
+
+    @property
+    def speedup(self) -> float:
+        return self.tau / self.cost
 
 
 def between(known: dict[int, float], at: float) -> float:
@@ -28,6 +54,7 @@ class Costs:
     - `level_ms`: the drafter's answer for a level of a few nodes below the root
     - `promised`: where a drafter is one of several, by their names how many times as fast as plain decoding each promised to be. The
       costs are those of the one that promised the most
+    - `shapes`: of one system, what each shape that was counted promises here, by names such as 4x4x8; the paper's own comes first
     """
 
     __pydantic_config__ = CLOSED
@@ -36,23 +63,38 @@ class Costs:
     first_ms: Share
     level_ms: Share
     promised: dict[str, Share] = field(default_factory=dict)
+    shapes: dict[str, Shaped] = field(default_factory=dict)
 
     @property
     def chosen(self) -> str:
         """The drafter that promised the most, "" where there was no choice."""
         return max(self.promised, key=self.promised.__getitem__, default="")
 
+    @property
+    def best_shape(self) -> str:
+        """The shape that promises the most, the first of equals; "" where none was counted."""
+        return max(self.shapes, key=lambda shape: self.shapes[shape].speedup, default="")
+
+    def with_shapes(self, counted: Mapping[str, Counted]) -> "Costs":
+        """The same costs, with what these shapes promise by them."""
+        known = self.rising()
+        shaped = {
+            shape: Shaped(each.tau, round(known.break_even(each.rows, each.levels), 3))
+            for shape, each in counted.items()
+        }
+        return replace(self, shapes=shaped)
+
     def verify_at(self, rows: float) -> float:
         return between(self.verify_ms, rows)
 
-    def draft_ms(self, levels: int) -> float:
+    def draft_ms(self, levels: float) -> float:
         return self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
 
-    def round_ms(self, rows: int, levels: int) -> float:
+    def round_ms(self, rows: float, levels: float) -> float:
         """A whole round: a tree of `rows` nodes, drafted in `levels` levels, and its verification."""
         return self.verify_at(rows) + self.draft_ms(levels)
 
-    def break_even(self, rows: int, levels: int) -> float:
+    def break_even(self, rows: float, levels: float) -> float:
         """The tau at which such rounds take as long a token as plain decoding."""
         return self.round_ms(rows, levels) / self.verify_at(1)
 

@@ -96,6 +96,11 @@ class Trace:
         return "".join(piece for step in self.steps for piece in step.pieces)
 
     @property
+    def shape(self) -> str:
+        """Depth, width and nodes, as in 4x4x8."""
+        return f"{self.depth}x{self.width}x{self.nodes}"
+
+    @property
     def ended(self) -> bool:
         """Whether the text came to its end. False while the lane runs, and for a lane that was stopped."""
         return bool(self.steps and self.steps[-1].end)

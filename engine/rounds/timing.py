@@ -18,7 +18,7 @@ from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing import grow
 from engine.record.costs import Costs
-from engine.record.promise import promised
+from engine.record.promise import Ranks, promised
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
@@ -58,11 +58,9 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
                 )
             return known[name]
 
-        choices = DRAFTERS[drafter].choices(pair)
-        ranks = pair.calibration.ranks if pair.calibration else {}
-        compared = [name for name in choices if name in ranks]
-        if not compared:
-            return measured(choices[0] if choices else drafter)
+        ranks, compared = ranks_of(pair), needed(pair, drafter)
+        if not ranks.keys() & compared or not DRAFTERS[drafter].chooses:
+            return measured(compared[0])
         # One curve for all: their own differ by the moment in which they were timed
         verifying = measured(compared[0]).verify_ms
         each = {name: replace(measured(name), verify_ms=verifying) for name in compared}
@@ -74,6 +72,21 @@ def verified(pair: LoadedPair) -> dict[int, float]:
     """Median ms of a verification by its number of rows, where `costs_of` has measured them for this pair; empty before."""
     curves, _ = _measured.get(pair, ({}, {}))
     return next(iter(dict(curves).values()), {})
+
+
+def is_measured(pair: LoadedPair, drafter: str) -> bool:
+    """Whether `costs_of` measures nothing any more."""
+    return _measured.get(pair, ({}, {}))[1].keys() >= {*needed(pair, drafter)}
+
+
+def needed(pair: LoadedPair, drafter: str) -> list[str]:
+    """The drafters whose costs are those of this one: itself, or those that it is the best of."""
+    choices = DRAFTERS[drafter].choices(pair)
+    return [name for name in choices if name in ranks_of(pair)] or choices[:1] or [drafter]
+
+
+def ranks_of(pair: LoadedPair) -> Mapping[str, Ranks]:
+    return pair.calibration.ranks if pair.calibration else {}
 
 
 @torch.inference_mode()

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair, held_out
+from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, held_out
 from engine.shell.names import (
     BLOCKS,
     CONTEXTS,
@@ -59,7 +59,8 @@ def bench(parser: ArgumentParser) -> None:
         help="under a constraint: drafts without all that is forbidden, with forced tokens alone, or as they are",
     )
     for name in SHAPE:
-        parser.add_argument(f"--{name}", type=int, help="the same for all systems; each system's own when left out")
+        parser.add_argument(f"--{name}", type=int, help="the same for all systems; as --shape says when left out")
+    add_shape(parser)
     add_memory(parser)
     add_pair(parser)
     add_json(parser)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair
+from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape
 from engine.shell.bench import add_acceptance
 
 
@@ -27,6 +27,7 @@ def pays(parser: ArgumentParser) -> None:
         help="also decode so many prompts at once, such as 1,4,16,32; of a server 1,4,16 when left out",
     )
     add_acceptance(parser, "every system's best setting")
+    add_shape(parser)
     parser.add_argument("--context", metavar="TOKENS", help="also race behind contexts so long, such as 512,2048,8192")
     add_memory(parser)
     add_pair(parser)

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from engine.lab import shapes
 from engine.lab.calibrate import acceptance, calibrate, continued, ranks, text_of
+from engine.race import Settings
 from engine.record.calibration import Calibration
+from engine.systems import SYSTEMS
 from helpers.pairs import tiny_pair
 
 PROMPTS = ["ab", "the quick brown fox", "x"]
@@ -38,7 +41,45 @@ def test_guesses_do_not_depend_on_how_far_rounds_advance():
     assert found[0] == found[1]
 
 
-def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it(tmp_path):
+def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
+    """A draft that is the target: every guess comes true, so a chain of depth d emits d + 1 tokens for d levels and d + 1 rows."""
+    monkeypatch.setattr(shapes, "TOKENS", 20)
+    pair = tiny_pair(same=True)
+    texts = [pair.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    for name, depth in (("chain", 3), ("chain", 1), ("tree", 4)):
+        shape = {"depth": depth, "width": 1, "nodes": depth + 1}
+        found = shapes.counted(pair, SYSTEMS[name], shape, texts)
+        assert found == (depth + 1, depth + 1, depth)
+    assert shapes.counted(pair, SYSTEMS["lookup"], shape, texts) == shapes.counted(
+        pair, SYSTEMS["lookup"], shape, texts
+    )
+
+
+def test_every_draft_forward_is_a_level_and_every_level_of_a_forward_too():
+    pair = tiny_pair()
+    texts = [pair.tokenizer(PROMPTS[1])["input_ids"]]
+    one_by_one = shapes.counted(pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts)
+    at_once = shapes.counted(pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts)
+    assert one_by_one.levels > 2 and at_once.levels == 3 and at_once.rows == 7
+
+
+def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
+    pair = tiny_pair()
+    for system in SYSTEMS.values():
+        if not system.guesses or system.limits:
+            continue
+        tried = shapes.others(pair, system)
+        assert 4 < len(tried) < 9 and system.own_shape not in tried
+        for shape in tried:
+            system.build(pair, 100, **shape)
+            Settings("a", (f"{system.name}:{shapes.named(shape)}",))
+            assert (shape["width"] > 1) is system.branches
+
+
+def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it(tmp_path, monkeypatch):
+    some = {name: SYSTEMS[name] for name in ("vanilla", "tree", "medusa", "auto", "lookup", "forced")}
+    for name, few in (("TOKENS", 4), ("PROMPTS", 1), ("HEATS", (0.0,)), ("SYSTEMS", some)):
+        monkeypatch.setattr(shapes, name, few)
     pair = replace(tiny_pair(), draft=None)
     measured = calibrate(pair, PROMPTS, 8, 0.6, repeats=1)
     assert (measured.acceptance, measured.ranks, measured.draft_ms) == ([], {}, 0.0)
@@ -49,10 +90,15 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
         and whole.draft_ms > 0
         and set(whole.verify_ms) > {1, 8, 64}
     )
+    # Plain decoding does not guess, `auto` has limits; there is nothing to look up in so few tokens, and nothing is forced
+    assert list(whole.shapes) == ["tree", "medusa"]
+    assert all(next(iter(tried)) == shapes.named(SYSTEMS[name].own_shape) for name, tried in whole.shapes.items())
     path = tmp_path / "calibration.json"
     path.write_text(text_of(whole))
     assert Calibration.load(path) == whole
-    for other in ("{}", '{"verify_ms": {}, "ranks": [[0.5]]}'):
+    wrong = '{"verify_ms": {}, "shapes": {"tree": {"%s": [%s]}}}'
+    refused = (wrong % ("4x4", "2, 8, 4"), wrong % ("4x4x8", "2, 8"), wrong % ("4x4x8", '"a", 8, 4'))
+    for other in ("{}", '{"verify_ms": {}, "ranks": [[0.5]]}', *refused):
         path.write_text(other)
         with pytest.raises(ValueError, match=r"is no calibration: .* Measure one with `python -m engine calibrate`"):
             Calibration.load(path)

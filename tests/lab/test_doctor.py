@@ -19,7 +19,7 @@ from helpers.pairs import byte_tokenizer, tiny_llama, tiny_pair
 from helpers.paths import ROOT
 
 RACES = ROOT / "assets" / "races"
-STORY, SAMPLED = RACES / "1-story-draft-tree.json", RACES / "4-story-sampled-eagle.json"
+STORY, SAMPLED = RACES / "2-story-draft-tree.json", RACES / "5-story-sampled-eagle.json"
 PROMPT = "Story: Once"
 KEYS = {"cause", "rounding", "index", "a", "b", "best", "margin", "threshold", "facts", "pair", "dtype"}
 

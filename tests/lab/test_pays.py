@@ -154,7 +154,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
         {"depth": 1, "rounds": 2, "accepted": 0.5},
         {"depth": 2, "rounds": 1, "accepted": 0.0},
     ]
-    file = ROOT / "assets" / "races" / "1-story-draft-tree.json"
+    file = ROOT / "assets" / "races" / "2-story-draft-tree.json"
     [_, lane] = Record.from_json(file.read_text(encoding="utf-8")).lanes
     shares = time_shares([lane.trace])
     assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(lane.trace.share("draft"))
@@ -205,7 +205,7 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     file.write_text("\n".join([*lines, json.dumps("far too long " * 1400)]), encoding="utf-8")
     said, figures = told(
         capsys, "pays", *SMALL, "--prompts", str(file), "--systems", "auto,lookup,tree:2x2x4", "--tokens", "12",
-        "--device", "cpu",
+        "--device", "cpu", "--shape", "paper",
     )  # fmt: skip
     assert figures.keys() == KEYS and all(each.keys() == ROW_KEYS for each in figures["systems"])
     rows = {each["name"]: each for each in figures["systems"]}

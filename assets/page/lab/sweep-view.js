@@ -275,7 +275,17 @@ TreeRace.sweepView = (() => {
       if (!this.measured) return;
       const { depth, width, nodes, temperature } = cell;
       const { system, seed, prompts } = this.measured;
-      const wish = { left: "vanilla", right: system.name, broken: "", depth, width, nodes, temperature, seed };
+      const wish = {
+        left: "vanilla",
+        right: system.name,
+        broken: "",
+        depth,
+        width,
+        nodes,
+        temperature,
+        seed,
+        untouched: "",
+      };
       await TreeRace.walk.controls.set(prompts.length > 1 ? wish : { ...wish, prompt: prompts[0] }, {});
       showScreen("race");
     }

@@ -108,7 +108,7 @@ TreeRace.breaks = (() => {
       this.onChange(name);
       const form = Object.fromEntries(FORM.map((each) => [each, suggestion[each]]));
       const shape = Object.fromEntries(SHAPE.map((each) => [each, card[each]]));
-      await this.controls.set({ ...form, ...shape, broken: card.name }, this.memory);
+      await this.controls.set({ ...form, ...shape, untouched: "", broken: card.name }, this.memory);
       if (this.on !== name) return;
       const [left, broken] = [TreeRace.view.about.systems[suggestion.systems[0]], card];
       for (const [index, system] of [left, broken].entries()) TreeRace.view.lanes[index].card.show(system);

@@ -270,7 +270,7 @@ TreeRace.walkView = (() => {
   /** @param {string} name */
   function shapeOf(name) {
     const { depth, width, nodes } = TreeRace.view.about.systems[name];
-    return { depth, width, nodes };
+    return { depth, width, nodes, untouched: "" };
   }
 
   /**

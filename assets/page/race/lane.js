@@ -22,7 +22,7 @@ TreeRace.lane = (() => {
       super();
       this.root = root;
       this.at = finder(root);
-      this.card = new SystemCard(root, index, parts);
+      this.card = new SystemCard(root, index, parts, look);
       this.mix = new SystemMix(this.card, look, `#mix-${index} textarea`);
       /** @type {System | Record<string, string> | undefined} what the menu names; undefined for a mix */
       this.chosen = undefined;

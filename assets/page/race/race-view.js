@@ -189,7 +189,7 @@ TreeRace.raceView = (() => {
         const system = this.systems[index];
         lane.reset(system.trace.prompt, system.trace.chat);
         lane.describe(system);
-        lane.card.race(system.name, system.costs.promised);
+        lane.card.race(system);
       }
       this.slowStart.begin();
     }

@@ -4,9 +4,11 @@
 TreeRace.systemCard = (() => {
   const { finder } = TreeRace.elements;
   const { popover } = TreeRace.popover;
+  const { shapesOf, shapeWords, spaced } = TreeRace.roundCosts;
   const { plainName } = TreeRace.systemNames;
   const { asNumber } = TreeRace.numbers;
   const { screenRoot } = TreeRace.screens;
+  const { answered } = TreeRace.wire;
 
   const MOST_CHOICES = 5; // that a card names
 
@@ -19,25 +21,33 @@ TreeRace.systemCard = (() => {
     refused: ["not possible", ""],
   };
 
+  /** @param {Trace} trace */
+  const shapeOf = ({ depth, width, nodes }) => `${depth}x${width}x${nodes}`;
+
   class SystemCard {
     /**
      * @param {HTMLElement} root
      * @param {number} index of the lane
      * @param {Parts} parts what every drafter, policy and acceptance rule says about itself, by kind and name
+     * @param {Look | undefined} look asks the server what is measured for a system; a page without a server never asks
      */
-    constructor(root, index, parts) {
+    constructor(root, index, parts, look) {
       this.root = root;
       this.parts = parts;
+      this.look = look;
       this.at = finder(root);
       this.shown = "";
-      /** @type {string | undefined} */
+      /** @type {RacedSystem | undefined} what the lane shows the race of */
       this.raced = undefined;
-      /** @type {Record<string, number>} */
-      this.promised = {};
+      /** @type {Partial<MeasuredCosts>} of the system that is shown, as far as the server has measured them */
+      this.here = {};
+      this.own = ""; // the shape of its paper
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
       this.open = popover(this.at("about"), badge, panel);
+      badge.addEventListener("click", () => panel.hidden || this.ask());
+      this.at("own-shape").addEventListener("click", () => this.takeOwnShape());
     }
 
     /**
@@ -57,22 +67,53 @@ TreeRace.systemCard = (() => {
       this.at("promise").dataset.guarantee = system.guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];
       for (const kind of Object.keys(this.parts)) this.showPart(kind, system[kind], mixed);
+      if (system.name !== this.shown) this.here = {};
       this.shown = system.name;
-      this.race(this.raced, this.promised);
+      this.measured();
     }
 
     /**
-     * What the lane shows the race of, if any; the card may already tell of the next one.
-     * @param {string} [name]
-     * @param {Record<string, number>} [promised] by drafter, where it chose one: how many times as fast as plain decoding
+     * The lane shows the race of this system; the card may already tell of the next one.
+     * @param {RacedSystem} system
      */
-    race(name, promised = {}) {
-      this.raced = name;
-      this.promised = promised;
-      this.root.classList.toggle("next", Boolean(name) && name !== this.shown);
-      const choice = name === this.shown ? this.choice(promised) : "";
+    race(system) {
+      this.raced = system;
+      this.measured();
+    }
+
+    // Asks what is measured for the system that is shown: it may be, since the page was loaded.
+    async ask() {
+      const { shown, look } = this;
+      if (!look || !shown) return;
+      const { costs } = await answered(look(shown));
+      if (shown !== this.shown || !costs) return;
+      this.here = costs;
+      this.measured();
+    }
+
+    // What the measured costs say: the drafter that was chosen, and the shape.
+    measured() {
+      const { raced, shown } = this;
+      this.root.classList.toggle("next", Boolean(raced) && raced?.name !== shown);
+      const mine = raced?.name === shown ? raced : undefined;
+      const { promised = {}, shapes = {} } = mine?.costs ?? this.here;
+      const choice = this.choice(promised);
       for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
       this.at("its-choice").textContent = choice;
+      const words = shapeWords(shapes, mine && shapeOf(mine.trace));
+      for (const part of ["its-shape", "shape-name"]) this.at(part).hidden = !words;
+      this.at("shape-words").textContent = words;
+      const found = shapesOf(shapes);
+      this.own = found?.own ?? "";
+      this.at("own-shape").textContent = `Take ${spaced(this.own)}`;
+      this.at("own-shape").hidden = !this.look || !found || found.own === found.best;
+    }
+
+    // Sets the dials to the paper's own shape, as if the visitor had.
+    takeOwnShape() {
+      const [depth, width, nodes] = this.own.split("x").map(Number);
+      TreeRace.walk.controls.set({ depth, width, nodes, untouched: "" }, {});
+      this.open(false);
     }
 
     /**

@@ -1,4 +1,5 @@
-// What a round costs and wins: engine/record/costs.py in the page, and its words. Knows measured milliseconds and a lane's steps.
+// What a round costs and wins, and which shape of a tree is best: engine/record/costs.py in the page, and its words. Knows measured
+// milliseconds, promised tokens and a lane's steps.
 "use strict";
 
 TreeRace.roundCosts = (() => {
@@ -80,5 +81,48 @@ TreeRace.roundCosts = (() => {
     return `This step: ${size} cost ${asNumber(price, 2)} tokens’ time; ${soFar}, so ${verdict}.`;
   }
 
-  return { Costs, depthsOf, roundOf, costWords };
+  // ---- shapes
+
+  /** @param {string} shape such as 4x4x8 */
+  const spaced = (shape) => shape.replaceAll("x", " x ");
+
+  /** @param {Shaped} promised */
+  const speedup = ({ tau, cost }) => tau / cost;
+
+  /**
+   * @param {Record<string, Shaped>} shapes what each shape promises, the paper's own first
+   * @returns {{ own: string, best: string } | null} null where none was counted
+   */
+  function shapesOf(shapes) {
+    const [own, ...others] = Object.keys(shapes);
+    if (!own) return null;
+    const best = others.reduce((most, each) => (speedup(shapes[each]) > speedup(shapes[most]) ? each : most), own);
+    return { own, best };
+  }
+
+  /**
+   * @param {Record<string, Shaped>} shapes
+   * @param {string} [raced] the shape of the race that is shown, "" before one
+   * @returns {string} "" where none was counted
+   */
+  function shapeWords(shapes, raced = "") {
+    const found = shapesOf(shapes);
+    if (!found) return "";
+    const { own, best } = found;
+    const rank = `the best of ${Object.keys(shapes).length} on this machine`;
+    const papers = `the paper’s own: ${spaced(own)}`;
+    const first = raced && raced !== best ? `Raced in ${spaced(raced)}; ${rank}: ${spaced(best)}` : "";
+    const said = first || `${raced ? "Raced" : "Races"} in ${spaced(best)}, ${rank}`;
+    if (own === best) return `${said}${first ? ", which is" : " and"} the paper’s own. ${slow(shapes[best])}`.trim();
+    return `${said}; ${papers}. ${slow(shapes[best])}`.trim();
+  }
+
+  /** @param {Shaped} promised */
+  function slow({ tau, cost }) {
+    if (tau >= cost) return "";
+    const [spent, won] = [asNumber(cost, 2), asNumber(tau, 2)];
+    return `At its best shape a round costs ${spent} plain rounds and yields ${won} tokens, so plain decoding is faster.`;
+  }
+
+  return { Costs, depthsOf, roundOf, costWords, spaced, shapesOf, shapeWords };
 })();

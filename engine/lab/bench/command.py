@@ -26,7 +26,7 @@ from typing import Any
 from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
-from engine.measure.options import first_prompts, given_constraint, held_out, load_given
+from engine.measure.options import first_prompts, given_constraint, held_out, load_given, shaped
 from engine.measure.racing import allows, believed, drained
 from engine.measure.verdict import ratios
 from engine.models.earlier_texts import Memory
@@ -87,11 +87,13 @@ def run(
 ) -> dict:
     """Race `vanilla` and the systems over the prompts. Returns the figures as --json prints them.
 
-    What `shape` does not set is each system's own. `with_peers` runs every way of calling `generate()` on every prompt, else only the
-    plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes without it. Of `repeats` runs of a prompt
-    each lane and each way counts its own run of the median time.
+    What `shape` does not set is each system's best here (`System.shape`). `with_peers` runs every way of calling `generate()` on every
+    prompt, else only the plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes without it. Of
+    `repeats` runs of a prompt each lane and each way counts its own run of the median time.
     """
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
+    if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
+        pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
     ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
     for way in ways.values():
@@ -140,6 +142,7 @@ def run(
         rows.append(
             {
                 "name": name,
+                "shape": own[0].shape if find(name).guesses else "",
                 "tau": tau(own),
                 "speedup": statistics.median(speedups),
                 "least_speedup": min(speedups),
@@ -155,7 +158,7 @@ def run(
                 ],
                 "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
                 "identical": worst_of(identical[name]),
-                "too_wide": too_wide(name, shape, own),
+                "too_wide": too_wide(name, own),
                 "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
                 "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
                 "draft_ms": 1000 * shares["draft"] * clock / forwards,
@@ -188,13 +191,19 @@ def run(
     return figures | (peers.compare(pair, figures, traces, written) if compares else {})
 
 
-def too_wide(name: str, shape: dict[str, int], traces: list[Trace]) -> str:
+def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
+    """The best shape here of every system whose shapes were counted on the pair."""
+    found = {system.name: system for system in map(find, systems) if system.counted(pair)}
+    return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
+
+
+def too_wide(name: str, traces: list[Trace]) -> str:
     """A sentence where the system's policy put more children behind a node than the width that it was given, else "".
 
     A policy that takes a drafter's own tree, or its rank head, may read the width in the drafter's sense.
     """
     system = find(name)
-    width, policy = shape.get("width", system.width), system.parts[1]
+    width, policy = traces[0].width, system.parts[1]
     most = max(
         (max(Counter(step.parents[1:]).values(), default=0) for trace in traces for step in trace.steps), default=0
     )
@@ -215,12 +224,13 @@ def table(figures: dict) -> str:
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
-        f"{'system':<18}{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
+        f"{'system':<18}{'shape':>9}"
+        f"{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
         f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
     for row in figures["systems"]:
         lines.append(
-            f"{row['name']:<18}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
+            f"{row['name']:<18}{row['shape']:>9}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
             f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
             f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
         )
@@ -260,12 +270,15 @@ def able(pair: LoadedPair, systems: list[str]) -> list[str]:
 
 
 def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed: float) -> dict:
-    """Prints and returns what the systems would give at `assumed` tokens a round. What `shape` does not set is each system's own."""
+    """Prints and returns what the systems would give at `assumed` tokens a round. What `shape` leaves out is each system's best."""
     rows = []
     for name in systems:
-        own = find(name)
-        sizes = "x".join(str(shape.get(each, getattr(own, each))) for each in SHAPE)
-        rows.append(forced.estimate(pair, f"{name}:{sizes}" if shape else name, assumed))
+        system = find(name)
+        asked = system.shape(pair) | shape
+        sizes = "x".join(map(str, asked.values()))
+        rows.append(
+            forced.estimate(pair, name if not shape and asked == system.own_shape else f"{name}:{sizes}", assumed)
+        )
     if processes.leads():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.sentences(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
@@ -293,7 +306,7 @@ def main(options: Namespace) -> dict | None:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
     assumed = None if options.acceptance is None else forced.checked(options.acceptance)
     options.device = processes.own_device(options.device)
-    pair = load_given(options)
+    pair = shaped(options, load_given(options))
     if every:
         named = able(pair, named)
     if assumed is not None:

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from engine.lab.pays import batch, context, curve_words, served, served_words, table
 from engine.measure import forced, processes, words
-from engine.measure.options import given_constraint, load_given
+from engine.measure.options import given_constraint, load_given, shaped
 from engine.measure.prompts import read_all
 from engine.measure.racing import Wish, chosen, fitting, race, races
 from engine.measure.report import report
@@ -41,6 +41,7 @@ LOCAL = (
     "context",
     "acceptance",
     "memory",
+    "shape",
     "pair",
     "target",
     "draft",
@@ -83,7 +84,7 @@ def judged(options: Namespace) -> dict:
     wish = Wish(options.temperature, options.tokens, options.seed, given_constraint(options))
     wish.settings("a prompt", tuple(name.strip() for name in options.systems.split(",")) if options.systems else ())
     options.device = processes.own_device(options.device)
-    pair = load_given(options)
+    pair = shaped(options, load_given(options))
     pair = replace(pair, memory=Memory()) if options.memory else pair
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)

@@ -125,7 +125,7 @@ def main(options: Namespace) -> dict:
     prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
     for temperature in options.temperatures or TEMPERATURES:
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
-    pair = load_given(options)
+    pair = load_given(options).in_shapes({})
     together = [prompt for texts in prompts.values() for prompt in texts]
     rows = claims_judged(pair, claims, together, options.tokens, options.temperatures)
     found: dict[str, dict[str, list[dict]]] = {}

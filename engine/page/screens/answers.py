@@ -5,8 +5,9 @@ Knows the engine's readers by name; knows no page. A caller's mistake never rais
 
 from collections.abc import Callable
 
+from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts, race_files
-from engine.page.screens.cards import card, raceable
+from engine.page.screens.cards import card_here, raceable
 from engine.page.screens.gallery import RACES
 from engine.page.screens.given import values
 from engine.page.screens.serving import configurations
@@ -24,9 +25,9 @@ def answer(make: Callable[[], Answer]) -> Answer:
         return {"refused": str(error)}
 
 
-def look(name: object) -> Answer:
-    """The card of the system of that name, or why there is none."""
-    return answer(lambda: card(raceable(name)))
+def look(name: object, pair: LoadedPair) -> Answer:
+    """The card of the system of that name with this pair, or why there is none."""
+    return answer(lambda: card_here(raceable(name), pair))
 
 
 def read_prompts(file: object) -> Answer:

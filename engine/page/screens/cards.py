@@ -7,16 +7,16 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import Pair
+from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.remote.server import Server
+from engine.rounds.timing import is_measured
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
-LANES = ("vanilla", "tree")  # what the two lanes start with, for a pair that has a draft model
-FIRSTS = ("vanilla", "auto")  # what each lane's menu begins with
+LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
     "the story": ("vanilla", "chain", "tree", "eagle", "parallel-tree", "auto", "naive"),
@@ -27,15 +27,17 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
 }  # fmt: skip
 
 
-def lanes_of(pair: Pair) -> tuple[str, str]:
-    """The systems that a page opens with for this pair, left and right. Any target can race them."""
-    return LANES if pair.draft else FIRSTS
-
-
 def card(system: System) -> dict[str, object]:
     """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
     said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
     return {**asdict(system), **said}
+
+
+def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
+    """The card, with the `costs` of the system's rounds where these choose its drafter or its shape and are measured already."""
+    chosen = system.counted(pair) or system.parts[0].chooses
+    known = chosen and is_measured(pair, system.drafter)
+    return card(system) | ({"costs": system.costs(pair).to_dict()} if known else {})
 
 
 def cards() -> dict[str, dict[str, object]]:
@@ -80,13 +82,26 @@ def raceable(name: object) -> System:
     return system
 
 
-def shape(name: object) -> dict[str, int] | None:
-    """The depth, width and nodes that a system starts with; None if there is no such system."""
+def shape(name: object, pair: LoadedPair) -> dict[str, int]:
+    """The depth, width and nodes that the dials take with a system; {} if there is no such system.
+
+    Those that it would race in, or its own while nothing is measured for it yet.
+    """
     try:
         system = raceable(name)
     except ValueError:
-        return None
-    return {dial: getattr(system, dial) for dial in SHAPE}
+        return {}
+    return system.own_shape if undecided(system, pair) else system.shape(pair)
+
+
+def undecided(system: System, pair: LoadedPair) -> bool:
+    """Whether its shape depends on what is not measured yet."""
+    return bool(system.counted(pair)) and not is_measured(pair, system.drafter)
+
+
+def spelled(dials: Mapping[str, Any]) -> str:
+    """A shape in a word, as in 4x4x8. What the dials hold comes from outside."""
+    return "x".join(str(dials[dial]) for dial in SHAPE)
 
 
 def unbroken(name: Any) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import shape
+from engine.page.screens.cards import shape, spelled, undecided
 from engine.page.screens.offered import chosen
-from engine.race import LIMITS, REMOTE, Settings, checked
+from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown
 from engine.systems import SYSTEMS, find
@@ -23,11 +23,12 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: object, remote: bool = False, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
+def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
-    Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `remote`: the menus have the lane
-    that another server writes. `models` are the page's pairs, whose switch takes the link's one by itself.
+    Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `untouched` is that shape where the
+    link asks for no other, and "" where it does. Only a pair with a remote server has that lane. `models` are the page's pairs, whose
+    switch takes the link's one by itself; shapes are then those that are best for it.
     """
     given: dict[str, Any] = {}
     refused: list[str] = []
@@ -46,14 +47,21 @@ def read(query: object, remote: bool = False, models: Sequence[LoadedPair] = ())
             elif name == "constraint":
                 given[name] = checked_constraint(value)
             elif name == "pair":
-                chosen(models, value)
+                pair = chosen(models, value)
             elif name in LANES:
-                given[name] = value if remote and value == REMOTE else menu_system(value)
+                given[name] = value if pair.remote and value == REMOTE else menu_system(value)
             elif name in NUMBERS:
                 given[NUMBERS[name]] = dialled(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
-    return (shape(given.get("right")) or {}) | given, refused
+    asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), pair)
+    if own and (
+        not asked or (own == own | {dial: given[dial] for dial in asked} and not undecided(find(given["right"]), pair))
+    ):
+        given["untouched"] = spelled(own)
+    elif asked:
+        given["untouched"] = ""
+    return own | given, refused
 
 
 def menu_system(name: str) -> str:

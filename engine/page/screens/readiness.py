@@ -12,11 +12,10 @@ from numba.core import event
 from engine.drafters import DRAFTERS
 from engine.models.cache_memory import cache_budget
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import FIRSTS, LANES
+from engine.page.screens.cards import LANES
 from engine.page.screens.device import Device
 from engine.race import Race, Settings
 from engine.record.failures import lacks_memory
-from engine.rounds.timing import costs_of
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -41,18 +40,18 @@ event.register("numba:compile", COMPILATIONS)
 
 
 class Readiness:
-    """A pair's systems on the way to being ready: those of the opening race, then what the menus begin with, then all others."""
+    """A pair's systems on the way to being ready: those of the opening race, then all others."""
 
-    def __init__(self, pair: LoadedPair, device: Device, lanes: tuple[str, ...] = LANES, of: str = ""):
-        """`lanes` are the systems of the opening race. `of` names the pair in the words, where it is not the page's own."""
-        self.pair, self.device, self.lanes, self.of = pair, device, lanes, f" of the {of}" if of else ""
+    def __init__(self, pair: LoadedPair, device: Device, of: str = ""):
+        """`of` names the pair in the words, where it is not the page's own."""
+        self.pair, self.device, self.of = pair, device, f" of the {of}" if of else ""
         device.line.budget = cache_budget(pair)
-        self.waiting = list(dict.fromkeys((*lanes, *FIRSTS, *SYSTEMS)))
+        self.waiting = list(dict.fromkeys((*LANES, *SYSTEMS)))
         self.count = len(self.waiting)
 
     def make_opening(self) -> None:
         """Makes the systems of the opening race ready. A system of which a step fails is passed over."""
-        self.device.carry_out(self.making(self.lanes))
+        self.device.carry_out(self.making(LANES))
 
     def making(self, names: Iterable[str]) -> Iterator[None]:
         for name in names:
@@ -109,9 +108,8 @@ def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
         for _ in Race(pair, Settings(TEXT, lanes, max_new_tokens=TOKENS, temperature=temperature)).run():
             pass
 
-    drafter = system.drafter
     return [
-        lambda: DRAFTERS[drafter](pair, LARGEST_TREE),
-        lambda: costs_of(pair, drafter),
+        lambda: DRAFTERS[system.drafter](pair, LARGEST_TREE),
+        lambda: system.costs(pair),
         *(partial(race, each) for each in HEATS),
     ]

@@ -12,7 +12,6 @@ from engine.page.screens.gallery import PROMPTS
 from engine.page.screens.link import HOTTEST
 from engine.race import LIMITS
 from engine.record.constraint import LONGEST
-from engine.systems import SYSTEMS
 
 Fields = dict[str, Any]  # components of any class, by name
 
@@ -47,17 +46,16 @@ def prompt_box() -> gr.Textbox:
     )
 
 
-def dials() -> Fields:
-    """The dials by name. Only the race uses those of the tree's shape."""
+def dials(depth: int, width: int, nodes: int) -> Fields:
+    """The dials by name. Only the race uses those of the tree's shape, which is given."""
     shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
-    tree = SYSTEMS["tree"]
     return {
-        "depth": gr.Slider(*LIMITS["depth"], value=tree.depth, step=1, label="Depth", **shaping),
-        "width": gr.Slider(*LIMITS["width"], value=tree.width, step=1, label="Width", **shaping),
+        "depth": gr.Slider(*LIMITS["depth"], value=depth, step=1, label="Depth", **shaping),
+        "width": gr.Slider(*LIMITS["width"], value=width, step=1, label="Width", **shaping),
         "temperature": gr.Slider(
             0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
         ),
-        "nodes": gr.Number(tree.nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
+        "nodes": gr.Number(nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
         "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
         "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),
         "constraint": gr.Textbox(

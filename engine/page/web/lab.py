@@ -27,7 +27,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         "prompts": PROMPTS,
         "allowed": own_prompts.ALLOWED,
         "pays": ALLOWED,
-        "trees": prediction.trees(served.lanes),
+        "trees": prediction.trees(served.drafts),
     }
     part("lab", "mountLab", about, server_functions=[read_prompts, production])
     go.click(None, js=call("lab.start"), **QUIET)
@@ -143,7 +143,7 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
 
 def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
     async def prediction_on_page(order, job, **dialled):
-        async for news in told(served, "prix", lambda: prediction.asked(served.lanes, order) | dialled, job):
+        async for news in told(served, "prix", lambda: prediction.asked(served.drafts, order) | dialled, job):
             yield news
 
     begin = trigger("predict-start")

@@ -13,7 +13,6 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import LANES
 from engine.page.screens.device import PAUSE
 from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
@@ -35,14 +34,14 @@ class TokenPace:
 
 @dataclass(eq=False)
 class Served:
-    """What a page serves: a pair, whose place another may take, the systems that the page opens with, and perhaps a second pair.
+    """What a page serves: a pair, whose place another may take, perhaps a second pair, and whether the pair that it is for has a draft.
 
     An order is carried out on the pair that was there when it was asked for. Every visitor chooses between two pairs for himself.
     """
 
     pair: LoadedPair
-    lanes: tuple[str, str] = LANES
     second: LoadedPair | None = None
+    drafts: bool = True
 
     @property
     def pairs(self) -> list[LoadedPair]:

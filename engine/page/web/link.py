@@ -13,7 +13,7 @@ def fill(served: Served, form: Form) -> None:
     refusals = hidden()
 
     def restore(query):
-        given, refused = read(query, remote=served.pair.remote is not None, models=served.pairs)
+        given, refused = read(query, served.pair, served.pairs)
         for side in LANES:
             if "/" in given.get(side, ""):
                 given |= {f"{side}_mix": given[side], side: MIX}

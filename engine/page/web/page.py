@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens.answers import Answer, opened, recorded, replay_page
+from engine.page.screens.cards import LANES, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
 from engine.page.views import page_files
@@ -60,7 +61,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
             buttons = [start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = Form(prompt, **dials())
+            form = Form(prompt, **dials(**shape(LANES[1], served.pair)))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)

@@ -44,9 +44,9 @@ def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
     )
 
 
-def hidden(name: str | None = None) -> gr.Textbox:
+def hidden(name: str | None = None, value: str | None = None) -> gr.Textbox:
     """A hidden field that the page's scripts write."""
-    return gr.Textbox(visible="hidden", elem_id=name)
+    return gr.Textbox(value, visible="hidden", elem_id=name)
 
 
 def trigger(name: str) -> gr.Button:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from engine.page.screens.answers import look
-from engine.page.screens.cards import FIRSTS, MIX, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.screens import answers
+from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_card, shape, spelled, unbroken
 from engine.page.web import link, walk
-from engine.page.web.form import Form
+from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, hidden, part
 from engine.page.web.streams import QUIET, api, runs, told
@@ -24,16 +24,16 @@ class RaceForm(Form):
     left_mix: gr.Textbox  # the system that the visitor mixed, while the menu says `MIX`
     right_mix: gr.Textbox
     broken: gr.Textbox  # a system of the walk; it races in place of the menus' two
+    untouched: gr.Textbox  # the shape that the dials took with the right lane's system; "" once a visitor asks for one
 
 
 def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    async def race_on_page(left, right, left_mix, right_mix, broken, job, **settings):
+    async def race_on_page(left, right, left_mix, right_mix, broken, untouched, job, **settings):
         def values() -> dict:
             systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
             if broken:
                 systems = (unbroken(broken), broken)
-            if {dial: settings[dial] for dial in SHAPE} == shape(systems[1]):
-                # Nobody moved these dials, so each lane keeps its own system's shape
+            if spelled(settings) == untouched:  # each lane races in the best shape of its own system
                 settings.update(dict.fromkeys(SHAPE))
             return {"systems": systems, **settings}
 
@@ -43,8 +43,8 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     async def race(
         prompt: str,
         system: str = "tree",
-        depth: int = 4,
-        width: int = 4,
+        depth: int | None = None,
+        width: int | None = None,
         temperature: float = 0.0,
         max_new_tokens: int = 200,
         seed: int = 0,
@@ -53,8 +53,8 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     ) -> AsyncIterator[str]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
 
-        A constraint is "json:" with a JSON schema or "regex:" with a regular expression behind it. A pair is "" for the page's own, or
-        the name of one that the page offers.
+        Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema or
+        "regex:" with a regular expression behind it. A pair is "" for the page's own, or the name of one that the page offers.
         """
         asked = {
             "prompt": prompt,
@@ -75,7 +75,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
-    take_shapes(form)
+    take_shapes(served, form)
     api(race)
     link.fill(served, form)
     walk.fill(served, form, halt)
@@ -86,28 +86,36 @@ def race_form(served: Served, form: Form) -> RaceForm:
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
-                menu(first, served.pair.remote),
+                menu(name, served.pair.remote),
                 value=name,
                 label=f"System of the {side} lane",
                 show_label=False,
                 container=False,
                 filterable=False,
             )
-            for side, name, first in zip(("left", "right"), served.lanes, FIRSTS, strict=True)
+            for side, name in zip(("left", "right"), LANES, strict=True)
         )
+
+    def look(name: object) -> answers.Answer:
+        return answers.look(name, served.pair)
+
     systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
-    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": served.lanes}, server_functions=[look])
+    part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
     left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
-    return RaceForm(**form.fields(), left=left, right=right, left_mix=left_mix, right_mix=right_mix, broken=hidden())
+    untouched = hidden(value=spelled({dial: each.value for dial, each in form.fields(*SHAPE).items()}))
+    own: Fields = {"left": left, "right": right, "left_mix": left_mix, "right_mix": right_mix}
+    return RaceForm(**form.fields(), **own, broken=hidden(), untouched=untouched)
 
 
-def take_shapes(form: RaceForm) -> None:
+def take_shapes(served: Served, form: RaceForm) -> None:
     """Sets the dials to the shape of the right lane's system whenever that system changes."""
-    dials = form.fields(*SHAPE)
+    dials = form.fields(*SHAPE, "untouched")
 
     def take(system):
-        found = shape(system)
-        return gr.skip() if found is None else {dials[name]: value for name, value in found.items()}
+        found = shape(system, served.pair)
+        if not found:
+            return gr.skip()
+        return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
 
     restored = by_name("view.mixed", {"system": form.right_mix})  # a mix from a link comes with its shape
     for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):

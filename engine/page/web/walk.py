@@ -23,6 +23,7 @@ CONTROLS = (
     "seed",
     "constraint",
     "broken",
+    "untouched",
 )
 
 
@@ -39,6 +40,6 @@ def fill(served: Served, form: Form, halt: gr.Button) -> None:
     trigger("walk-set").click(None, components, components, js=by_name("walk.controls.take", controls), **QUIET).then(
         None, js=call("walk.controls.settled"), **QUIET
     )
-    asked = form.fields(*(name for name in CONTROLS if name not in ("left", "right")))
+    asked = form.fields(*(name for name in CONTROLS if name not in ("left", "right", "untouched")))
     measuring = streaming(trigger("walk-measure"), halt, distances, asked, "treebreak", "walk.breaks.pending")
     measuring.failure(None, js=call("walk.breaks.failed"), **QUIET)

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 from engine import race
+from engine import systems as named
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward import runner_gpu
@@ -211,7 +212,7 @@ def main() -> None:
     runner_gpu.ROW_MULTIPLE, race.WARM_UP_TOKENS, readiness.TOKENS = 64, 4, 4
     pair = pair_on("cuda:0")
     found: dict[str, Any] = {"captures": late_captures(pair)}
-    with mock.patch.object(race, "costs_of", lambda pair, drafter: FREE):
+    with mock.patch.object(named, "costs_of", lambda pair, drafter: FREE):
         found |= {"races": races(pair, pair_on("cpu"), NAMED), "apart": apart(pair)}
         published = published_on("cuda:0"), published_on("cpu")
         found["races"] |= races(*published, ("eagle", "talon", "auto"), " as published")

@@ -69,7 +69,9 @@ def test_the_words_say_that_it_is_an_estimate(pair):
 
 def test_bench_estimates_and_races_nothing(capsys, monkeypatch, embedded):
     monkeypatch.setattr("engine.lab.bench.command.run", lambda *_: pytest.fail("something was raced"))
-    lines, figures = told(capsys, "bench", *SMALL, "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain")
+    lines, figures = told(
+        capsys, "bench", *SMALL, "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain", "--shape", "paper"
+    )
     assert [row["setting"] for row in figures["estimates"]] == ["tree:4x4x8", "chain:4x1x5"]
     for row in figures["estimates"]:
         assert row["speedup"] == pytest.approx(3.0 / row["break_even"]) and row["verify"] >= 1 and row["draft"] > 0

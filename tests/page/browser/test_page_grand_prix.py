@@ -77,7 +77,9 @@ def test_one_press_races_the_whole_field(page):
     titles = page.locator(".runner [data-of=name]").all_text_contents()
     assert titles == [SYSTEMS[name].title for name in next(iter(FIELDS.values()))]
     head, *rows = table(page)
-    assert head[:4] == ["place", "system", "ratio", "tokens a pass"] and sorted(row[1] for row in rows) == sorted(titles)
+    assert head[:4] == ["place", "system", "ratio", "tokens a pass"] and sorted(row[1] for row in rows) == sorted(
+        titles
+    )
     ratios = [float(row[2].removesuffix("×")) for row in rows]
     assert ratios == sorted(ratios, reverse=True)
     plain = next(row for row in rows if row[1] == titles[0])

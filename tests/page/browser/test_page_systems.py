@@ -6,6 +6,7 @@ from engine.systems import SYSTEMS
 from helpers.page import (
     RESULT,
     choose,
+    dial,
     play,
     race,
 )
@@ -47,6 +48,25 @@ def test_a_card_opens_and_closes_by_keyboard(page):
     page.keyboard.press("Space")
     page.locator("h1").click()
     expect(card).to_be_hidden()
+
+
+def test_a_card_says_its_shape_and_one_click_takes_the_papers_own(page):
+    """Figures as the server sends them of a system whose shapes were counted; those of the tests' server race in their papers'."""
+    badge, words = page.locator(".right [data-badge]"), page.locator(".right [data-shape-words]")
+    dial(page, "number input for Depth", 2)
+    badge.click()
+    expect(words).to_be_hidden()
+    shapes = {"4x4x8": {"tau": 2.1, "cost": 2.4}, "2x3x4": {"tau": 1.9, "cost": 2.0}}
+    page.evaluate(
+        "shapes => { const { card } = TreeRace.view.lanes[1]; card.here = { shapes }; card.measured(); }", shapes
+    )
+    expect(words).to_have_text(
+        "Races in 2 x 3 x 4, the best of 2 on this machine; the paper’s own: 4 x 4 x 8. "
+        "At its best shape a round costs 2.00 plain rounds and yields 1.90 tokens, so plain decoding is faster."
+    )
+    page.get_by_role("button", name="Take 4 x 4 x 8").click()
+    expect(page.get_by_label("number input for Depth", exact=True)).to_have_value("4")
+    expect(page.locator(".right [data-card]")).to_be_hidden()
 
 
 def test_a_mix_is_raced_and_an_unsound_one_is_refused_with_the_reason(page):

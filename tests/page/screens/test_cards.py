@@ -4,30 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from engine.models.pairs import PAIRS, own_pair
 from engine.page.screens import answers
 from engine.page.screens.cards import (
     FIELDS,
-    FIRSTS,
     LANES,
     MIX,
     PROMISES,
     card,
     headings,
     label,
-    lanes_of,
     menu,
     parts,
     remote_card,
     shape,
 )
 from engine.race import Race, Settings
+from engine.record.costs import Counted
 from engine.remote.server import Server
+from engine.rounds import timing
 from engine.systems import SYSTEMS, find
 from helpers.pairs import tiny_pair
 
 
-@pytest.mark.parametrize("first", FIRSTS)
+@pytest.mark.parametrize("first", LANES)
 def test_a_menu_goes_by_promises_begins_with_its_own_and_ends_with_the_mix(first):
     *systems, last = menu(first)
     names = [name for _, name in systems]
@@ -60,9 +59,10 @@ def test_lossy_systems_say_so_wherever_they_are_named():
 
 
 def test_a_shape_is_the_systems_own_or_none():
-    assert shape("tree") == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
-    assert shape("tree:3x2x8") == {"depth": 3, "width": 2, "nodes": 8}
-    assert shape("warp") is None and shape(None) is None and shape("") is None
+    pair = tiny_pair()
+    assert shape("tree", pair) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
+    assert shape("tree:3x2x8", pair) == {"depth": 3, "width": 2, "nodes": 8}
+    assert shape("warp", pair) == shape(None, pair) == shape("", pair) == {}
 
 
 def test_what_is_there_to_choose_has_words():
@@ -71,16 +71,34 @@ def test_what_is_there_to_choose_has_words():
     story = next(iter(FIELDS.values()))
     assert story[:4] == ("vanilla", "chain", "tree", "eagle") and {"parallel-tree", "auto"} < set(story)
     assert any(SYSTEMS[name].guarantee == "lossy" for name in story)
-    assert answers.look("tree")["name"] == "tree" and "Unknown system 'warp'" in answers.look("warp")["refused"]
+    pair = tiny_pair()
+    assert answers.look("tree", pair)["name"] == "tree"
+    assert "Unknown system 'warp'" in answers.look("warp", pair)["refused"]
 
 
-def test_the_opening_lanes_are_those_that_the_pair_allows():
-    """A target alone has no draft model, so its page must not open with the draft tree."""
-    pair = replace(tiny_pair(), draft=None, learned={}, bigram=None)
-    for described, loaded in ((PAIRS["embedded"], tiny_pair()), (own_pair(f"org/large@{'a' * 40}"), pair)):
-        lanes = lanes_of(described)
-        race = Race(loaded, Settings("Once", lanes, max_new_tokens=8))
-        for _ in race.run():
-            pass
-        assert race.result()["identical"] is True and lanes[0] == "vanilla"
-    assert lanes_of(PAIRS["embedded"]) == LANES and lanes == ("vanilla", "auto")
+def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
+    shapes = {"4x4x8": Counted(2.0, 8.0, 4.0), "2x3x4": Counted(2.4, 4.0, 2.0)}
+    pair = tiny_pair()
+    pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
+    measured: list[str] = []
+    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
+    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
+    assert "costs" not in answers.look("tree", pair) and shape("tree", pair)["nodes"] == 8 and measured == []
+    SYSTEMS["tree"].costs(pair)
+    assert shape("tree", pair) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
+    costs = answers.look("tree", pair)["costs"]
+    assert list(costs["shapes"]) == list(shapes) and costs["shapes"]["2x3x4"] == {"tau": 2.4, "cost": 2.5}
+    assert answers.look("tree", pair)["nodes"] == 8  # the paper's own
+    auto = answers.look("auto", pair)
+    assert "costs" not in auto
+    SYSTEMS["auto"].costs(pair)
+    assert answers.look("auto", pair)["costs"]["promised"] == {}  # no ranks were counted, so the first drafter is taken
+
+
+@pytest.mark.parametrize("drafted", [True, False])
+def test_any_target_can_race_the_opening_lanes(drafted):
+    pair = tiny_pair() if drafted else replace(tiny_pair(), draft=None, learned={}, bigram=None)
+    race = Race(pair, Settings("Once", LANES, max_new_tokens=8))
+    for _ in race.run():
+        pass
+    assert race.result()["identical"] is True and LANES == ("vanilla", "auto")

@@ -4,9 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine.models.pairs import MODELS, own_pair
 from engine.page.screens import orders
-from engine.page.screens.cards import LANES, lanes_of
 from engine.page.screens.prediction import asked, trees
 from engine.race import LIMITS, SHAPE
 from engine.systems import find
@@ -15,19 +13,17 @@ from helpers.pairs import tiny_pair
 
 def test_the_three_trees_grow_in_every_way_and_can_be_raced():
     pair = tiny_pair()
-    shapes = [[getattr(find(name), dial) for dial in SHAPE] for name in trees(LANES).values()]
+    shapes = [[getattr(find(name), dial) for dial in SHAPE] for name in trees(True).values()]
     for smaller, larger in pairwise(shapes):
         assert all(one < other for one, other in zip(smaller, larger, strict=True))
     assert all(shape[at] <= LIMITS[dial][1] for shape in shapes for at, dial in enumerate(SHAPE))
-    race = {**asked(LANES, '{"guess": "large"}'), "prompt": "Once", "max_new_tokens": 8}
+    race = {**asked(True, '{"guess": "large"}'), "prompt": "Once", "max_new_tokens": 8}
     assert orders.order(pair, "prix", race).tokens == 4 * 8
-    assert race["systems"] == ["vanilla", *trees(LANES).values()]
+    assert race["systems"] == ["vanilla", *trees(True).values()]
 
 
 def test_a_pair_without_a_draft_model_races_prompt_lookup():
-    assert [name.split(":")[0] for name in trees(lanes_of(own_pair(str(MODELS / "small" / "target")))).values()] == [
-        "lookup"
-    ] * 3
+    assert [name.split(":")[0] for name in trees(False).values()] == ["lookup"] * 3
 
 
 @pytest.mark.parametrize(
@@ -43,5 +39,5 @@ def test_a_pair_without_a_draft_model_races_prompt_lookup():
 )
 def test_without_a_choice_nothing_races(order, sentence):
     with pytest.raises(ValueError) as refusal:
-        asked(LANES, order)
+        asked(True, order)
     assert sentence in str(refusal.value)

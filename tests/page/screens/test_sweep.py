@@ -149,7 +149,10 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
 @pytest.mark.parametrize(
     ("cells", "sentence"),
     [
-        ([cell(1.5, 7.96)], "Best: depth 2 and width 2, 1.50× plain decoding’s speed, 2.00 tokens a pass, 8.0 nodes a tree."),
+        (
+            [cell(1.5, 7.96)],
+            "Best: depth 2 and width 2, 1.50× plain decoding’s speed, 2.00 tokens a pass, 8.0 nodes a tree.",
+        ),
         (
             [cell(1.51, 16, depth=6), cell(1.5, 8)],
             "Best: depth 2 and width 2, 1.50× plain decoding’s speed, 2.00 tokens a pass, 8.0 nodes a tree. "
@@ -157,7 +160,8 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
         ),
         (
             [cell(0.8, 8)],
-            "Plain decoding is faster. Nearest: depth 2 and width 2, 0.80× plain decoding’s speed, 2.00 tokens a pass, 8.0 nodes a tree.",
+            "Plain decoding is faster. Nearest: depth 2 and width 2, 0.80× plain decoding’s speed, 2.00 tokens a pass, "
+            "8.0 nodes a tree.",
         ),
     ],
 )

@@ -18,6 +18,7 @@ def spoken_of():
         dtype="fp32",
         chat=False,
         draft=None,
+        calibration=None,
         remote=None,
         target=SimpleNamespace(way="compiled"),
     )

@@ -72,15 +72,12 @@ def raced(pair, *systems: str, **settings) -> Race:
     return race
 
 
-def test_a_mix_of_new_parts_is_a_system():
+def test_a_mix_of_new_parts_is_a_system(pair):
     system = find(MIX)
     assert system.parts == (Echo, Comb, Again)
     assert system.guesses and system.branches and system.guarantee == "tokens"
     assert find(f"{MIX}:3x2x8").nodes == 8
-    assert read(f"?right={MIX}") == (
-        {"right": MIX, "depth": system.depth, "width": system.width, "nodes": system.nodes},
-        [],
-    )
+    assert read(f"?right={MIX}", pair) == ({"right": MIX, **system.own_shape, "untouched": "3x2x8"}, [])
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
         find("echo/comb/speculative")
     with pytest.raises(ValueError, match=r"echo has none\. Use rank_guided with specblock"):
@@ -136,7 +133,7 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     page = json.dumps(build(Served(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
-    assert cards()[NAMED] == {**look(MIX), "name": NAMED, "title": "echoing comb"}
+    assert cards()[NAMED] == {**look(MIX, replace(pair)), "name": NAMED, "title": "echoing comb"}
     assert cards()[NAMED]["guesses"] is True and cards()["vanilla"]["guesses"] is False
     assert ("echoing comb", NAMED) in menu("vanilla")
 

@@ -83,6 +83,7 @@ PAIR = SimpleNamespace(
     context=2048,
     target=TARGET,
     draft=None,
+    calibration=None,
     remote=None,
     chat=False,
 )
@@ -90,7 +91,7 @@ ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0, "constraint": ""}
 FEW = {name: DIALS[name] for name in ("temperature", "max_new_tokens", "seed")}
-MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "tree!mask"}
+MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "tree!mask", "untouched": ""}
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
     "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
@@ -129,7 +130,7 @@ STREAMS = {  # what each is given when all is right
 }
 ANSWERS = {
     "look": "tree",
-    "recorded": "1-story-draft-tree",
+    "recorded": "2-story-draft-tree",
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],
@@ -216,7 +217,7 @@ def test_a_link_and_a_menu_take_every_hostile_value(streams):
             assert len(told) < 3000 and not told.encode("utf-8").startswith(b"Traceback")
         assert isinstance(streams["take"](value), dict)
         assert time.monotonic() - begun < SECONDS
-    assert len(streams["take"]("tree")) == 3
+    assert len(streams["take"]("tree")) == 4
 
 
 def test_a_long_name_takes_no_memory():

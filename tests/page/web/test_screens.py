@@ -22,6 +22,7 @@ PAIR = SimpleNamespace(
     hardware="a machine",
     dtype="fp32",
     draft=None,
+    calibration=None,
     target=SimpleNamespace(way="compiled"),
     remote=None,
     chat=False,
@@ -98,7 +99,7 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
         raise ValueError("noted")
 
     monkeypatch.setattr(streams, "order", noted)
-    served = Served(PAIR, ("vanilla", "auto"))
+    served = Served(PAIR)
     parts = build(served).get_config_file()
     other = SimpleNamespace(**{**vars(PAIR), "title": "another pair"})
 
