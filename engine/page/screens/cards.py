@@ -34,10 +34,11 @@ def card(system: System) -> dict[str, object]:
 
 
 def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
-    """The card, with the `costs` of the system's rounds where these choose its drafter or its shape and are measured already."""
-    chosen = system.counted(pair) or system.parts[0].chooses
-    known = chosen and is_measured(pair, system.drafter)
-    return card(system) | ({"costs": system.costs(pair).to_dict()} if known else {})
+    """The card, and where they are measured already the `costs` that choose the system's drafter and its shape."""
+    if not (system.counted(pair) or system.parts[0].chooses) or not is_measured(pair, system.drafter):
+        return card(system)
+    costs = system.costs(pair).to_dict()
+    return card(system) | {"costs": {name: costs[name] for name in ("promised", "shapes")}}
 
 
 def cards() -> dict[str, dict[str, object]]:

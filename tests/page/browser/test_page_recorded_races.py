@@ -15,7 +15,7 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     expect(label).to_contain_text(f"recorded on {FIRST.lanes[0].trace.hardware}, ")
     expect(label).to_contain_text(FIRST.recorded[:4])
     tab.wait_for_function("TreeRace.view.playing && TreeRace.view.time > 0")
-    assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "tree"]
+    assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "auto"]
     assert tab.locator(".lane.next").count() == 0
     whole(tab)
     assert texts(tab) == [lane.trace.text for lane in FIRST.lanes]
