@@ -20,7 +20,7 @@ def shared_out(weight: torch.Tensor, copies: int, uneven: float, draws: torch.Ge
     """`[out, in]` to `[out, copies * in]`: on an input that stands `copies` times, the new weight gives what `weight` gives."""
     shares = torch.full((copies, *weight.shape), 1 / copies)
     if uneven:
-        shares += uneven * torch.randn(shares.shape, generator=draws) / copies
+        shares += uneven * torch.empty_like(shares).normal_(generator=draws) / copies
         shares += (1 - shares.sum(0)) / copies
     return (shares * weight).permute(1, 0, 2).reshape(weight.shape[0], -1)
 
