@@ -12,6 +12,7 @@ TreeRace.arrival = (() => {
     "#race-halt",
     ".lane",
     '#dials input[type="range"]',
+    "#dials .constraint input",
   ];
 
   function showWhenWhole() {
