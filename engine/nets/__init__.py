@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
 from engine.nets.formats import PUBLISHED, mtp
+from engine.nets.grown import for_grown
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
@@ -47,7 +48,7 @@ class StoredNets(Mapping[str, Net]):
             if name not in self.loaded:
                 try:
                     net = kind.load(folder, *self.weights)
-                    self.loaded[name] = net if self.copies == 1 else net.for_grown(self.copies)
+                    self.loaded[name] = net if self.copies == 1 else for_grown(net, self.copies)
                 except (
                     ValueError
                 ) as error:  # a visitor reads it, and where the folder lies is the server's own business

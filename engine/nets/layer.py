@@ -3,7 +3,7 @@ no target model's class and no training."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -282,7 +282,7 @@ class Net(nn.Module):
     """
 
     tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
-    entry = ""  # the matrix that reads the target's features
+    entry = ""  # the matrix that reads the target's features; None where a net reads them as they are
     names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
@@ -325,19 +325,6 @@ class Net(nn.Module):
         """What `config.json` says of the net."""
         said = asdict(self.config)
         return said if self.config.target_hidden else {name: said[name] for name in said if name != "target_hidden"}
-
-    def for_grown(self: N, copies: int) -> N:
-        """This net, changed to guess the same from features in which every hidden number stands `copies` times.
-
-        Its entry reads every copy with an equal share. Tables that it shared with its target stay as they are.
-        """
-        hidden, read = self.config.reads, getattr(self, self.entry).weight
-        parts = read.view(len(read), -1, 1, hidden).expand(-1, -1, copies, -1) / copies
-        entry = Linear(copies * read.shape[1], len(read)).requires_grad_(False).to(read.device)
-        entry.weight.copy_(parts.reshape(entry.weight.shape))
-        setattr(self, self.entry, entry)
-        self.config = replace(self.config, target_hidden=copies * hidden)
-        return self.pack()
 
     def save(self, folder: Path) -> None:
         """Write `config.json` and float16 `model.safetensors`."""

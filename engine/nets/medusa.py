@@ -27,12 +27,6 @@ class Medusa(Net):
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
 
-    def for_grown(self, copies: int) -> "Medusa":
-        if not self.narrow:
-            self.narrow = Linear(self.config.hidden, self.config.hidden).requires_grad_(False)
-            nn.init.eye_(self.narrow.weight)
-        return super().for_grown(copies)
-
     def packed(self) -> CompiledMedusa:
         return CompiledMedusa(self)
 

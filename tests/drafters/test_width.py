@@ -18,6 +18,7 @@ from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
+from engine.nets.grown import for_grown
 from engine.sampling import seeded
 from engine.target import Target
 from engine.tree import DraftTree
@@ -179,7 +180,7 @@ def test_a_drafter_guesses_the_same_for_a_target_that_grew_from_its_own(kind, em
     """Its loss on the same rows is the same, where every hidden number of the target stands twice."""
     small = embedded.target.model
     own, widened = (load_nets(Path(embedded.pair.drafters), small)[kind] for _ in range(2))
-    widened = widened.for_grown(2)
+    for_grown(widened, 2)
     assert widened.config.reads == 2 * own.config.reads
     rows = torch.randint(4096, (2, 64), generator=seeded("rows"))
     seen = observe(small, rows)

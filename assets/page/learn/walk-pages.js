@@ -167,7 +167,7 @@ TreeRace.walkPages = (() => {
       title: "Large models gain the most",
       text:
         "A large model's weights do not fit into the processor's own memory, its cache. Every forward waits for them, and checks " +
-        "guesses meanwhile. A small model has them at hand, so it pays for each guess. This machine measured both. The larger one " +
+        "guesses meanwhile. A small model has them at hand, so it pays for each guess. The larger one here " +
         "grew out of the smaller: it computes the same with more weights, so only size differs.",
       lit: "[data-sizes]",
       form: { right: "tree" },

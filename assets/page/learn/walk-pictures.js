@@ -150,7 +150,7 @@ TreeRace.walkPictures = (() => {
       shareBar(`${size} model, ${title}`, `${asNumber(speedup, 1)}×`, (100 * speedup) / most, "tau"),
     );
     return [
-      make("p", "label", "Time of a forward by its tokens; with one token 1×"),
+      make("p", "label", "Measured here: time of a forward, one token is 1×"),
       growthPlot(measured),
       make("p", "", words),
       ...(bars.length ? [make("p", "label", "Speed in your last races, plain decoding is 1×"), ...bars] : []),
