@@ -35,6 +35,15 @@ def drawn(page: Page) -> list[dict]:
     return page.evaluate("document.querySelector('[data-cost]').data.map(({ x, y }) => ({ x: [...x], y: [...y] }))")
 
 
+def test_the_script_that_draws_plots_is_run_when_one_is_to_be_drawn(page):
+    """It takes the browser most of a second, in which no race could move."""
+    play_three_steps(page)
+    page.wait_for_timeout(1000)
+    assert page.evaluate("!window.Plotly && document.querySelector('link#plotly').rel === 'prefetch'")
+    open_costs(page)
+    assert page.evaluate("Boolean(window.Plotly) && !document.querySelector('link#plotly')")
+
+
 def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     play_three_steps(page)
     open_costs(page)

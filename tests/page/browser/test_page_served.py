@@ -28,6 +28,7 @@ def test_an_answer_of_vllm_opens_without_a_clock_and_says_so(page):
     )
     window.get_by_label("Step of the request").fill("1")
     expect(window.locator("[data-words]")).to_contain_text("Step 2 of 4: 1 token drafted, 0 accepted")
+    page.wait_for_selector(".served [data-positions] .main-svg", state="attached")
     drawn = page.evaluate("document.querySelector('.served [data-steps]').data.map(({ y }) => [...y])")
     assert drawn == [[3, 1, 3, 3], [1, 0, 3, 1]]
     shares = page.evaluate("[...document.querySelector('.served [data-positions]').data[0].y]")

@@ -31,6 +31,10 @@ test("every file is taken by the page, the replay or the opening page", () => {
   }
 });
 
+test("no style looks for what is inside of an element, for the browser would look again in every frame of a race", () => {
+  for (const file of Object.keys(MANIFEST.styles)) assert.ok(!source(file).includes(":has("), file);
+});
+
 test("a script begins with its owner-sentence, is strict, and offers one name", () => {
   for (const [file] of SCRIPTS.slice(1)) {
     assert.match(source(file), /^(\/\/.*\n)+"use strict";\n/, file);

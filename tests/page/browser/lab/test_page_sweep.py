@@ -78,7 +78,7 @@ def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     open_lab(page)
     first = next(index for index, each in enumerate(messages) if "cell" in each)
     feed(page, messages[: first + 1])
-    assert page.locator(f"{canvas('tau')} .textpoint").count() == 1
+    expect(page.locator(f"{canvas('tau')} .textpoint")).to_have_count(1)
     expect(page.locator(WORDS)).to_contain_text("Cell 2 of 4, ")
     expect(page.locator(WORDS)).to_contain_text("Plain decoding is faster. Nearest: depth 1 and width 1")
     feed(page, messages[first + 1 :])
@@ -104,6 +104,7 @@ def test_charts_state_their_findings(page, messages):
     expect(page.locator(canvas("rank"))).to_have_attribute(
         "aria-label", "Reached guesses that were accepted, by rank among siblings: rank 1 100 %, rank 2 0 %."
     )
+    page.wait_for_selector(f"{canvas('rank')} .main-svg", state="attached")
     bars = page.evaluate(
         "document.querySelector('[data-chart=depth] [data-canvas]').data.map(({ x, y }) => [[...x], [...y]])"
     )
