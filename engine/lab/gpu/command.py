@@ -1,6 +1,7 @@
 """`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
-It measures correctness, races of the embedded pair, the cost of large shapes' forwards, and memory, and projects from those costs.
+It measures correctness, races of the small embedded pair, the cost of large shapes' forwards, and memory, and projects from those
+costs. The default pair's target is in eight bits, in which no precision could be compared with another.
 Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
 leaves a sentence, and the rest goes on.
 """
@@ -91,7 +92,7 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], plan
     """Tokens a second of the baseline and the tree's speedup, with graphs and without, each on a pair loaded anew."""
     found = {}
     for way in ("graphed", "eager"):
-        pair = load_pair(PAIRS["embedded"], str(device), dtype)
+        pair = load_pair(PAIRS["small"], str(device), dtype)
         if way == "eager":
             for runner in (pair.target, pair.draft):
                 runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
@@ -101,7 +102,7 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], plan
 
 
 def taus(pair: LoadedPair, prompts: list[str], plan: Plan) -> list[dict]:
-    """Tokens a target forward of the embedded pair's tree, by shape and temperature."""
+    """Tokens a target forward of the small embedded pair's tree, by shape and temperature."""
     found = []
     for depth, width, nodes in plan.trees:
         for temperature in plan.temperatures:
@@ -158,16 +159,16 @@ def projection(costs: dict[str, object], measured: list[dict]) -> dict:
                 speedup = tree["tau"] / costs_of_round.break_even(tree["nodes"], tree["depth"])
                 rows.append({"target": shape, "precision": precision, **tree, "projected_speedup": speedup})
     return {
-        "note": "This is a projection, not a measurement: tau was measured with the embedded pair, forwards with random weights of "
-        f"these shapes, and the {DRAFT} shape in bf16 stands for the draft. A trained pair of these sizes has another tau.",
+        "note": "This is a projection, not a measurement: tau was measured with the small embedded pair, forwards with random weights "
+        f"of these shapes, and the {DRAFT} shape in bf16 stands for the draft. A trained pair of these sizes has another tau.",
         "rows": rows,
     }
 
 
 def measure(report: Report, device: torch.device, plan: Plan) -> None:
-    """All sections in order, for the embedded pair on this device."""
+    """All sections in order, for the small embedded pair on this device."""
     prompts = first_prompts("stories", plan.prompts)
-    pairs = {dtype: load_pair(PAIRS["embedded"], str(device), dtype) for dtype in ("fp32", "bf16")}
+    pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
     report.add("correctness", lambda: correctness(pairs, prompts[:2], plan.tokens, plan.temperatures))
     report.add("tau", lambda: taus(pairs["bf16"], prompts, plan))

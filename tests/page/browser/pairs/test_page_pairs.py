@@ -98,6 +98,13 @@ def test_the_walk_shows_how_both_models_grow_and_sees_the_switch(visitor):
     expect(walk.locator(".growth .name")).to_have_text(["11M", "71M"])
 
 
+def test_the_choice_and_its_page_of_the_walk_have_no_violation(visitor, axe):
+    visitor.evaluate("TreeRace.walk.open(8)")
+    expect(visitor.locator(".growth .name").first).to_be_visible()
+    visitor.evaluate(axe)
+    assert visitor.evaluate("async () => (await axe.run(document)).violations.map(({ id }) => id)") == []
+
+
 def test_calls_of_the_api_choose_a_pair_too(default_server):
     client = Client(default_server, verbose=False)
     for name, title in TITLES.items():
