@@ -83,7 +83,7 @@ def test_learn_tells_of_the_lanes_prompt_and_its_badge_is_whole(page, server):
     page.goto(server)
     page.wait_for_function("window.TreeRace?.view?.result")
     page.click("[data-learn]")
-    badge = page.locator(".lane.right [data-badge]")
+    badge = page.locator(".lane.left [data-badge]")  # the right one says which system is next
     box = badge.bounding_box()
     assert abs(box["width"] - box["height"]) < 4  # a round mark, no empty oval
     recorded = page.evaluate("TreeRace.view.systems[0].trace.prompt")
