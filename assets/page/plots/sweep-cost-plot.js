@@ -171,7 +171,10 @@ TreeRace.sweepCostPlot = (() => {
       yaxis: { ...axis, range: [0, top], tickvals: tokens },
       annotations: [
         word("slower than plain", largest, 0.35, "right", colours.faint, letters),
-        word("break-even", largest, end, "right", colours.ink, letters, { yshift: letters * 0.8, bgcolor: colours.cell }),
+        word("break-even", largest, end, "right", colours.ink, letters, {
+          yshift: letters * 0.8,
+          bgcolor: colours.cell,
+        }),
         word("t(N)", 1, 0.55, "left", colours.baseInk, letters),
       ],
     };
