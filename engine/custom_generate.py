@@ -39,7 +39,8 @@ WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", To
 READ = {
     "attention_mask",
     "position_ids",
-    "past_key_values",
+    "past_key_values",  # "cache" from transformers 5.24 on
+    "cache",
     "use_cache",
     "logits_to_keep",
 }  # what generate() adds itself
@@ -154,7 +155,7 @@ def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwarg
         for name, value in config.to_dict().items()
         if name not in harmless and not name.startswith("_") and value and not (name in ONE_IS_OFF and value == 1)
     ]
-    mask, past = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
+    mask, past = model_kwargs.get("attention_mask"), model_kwargs.get("cache", model_kwargs.get("past_key_values"))
     if mask is not None and not bool(mask.all()):
         asked.append("attention_mask with padding")
     if past is not None and past.get_seq_length():

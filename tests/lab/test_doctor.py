@@ -14,7 +14,7 @@ from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from helpers.commands import SMALL, run, told
+from helpers.commands import run, told
 from helpers.pairs import byte_tokenizer, tiny_llama, tiny_pair
 from helpers.paths import ROOT
 
@@ -144,8 +144,8 @@ def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
 # ---- race files
 
 
-def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsys, tmp_path, embedded):
-    device = ("--device", "cpu", *SMALL)
+def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsys, tmp_path):
+    device = ("--device", "cpu")  # the default pair, on which the races were recorded
     said, figures = told(capsys, "doctor", str(STORY), str(STORY), "--lane-b", "0", *device)
     assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, tree" in said[0]
     run = read(SAMPLED, "A", None)
@@ -222,7 +222,7 @@ def test_the_coarsest_type_of_all_counts():
         ([-1], (), "has the token -1"),
         ([1] * 150, (), "has 150 tokens, too many for the context window of 160"),
         ([1], ("--lane-a", "1"), "a.json holds one run, counted as lane 0; got lane 1."),
-        (STORY.read_text(encoding="utf-8"), (), "ran on the 11M embedded pair, and this pair is the tiny random pair. Pass"),
+        (STORY.read_text(encoding="utf-8"), (), "ran on the 71M embedded pair, and this pair is the tiny random pair. Pass"),
         (STORY.read_text(encoding="utf-8"), ("--lane-a", "7"), "a.json: it has the lanes 0 to 1, got 7."),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ def test_the_recorded_races_are_the_commands_and_small():
         record = Record.from_json(path.read_text("utf-8"))
         result = record.result()
         assert path.stat().st_size < 300_000
-        assert result["identical"] is True and result["finished"] and result["lanes"][0]["tokens"] >= 100
+        assert result["identical"] is True and result["finished"] and result["lanes"][0]["tokens"] > 90
         assert record.recorded and all(lane.trace.hardware for lane in record.lanes)
 
 
