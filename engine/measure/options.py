@@ -210,8 +210,13 @@ def add_shape(parser: ArgumentParser) -> None:
 
 
 def shaped(options: Namespace, pair: LoadedPair) -> LoadedPair:
-    """The pair, whose systems race in the shapes that the option of `add_shape` names."""
-    return pair.in_shapes({}) if options.shape == "paper" else pair
+    """The pair, whose systems race in the shapes that the option of `add_shape` names.
+
+    Several processes take the papers' own: each would measure its own costs, and choose other shapes by them.
+    """
+    from engine.measure import processes  # imports PyTorch, for which a refusal need not wait
+
+    return pair.in_shapes({}) if options.shape == "paper" or processes.count() > 1 else pair
 
 
 def add_json(parser: ArgumentParser) -> None:

@@ -55,7 +55,19 @@ def test_processes_part_before_the_interpreter_ends(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
 def test_two_processes_print_the_totals_of_one(prompts, capsys, embedded):
-    arguments = (*SMALL, "--systems", "tree,medusa", "--prompts", prompts, "--tokens", "16", "--temperature", "0.8")
+    arguments = (
+        *SMALL,
+        "--shape",
+        "paper",
+        "--systems",
+        "tree,medusa",
+        "--prompts",
+        prompts,
+        "--tokens",
+        "16",
+        "--temperature",
+        "0.8",
+    )
     _, alone = told(capsys, "bench", *arguments)
     lines = launched(2, "bench", *arguments)
     both = json.loads("\n".join(launched(2, "bench", *arguments, "--json")))
