@@ -192,6 +192,8 @@ FIGURES = [
         ("runs of another race", "race_file.py", "require(any(of_one) or not of_one,", "require(True,", RUNS, F),
         ("a batch's stall is believed", "disturbance.py", "if each > TIMES * often", "if each > 99 * often", RUNS, F),
         ("break-even by the tree's own forward", "costs.py", "/ self.verify_at(1)", "/ self.verify_at(rows)", COSTS, F),
+        ("the worst shape is raced", "costs.py", "max(self.shapes,", "min(self.shapes,", COSTS, F),
+        ("a slow moment counts against a shape", "costs.py", "known = self.rising()", "known = self", COSTS, F),
         ("the first level costs twice", "costs.py", "max(0, levels - 1)", "levels", COSTS, F),
         (
             "costs stay flat beyond the last",
