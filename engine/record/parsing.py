@@ -124,8 +124,8 @@ def rebuilt(kind: Any, value: Any) -> Any:
     match get_args(kind):
         case [inner] if is_dataclass(inner):
             return [rebuilt(inner, each) for each in value]
-        case [key, _]:
-            return {key(name): each for name, each in value.items()}
+        case [key, inner]:
+            return {key(name): rebuilt(inner, each) for name, each in value.items()}
     return value
 
 
