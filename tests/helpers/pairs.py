@@ -1,5 +1,8 @@
 """Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters; and constraints on their texts."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -28,6 +31,23 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def spoken_pair(**more: Any) -> SimpleNamespace:
+    """What a page reads of a pair before anything runs: words alone, no model."""
+    said: dict[str, Any] = {
+        "pair": Pair(name="here", title="a pair", target="", draft=""),
+        "title": "a pair",
+        "hardware": "a machine",
+        "dtype": "fp32",
+        "context": 2048,
+        "target": SimpleNamespace(way="compiled", row_bytes=1000),
+        "draft": None,
+        "calibration": None,
+        "remote": None,
+        "chat": False,
+    }
+    return SimpleNamespace(**(said | more))
 
 
 def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0) -> LlamaForCausalLM:

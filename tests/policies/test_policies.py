@@ -247,7 +247,7 @@ def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
     assert size_of(Sequoia(6, 4, 24, "", MEASURED).shape) == 24
     open_ = size_of(Sequoia(6, 4, OPEN_BUDGET, "", MEASURED).shape)
     assert 4 <= open_ <= 16
-    free = Calibration(MEASURED.acceptance, [], {1: 5.0, 64: 5.1}, 0.01)
+    free = Calibration(acceptance=MEASURED.acceptance, verify_ms={1: 5.0, 64: 5.1}, draft_ms=0.01)
     assert size_of(Sequoia(6, 4, OPEN_BUDGET, "", free).shape) > 40
     assert size_of(Sequoia(6, 4, OPEN_BUDGET, "").shape) == UNMEASURED_BUDGET
 

@@ -5,7 +5,6 @@ import math
 import re
 import time
 import tracemalloc
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -18,6 +17,7 @@ from engine.page.web.pace import Pace
 from engine.page.web.page import build, mounted
 from engine.systems import find
 from helpers.commands import awaited
+from helpers.pairs import spoken_pair
 from helpers.traces import made_race
 
 LONGEST_SENTENCE, LONGEST_QUOTE = 900, 60  # characters; a sentence may list all systems
@@ -74,19 +74,6 @@ def is_sentence(words: str, value: object) -> bool:
 
 # ---- what there is to ask
 
-TARGET = SimpleNamespace(way="compiled", row_bytes=1000)
-PAIR = SimpleNamespace(
-    pair=SimpleNamespace(name="here"),
-    title="a pair",
-    hardware="a machine",
-    dtype="fp32",
-    context=2048,
-    target=TARGET,
-    draft=None,
-    calibration=None,
-    remote=None,
-    chat=False,
-)
 ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0, "constraint": ""}
@@ -141,7 +128,7 @@ GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 
 @pytest.fixture(scope="module")
 def page() -> gr.Blocks:
-    return build(Served(PAIR))
+    return build(Served(spoken_pair()))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from engine.page.web.front import Front
 from engine.page.web.lending import Served
 from engine.page.web.page import build, mounted
 from helpers.commands import awaited
+from helpers.pairs import spoken_pair
 from helpers.traces import race_of
 
 FIELDS = {"prompt": "Once", "seed": 1, "temperature": 0.0, "tokens": 8}
@@ -33,7 +34,7 @@ def endless():
 
 
 @pytest.fixture
-def url(monkeypatch, endless, spoken_of):
+def url(monkeypatch, endless):
     device = Device()
 
     def order(pair, kind, values) -> Order:
@@ -60,7 +61,7 @@ def url(monkeypatch, endless, spoken_of):
     front = Front("")
     front.runs = lambda: len(device.line.everyone)
     port = front.serve("127.0.0.1", 0)
-    front.hand_over(mounted(build(Served(spoken_of))))
+    front.hand_over(mounted(build(Served(spoken_pair()))))
     return f"http://127.0.0.1:{port}/"
 
 

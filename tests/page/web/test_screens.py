@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -15,18 +14,10 @@ from engine.page.web.page import SCREENS, Screen, build
 from engine.page.web.theme import rules
 from engine.remote.server import Server
 from helpers.commands import awaited
+from helpers.pairs import spoken_pair
 
 # What the page says before anything runs
-PAIR = SimpleNamespace(
-    title="a pair",
-    hardware="a machine",
-    dtype="fp32",
-    draft=None,
-    calibration=None,
-    target=SimpleNamespace(way="compiled"),
-    remote=None,
-    chat=False,
-)
+PAIR = spoken_pair()
 CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 
@@ -58,7 +49,7 @@ def test_a_new_tab_is_a_line_of_the_registry():
 
 def test_the_page_names_another_server_and_never_its_address():
     server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
-    config = build(Served(SimpleNamespace(**{**vars(PAIR), "remote": server}))).get_config_file()
+    config = build(Served(spoken_pair(remote=server))).get_config_file()
     menus = [
         each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
     ]
@@ -101,7 +92,7 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     monkeypatch.setattr(streams, "order", noted)
     served = Served(PAIR)
     parts = build(served).get_config_file()
-    other = SimpleNamespace(**{**vars(PAIR), "title": "another pair"})
+    other = spoken_pair(title="another pair")
 
     async def race() -> None:
         with pytest.raises(gr.Error, match="noted"):
