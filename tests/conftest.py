@@ -131,6 +131,7 @@ def page(server, tab) -> Iterator[Page]:
     yield tab
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)
+    tab.unroute_all()  # a test that failed half-way leaves nothing behind for the next one
     tab.evaluate("localStorage.clear()")
     tab.context.clear_permissions()
     assert complaints == []

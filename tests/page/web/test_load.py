@@ -51,7 +51,7 @@ def url(monkeypatch, endless):
         def steps():
             while endless.is_set():
                 yield None
-            runs = again if "again" in values.get("prompt", "") else None
+            runs = again if "again" in str(values.get("prompt")) else None
             yield from numbered(messages(race, batch_seconds=0.0, again=runs))
 
         return Order(steps, RACE, 1, 1)

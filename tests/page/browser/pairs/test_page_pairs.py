@@ -32,7 +32,7 @@ def visit(browser, default_server):
             page.add_init_script(NO_STORY)
             page.set_default_timeout(PATIENCE)
             page.goto(f"{default_server}?seed=0")
-            page.wait_for_function("window.Plotly && window.TreeRace?.view && TreeRace.walk")
+            page.wait_for_function("window.TreeRace?.view && TreeRace.walk")
             return page
 
         yield visit
