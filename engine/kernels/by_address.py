@@ -7,9 +7,12 @@ An address holds for one process. It is handed over as a number when loops run, 
 from collections.abc import Callable
 
 from numba import types
+from numba.core.callconv import RETCODE_USEREXC, Status, excinfo_ptr_t
 from numba.core.cgutils import if_unlikely
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
+
+from engine.kernels.intrinsics import LONG
 
 
 def address_of(function: Callable, kind: Signature) -> int:
@@ -28,12 +31,9 @@ def calling(kind: Signature) -> Callable:
     """A function for compiled loops: `call(address, arguments)` calls what `address_of` gave for the same types."""
 
     def build(context, code, signature, arguments):
-        convention = context.call_conv
-        loop = code.inttoptr(arguments[0], convention.get_function_type(kind.return_type, kind.args).as_pointer())
-        handed = [code.extract_value(arguments[1], number) for number in range(len(kind.args))]
-        status, answer = convention.call_function(code, loop, kind.return_type, kind.args, handed)
+        status, answer = called(kind, context, code, arguments)
         with if_unlikely(code, status.is_error):
-            convention.return_status_propagate(code, status)
+            context.call_conv.return_status_propagate(code, status)
         return answer
 
     @intrinsic
@@ -41,3 +41,40 @@ def calling(kind: Signature) -> Callable:
         return kind.return_type(types.intp, types.StarArgTuple.from_types(kind.args)), build
 
     return call
+
+
+def trying(kind: Signature) -> Callable:
+    """As `calling`, for loops that return nothing. The call returns 0, or a number for `raise_again` when the loop raised an error."""
+
+    def build(context, code, signature, arguments):
+        status, _ = called(kind, context, code, arguments)
+        return code.select(status.is_error, code.ptrtoint(status.excinfoptr, LONG), LONG(0))
+
+    @intrinsic
+    def call(typing, address, *arguments):
+        return types.int64(types.intp, types.StarArgTuple.from_types(kind.args)), build
+
+    return call
+
+
+@intrinsic
+def raise_again(typing, raised):
+    """Raise the error that a call of `trying` returned, on whichever thread; 0 raises nothing."""
+
+    def build(context, code, signature, arguments):
+        error = Status(*[None] * len(Status._fields))._replace(
+            code=RETCODE_USEREXC, excinfoptr=code.inttoptr(arguments[0], excinfo_ptr_t)
+        )
+        with if_unlikely(code, code.icmp_unsigned("!=", arguments[0], LONG(0))):
+            context.call_conv.return_status_propagate(code, error)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), build
+
+
+def called(kind, context, code, arguments):
+    """Code for a call by address: its status, and what the loop returns."""
+    convention = context.call_conv
+    loop = code.inttoptr(arguments[0], convention.get_function_type(kind.return_type, kind.args).as_pointer())
+    handed = [code.extract_value(arguments[1], number) for number in range(len(kind.args))]
+    return convention.call_function(code, loop, kind.return_type, kind.args, handed)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, types
 
-from engine.kernels.by_address import calling
+from engine.kernels.by_address import raise_again, trying
 from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import exp, put
 from engine.kernels.exact_attention import TOGETHER, dot
@@ -38,7 +38,21 @@ from engine.kernels.sequences import (
     sequence_of,
     unit_row,
 )
-from engine.kernels.sharing import CALL, ROWS, WORK, close_call, leave, next_table, next_task, open_call, seen, turn_of
+from engine.kernels.sharing import (
+    CALL,
+    RAISED,
+    ROWS,
+    WORK,
+    close_call,
+    give_up,
+    leave,
+    next_table,
+    next_task,
+    open_call,
+    seen,
+    told,
+    turn_of,
+)
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product
 
 
@@ -241,7 +255,16 @@ def work_on(table, part):
 
 
 WORK_ON = types.void(compiled_type(Table), types.int64)
-do_work = calling(WORK_ON)
+try_work = trying(WORK_ON)
+
+
+@exactly_within
+def do_work(state, table, part):
+    """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
+    raised = try_work(state[WORK], table, part)
+    if raised != 0:
+        give_up(unpacked(Room, table, len(table) - ROOM).claims)
+    return raised
 
 
 @exactly_compiled
@@ -253,7 +276,9 @@ def helping(state, part, last, looks):
         if address == 0:
             return last
         last = seen(base + 8 * CALL)
-        do_work(state[WORK], carray(pointer(address), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
+        raised = do_work(state, carray(pointer(address), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
+        if raised != 0:
+            told(base + 8 * RAISED, raised)
         leave(state)
 
 
@@ -277,6 +302,7 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
     `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes
     `logits [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`. Behind the last layer only the rows from `first`
     on are computed. The work is laid out for `parts` threads; with `whole`, the team of this `state` joins in.
+    An error of any thread ends the call for all, and is raised here.
     """
     at = len(table) - ROOM
     aim(table, at + IDS, ids.ctypes.data, ids.shape)
@@ -302,9 +328,12 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if whole:
         open_call(state, table)
-    do_work(state[WORK], table, 0)
+    raised = do_work(state, table, 0)
     if whole:
-        close_call(state)
+        others = close_call(state)
+        if raised == 0:
+            raised = others
+    raise_again(raised)
 
 
 @exactly_within

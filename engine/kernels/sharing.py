@@ -1,7 +1,7 @@
 """Threads that share the work of one call, phase by phase. Knows counters in memory; knows no array of a model.
 
 A phase has tasks. Every thread takes them from its own part first and then from the others', so a thread that the machine holds up
-delays nobody: the others do its tasks. Whoever takes a task, the result is the same.
+delays nobody: the others do its tasks. Whoever takes a task, the result is the same. A thread that fails ends the call for all.
 """
 
 import math
@@ -25,7 +25,8 @@ MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
 SPINS = 64  # looks at a counter before the machine may run another thread
 AWAKE = 0.002  # seconds for which a thread looks for the next call before it sleeps
-CALL, TABLE, ROWS, INSIDE, WORK = range(0, 5 * LINE, LINE)  # places in `Team.state`
+CALL, TABLE, ROWS, INSIDE, WORK, RAISED = range(0, 6 * LINE, LINE)  # places in a team's state
+GIVEN_UP = 1 << 40  # more tasks than any phase has
 
 
 @intrinsic
@@ -132,6 +133,13 @@ def next_task(turn, tasks):
 
 
 @exactly_within
+def give_up(claims):
+    """Let no thread take another task of a call, or wait for one. A thread does so that leaves a task undone."""
+    for place in range(len(claims)):
+        added(claims.ctypes.data + 8 * place, GIVEN_UP)
+
+
+@exactly_within
 def next_table(state, last, looks):
     """The address of the table of a call that is open and is not the `last`, after at most so many looks; 0 when none came.
 
@@ -166,13 +174,23 @@ def open_call(state, table):
 
 @exactly_within
 def close_call(state):
-    """End the call and wait until every thread has left it."""
+    """End the call and wait until every thread has left it. Returns what the last of them raised that failed, or 0."""
     base = state.ctypes.data
     told(base + 8 * TABLE, 0)
     looks = 0
     while seen(base + 8 * INSIDE) > 0:
         wait(looks)
         looks += 1
+    raised = seen(base + 8 * RAISED)
+    told(base + 8 * RAISED, 0)
+    return raised
+
+
+def state_of(work: int) -> np.ndarray:
+    """What the threads of a team tell each other, at the places that are named above. `work` is as in `Team`."""
+    state = np.zeros(6 * LINE, np.int64)
+    state[WORK] = work
+    return state
 
 
 class Team:
@@ -184,8 +202,7 @@ class Team:
 
     def __init__(self, threads: int, helping: Callable, work: int):
         self.threads, self.helping = threads, helping
-        self.state, self.busy = np.zeros(5 * LINE, np.int64), threading.Lock()
-        self.state[WORK] = work
+        self.state, self.busy = state_of(work), threading.Lock()
         self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
         self.looks = 10_000
         helping(self.state, 1, 0, 1)  # compiles, or loads compiled code

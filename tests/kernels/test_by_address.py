@@ -1,15 +1,17 @@
-"""Calls by address: arguments, answers and errors pass as in any call, and what another loop returns is refused."""
+"""Calls by address: arguments, answers and errors pass as in any call, at once or later, and what another loop returns is refused."""
 
 import numpy as np
 import pytest
 from numba import types
 
-from engine.kernels.by_address import address_of, calling
+from engine.kernels.by_address import address_of, calling, raise_again, trying
 from engine.kernels.compiling import exactly_compiled
 
 MATRIX = types.Array(types.float32, 2, "C")
 KIND = MATRIX(MATRIX, types.int64)
 call = calling(KIND)
+FILLED = types.void(MATRIX, types.int64)
+tried = trying(FILLED)
 
 
 @exactly_compiled
@@ -42,6 +44,30 @@ def test_one_compiled_loop_calls_whichever_it_is_given():
 def test_an_error_comes_through():
     with pytest.raises(ValueError, match="cannot be undone"):
         total(address_of(repeated, KIND), np.zeros((1, 4), np.float32), -1)
+
+
+@exactly_compiled
+def filled(x, value):
+    if value < 0:
+        raise OverflowError("too little")
+    x[:] = value
+
+
+@exactly_compiled
+def filled_twice(address, x, first, second):
+    """Both are tried; what the first raised is raised behind them."""
+    raised = tried(address, x, first)
+    tried(address, x, second)
+    raise_again(raised)
+
+
+def test_an_error_waits_until_it_is_raised_again():
+    x, address = np.zeros((1, 4), np.float32), address_of(filled, FILLED)
+    filled_twice(address, x, 2, -1)
+    assert (x == 2).all()
+    with pytest.raises(OverflowError, match="too little"):
+        filled_twice(address, x, -1, 3)
+    assert (x == 3).all()
 
 
 def test_a_loop_that_returns_something_else_is_refused():

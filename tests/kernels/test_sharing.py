@@ -1,17 +1,39 @@
-"""A team's threads sleep while nothing runs, miss no call that begins as they fall asleep, and join none that has ended."""
+"""A team's threads sleep while nothing runs, miss no call that begins as they fall asleep, and join none that has ended.
+
+One that fails ends the call for all of them.
+"""
 
 import threading
 import time
 
 import numpy as np
+import pytest
+import torch
 from numba import carray
 
+from engine.forward.llama_compiled import CompiledLlama
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import FIELDS
-from engine.kernels.phases import WORK_ON, helping
-from engine.kernels.sharing import CALL, LINE, MOST, TABLE, WORK, Team, close_call, cores, open_call
+from engine.kernels.named_arrays import FIELDS, unpacked
+from engine.kernels.phases import ROOM, WORK_ON, Room, helping
+from engine.kernels.sharing import (
+    CALL,
+    LINE,
+    MOST,
+    TABLE,
+    WORK,
+    Team,
+    close_call,
+    cores,
+    next_task,
+    open_call,
+    seen,
+    state_of,
+    turn_of,
+)
+from engine.target import Target
+from helpers.families import over, random_model
 
 
 class Script:
@@ -79,8 +101,7 @@ def short_calls(state, table, count):
 
 def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     """Calls end at once here, most of them while a thread joins. A table at no address would end the process by a signal."""
-    state, table = np.zeros(5 * LINE, np.int64), np.zeros((3, FIELDS), np.int64)
-    state[WORK] = address_of(counted, WORK_ON)
+    state, table = state_of(address_of(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
     counts, over = np.zeros((4, LINE), np.int64), threading.Event()
 
     def help(row):
@@ -98,6 +119,46 @@ def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     for thread in threads:
         thread.join()
     assert counts[:, 0].sum() >= 10_000 and counts[:, 1].sum() == 0
+
+
+def failing(fails: int):
+    """A forward of two tasks: each of two threads takes one, and thread `fails` then leaves it undone."""
+
+    @exactly_compiled
+    def work(table, part):
+        claims = unpacked(Room, table, len(table) - ROOM).claims
+        turn = turn_of(claims, part, 2)
+        task = next_task(turn, 2)
+        while seen(claims.ctypes.data + 8 * LINE * (1 - part)) == 0:
+            pass
+        if part == fails:
+            raise MemoryError("no room")
+        while task >= 0:
+            task = next_task(turn, 2)
+
+    return work
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well(fails):
+    """The error comes out of the call, whichever thread raised it."""
+    model = random_model("llama, biases, tied")
+    runner = over(CompiledLlama(model, 2), model)
+    expected = Target(runner, 9, features=True).prefill([1, 2, 3])
+    team, work, raised = runner.own.team, failing(fails), []
+
+    def call():
+        with pytest.raises(MemoryError, match="no room") as error:
+            Target(runner, 9, features=True).prefill([1, 2, 3])
+        raised.append(error)
+
+    right, team.state[WORK] = team.state[WORK], address_of(work, WORK_ON)
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(30)
+    team.state[WORK] = right
+    assert len(raised) == 1
+    assert torch.equal(Target(runner, 9, features=True).prefill([1, 2, 3]), expected)
 
 
 def test_a_process_uses_the_cores_that_it_may_use(monkeypatch):
