@@ -2,59 +2,64 @@
 
 from tests.mutations.mutation import of
 
-REHEARSAL, SESSION = "tests/rounds/test_rehearsal.py", "tests/forward/test_session_gpu.py"
-LENT = f"{SESSION} -k 'lent or lender'"
-MEMORY = "tests/models/test_memory_needed.py"
-
 DEVICES = [
     *of(
         "forward/",
         (
             "a cache that comes back is thrown away",
-            "lender.py",
+            "lender.py::Lender.back",
             "self.idle.append((key, made))",
             "pass",
-            LENT,
+            "forward/test_session_gpu.py::test_a_lender_lends_what_came_back_last",
             "speed",
         ),
         (
             "idle caches have no bound",
-            "lender.py",
+            "lender.py::Lender.back",
             "sum(each.size for _, each in self.idle) > self.most",
             "False",
-            LENT,
+            "forward/test_session_gpu.py::test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first",
             "speed",
         ),
         (
             "idle caches stay where memory is short",
-            "cuda_graphs.py",
-            "            runner.lender.clear()\n",
-            "",
-            f"{SESSION} -k lack_of_memory",
+            "cuda_graphs.py::Captured.__init__",
+            "runner.lender.clear()",
+            "pass",
+            "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
             "speed",
         ),
         (
             "one lack of memory ends all graphs",
-            "cuda_graphs.py",
-            "if failure is not None and not lacks_memory(failure):",
-            "if failure is not None:",
-            f"{SESSION} -k lack_of_memory",
+            "cuda_graphs.py::Captured.__init__",
+            "failure is not None and not lacks_memory(failure)",
+            "failure is not None",
+            "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
             "speed",
         ),
         (
             "a capture is not tried again when idle caches are gone",
-            "cuda_graphs.py",
-            "            failure = self.attempt(runner.device, pool)\n        if",
-            "        if",
-            f"{SESSION} -k lack_of_memory",
+            "cuda_graphs.py::Captured.__init__",
+            """
+if failure is not None and lacks_memory(failure):
+    runner.lender.clear()
+    torch.cuda.empty_cache()
+    failure = self.attempt(runner.device, pool)
+""",
+            """
+if failure is not None and lacks_memory(failure):
+    runner.lender.clear()
+    torch.cuda.empty_cache()
+""",
+            "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
             "speed",
         ),
         (
             "of a capture's errors the last one is told",
-            "cuda_graphs.py",
-            "error = error.__context__\n    return error",
-            "break\n    return error",
-            f"{SESSION} -k first_one_is_told",
+            "cuda_graphs.py::first_of",
+            "error = error.__context__",
+            "break",
+            "forward/test_session_gpu.py::test_of_the_errors_of_a_capture_the_first_one_is_told",
             "figures",
         ),
     ),
@@ -62,42 +67,42 @@ DEVICES = [
         "",
         (
             "a lane's own graphs are captured on its clock",
-            "race.py",
-            "graphed = not self.pair.target.eager\n",
-            "graphed = False\n",
-            f"{REHEARSAL} -k after_readiness",
+            "race.py::Race.warm_up",
+            "not self.pair.target.eager",
+            "False",
+            "rounds/test_rehearsal.py::test_no_capture_fails_and_none_comes_after_readiness",
             "figures",
         ),
         (
             "three copies for a level",
-            "policies/shared/ranking.py",
+            "policies/shared/ranking.py::read",
             "split(on_host(torch.cat([each.double() for each in ranked(sampling.scaled(log_q), noise, width)], -1)))",
             "tuple(each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))",
-            f"{REHEARSAL} -k waits_once",
+            "rounds/test_rehearsal.py::test_the_host_waits_once_for_what_is_read_together_and_once_to_decide",
             "speed",
         ),
         (
             "every net copies the target's matrices",
-            "nets/layer.py",
+            "nets/layer.py::Net.__init__",
             "shared if shared.is_cuda else shared.float()",
             "shared.float()",
-            f"{REHEARSAL} -k share_the_targets",
+            "rounds/test_rehearsal.py::test_learned_drafters_share_the_targets_matrices",
             "figures",
         ),
         (
             "drafters take no memory",
-            "models/memory.py",
-            "+ drafting + nets).total",
-            "+ drafting).total",
-            f"{MEMORY} -k learned_drafters",
+            "models/memory.py::refuse_too_large",
+            "needed(target, device, dtype, quantisation) + drafting + nets",
+            "needed(target, device, dtype, quantisation) + drafting",
+            "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),
         (
             "caches are counted as long as the text",
-            "models/memory.py",
-            "static_capacity(tokens), LANES",
-            "tokens, LANES",
-            f"{MEMORY} -k 'real_size or rows_count'",
+            "models/memory.py::needed",
+            "static_capacity(tokens)",
+            "tokens",
+            "models/test_memory_needed.py::test_a_real_size_is_counted_without_its_memory",
             "figures",
         ),
     ),

@@ -1,246 +1,207 @@
-"""Mistakes planted in what is published: clocks, speedups, intervals, tau, shares, costs, verdicts, counts, places in line."""
+"""Mistakes planted in clocks, races, policies that reckon with costs, remote lanes and verdicts. See `mutations.table`."""
 
-from tests.mutations.mutation import AUTO, POLICIES, REMOTE_CLOCK, of
+from tests.mutations.mutation import of
 
-CLOCK, RACE = "tests/core/test_clock.py", "tests/core/test_race.py"
-PARTS = f"{CLOCK} -k 'all_of_it_and_once and (specblock-adapt or auto/token)'"
-RUNS, REPEATED, FILES = (
-    "tests/record/test_disturbance.py",
-    "tests/lab/test_repeated.py",
-    "tests/record/test_race_file.py",
-)
-PAYS, BENCH, COSTS = "tests/lab/test_pays.py", "tests/lab/bench/test_bench.py", "tests/record/test_costs.py"
-STREAMED = f"{CLOCK} -k streamed_events"
-BY_HAND = f"{PAYS} -k 'follows_the_mean or geometric or exact_ends'"
-COMMIT = """        self.target.commit(verdict.path)
-        if self.drafter.reads_logits:
-            self.drafter.see(tree, logits, verdict.path)
-        self.drafter.commit(tree, verdict.path, verdict.bonus, features)
-        self.policy.learn(tree, verdict.path)
-        watch.lap("commit")
+LEARN = """
+if self.drafter.reads_logits:
+    self.drafter.see(tree, logits, verdict.path)
+self.drafter.commit(tree, verdict.path, verdict.bonus, features)
+self.policy.learn(tree, verdict.path)
 """
-KEPT, *LEARNT, LAP = COMMIT.splitlines(keepends=True)
-F = "figures"
+LAP = """
+watch.lap("commit")
+"""
 
 FIGURES = [
     *of(
         "rounds/",
-        ("commit ends before drafters learn", "round.py", COMMIT, "".join([KEPT, LAP, *LEARNT]), PARTS, F),
-        ("the policy learns for nothing", "round.py", LEARNT[-1] + LAP, LAP + LEARNT[-1], PARTS, F),
+        (
+            "commit ends before drafters learn",
+            "round.py::HostRounds.settle",
+            LEARN + LAP,
+            LAP + LEARN,
+            "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
+            "figures",
+        ),
+        (
+            "the policy learns for nothing",
+            "round.py::HostRounds.settle",
+            f"self.policy.learn(tree, verdict.path){LAP}",
+            f"{LAP}self.policy.learn(tree, verdict.path)",
+            "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
+            "figures",
+        ),
         (
             "the draft reads the prompt for nothing",
-            "round.py",
-            """        self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-        return agreed(self.target.session.runner.model, self.watch.lap("prefill"))
+            "round.py::HostRounds.begin",
+            """
+self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
+return agreed(self.target.session.runner.model, self.watch.lap("prefill"))
 """,
-            """        read = self.target.prefill(prompt[:-1])
-        seconds = self.watch.lap("prefill")
-        self.drafter.begin(prompt, read)
-        return agreed(self.target.session.runner.model, seconds)
+            """
+read = self.target.prefill(prompt[:-1])
+seconds = self.watch.lap("prefill")
+self.drafter.begin(prompt, read)
+return agreed(self.target.session.runner.model, seconds)
 """,
-            PARTS,
-            F,
+            "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
+            "figures",
         ),
         (
             "every sequence pays for the whole forward",
-            "batch.py",
-            'watch.lap("verify") / len(self.running)',
-            'watch.lap("verify")',
-            f"{CLOCK} -k 'batchs_clock and tree'",
-            F,
+            "batch.py::BatchedRounds.next",
+            "watch.lap('verify') / len(self.running)",
+            "watch.lap('verify')",
+            "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
+            "figures",
         ),
-        ("drafting in a batch is free", "batch.py", "{**seconds, ", "{", f"{CLOCK} -k 'batchs_clock and tree'", F),
+        (
+            "drafting in a batch is free",
+            "batch.py::BatchedRounds.next",
+            "{**seconds, 'verify': share, **outcome.seconds}",
+            "{'verify': share, **outcome.seconds}",
+            "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
+            "figures",
+        ),
     ),
     *of(
         "",
         (
             "p of a node's own row",
-            "race.py",
-            "torch.tensor(tree.parents[1:], dtype=torch.long), done",
-            "torch.arange(1, len(tree)), done",
-            f"{RACE} -k targets_own",
-            F,
+            "race.py::Lane.record",
+            "torch.tensor(tree.parents[1:], dtype=torch.long)",
+            "torch.arange(1, len(tree))",
+            "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
+            "figures",
         ),
         (
             "the bonus's p of the root's row",
-            "race.py",
-            "logp[last[0], done",
-            "logp[0, done",
-            f"{RACE} -k targets_own",
-            F,
+            "race.py::Lane.record",
+            "(last[0], done.verdict.bonus)",
+            "(0, done.verdict.bonus)",
+            "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
+            "figures",
         ),
         (
             "a step's forwards are the lane's",
-            "race.py",
-            "forwards - self.trace.draft_forwards",
-            "forwards",
-            f"{RACE} -k those_of_the_step",
-            F,
+            "race.py::Lane.record",
+            "self.rounds.forwards - self.trace.draft_forwards",
+            "self.rounds.forwards",
+            "core/test_race.py::test_draft_forwards_are_those_of_the_step",
+            "figures",
         ),
-        ("waits are not seen", "race.py", "- time.thread_time()\n", "- time.perf_counter()\n", REPEATED, F),
+        (
+            "waits are not seen",
+            "race.py::without_processor",
+            "time.thread_time",
+            "time.perf_counter",
+            "lab/test_repeated.py::test_a_run_waits_for_the_processor_where_its_thread_has_none",
+            "figures",
+        ),
     ),
     *of(
         "policies/",
         (
             "the next draw is worth as much as the last",
-            "dyspec_threshold.py",
-            "(value + tree.score[child], node)",
-            "(value, node)",
-            f"{POLICIES} -k worth_its_place",
+            "dyspec_threshold.py::DySpecThreshold.grow",
+            "value + tree.score[child]",
+            "value",
+            "policies/test_policies.py::test_every_draw_of_the_threshold_form_is_worth_its_place",
             "speed",
         ),
         (
             "caution inverted",
-            "auto.py",
-            "rate = CAUTION * max(self.pace.rate, self.plain)",
-            "rate = max(self.pace.rate, self.plain) / CAUTION",
-            f"{AUTO} -k caution",
+            "auto.py::Auto.grow",
+            "CAUTION * max(self.pace.rate, self.plain)",
+            "max(self.pace.rate, self.plain) / CAUTION",
+            "policies/test_auto.py::test_caution_asks_more_of_a_guess_than_it_costs",
             "speed",
         ),
     ),
     *of(
         "remote/",
-        ("tokens counted twice", "lane.py", "tokens[self.counted :], max", "tokens, max", REMOTE_CLOCK, F),
+        (
+            "tokens counted twice",
+            "lane.py::RemoteLane.arrived",
+            "tokens[self.counted:]",
+            "tokens",
+            "remote/test_remote_clock.py::test_every_token_is_counted_once",
+            "figures",
+        ),
         (
             "a refusal is on the clock",
-            "server.py",
-            "        self.begun = time.perf_counter()\n        async with",
-            "        async with",
-            REMOTE_CLOCK,
-            F,
-        ),
-    ),
-    *of(
-        "record/",
-        (
-            "the left lane's tokens for all",
-            "race_file.py",
-            '"tokens": len(trace.tokens)',
-            '"tokens": len(base.tokens)',
-            f"{FILES} -k figures_by_lane",
-            F,
-        ),
-        (
-            "committing is nobody's share",
-            "race_file.py",
-            'trace.share("accept") + trace.share("commit")',
-            'trace.share("accept")',
-            STREAMED,
-            F,
-        ),
-        (
-            "drafting is called verification",
-            "race_file.py",
-            '"verify_share": trace.share("verify")',
-            '"verify_share": trace.share("draft")',
-            STREAMED,
-            F,
-        ),
-        (
-            "tau without the last round",
-            "trace.py",
-            "len(self.tokens) / len(self.steps) if",
-            "len(self.tokens) / (len(self.steps) + 1) if",
-            STREAMED,
-            F,
-        ),
-        (
-            "a share of the phase's own seconds",
-            "trace.py",
-            "/ self.seconds if self.steps",
-            "/ 1.0 if self.steps",
-            STREAMED,
-            F,
-        ),
-        (
-            "speed with prefill is speed without",
-            "trace.py",
-            'self.seconds * (1 - self.share("prefill"))',
-            "self.seconds",
-            f"{BENCH} -k by_hand",
-            F,
-        ),
-        (
-            "the worst sibling ranks first",
-            "trace_statistics.py",
-            "key=lambda node: -step.score[node]",
-            "key=lambda node: step.score[node]",
-            f"{PAYS} -k place_among_siblings",
-            F,
-        ),
-        ("the best run is the headline", "headline.py", "statistics.median_low(lane)", "max(lane)", RUNS, F),
-        ("the first run is the least", "headline.py", '"least": min(lane)', '"least": lane[0]', RUNS, F),
-        ("slower is faster", "headline.py", "speed / speeds[0] if", "speeds[0] / speed if", RUNS, F),
-        ("another run is shown", "headline.py", "return min(range(len(runs))", "return max(range(len(runs))", RUNS, F),
-        ("a stall is believed", "disturbance.py", "each > max(high", "each > 99 * max(high", RUNS, F),
-        (
-            "more than tau allows is believed",
-            "disturbance.py",
-            "if ratio > LEEWAY * most",
-            "if ratio > 9 * most",
-            RUNS,
-            F,
-        ),
-        (
-            "a prompt that was read for too long is believed",
-            "disturbance.py",
-            "if prefill(trace) > TIMES * prefill(first)",
-            "if prefill(trace) > 99 * prefill(first)",
-            RUNS,
-            F,
-        ),
-        ("runs of another race", "race_file.py", "require(any(of_one) or not of_one,", "require(True,", RUNS, F),
-        ("a batch's stall is believed", "disturbance.py", "if each > TIMES * often", "if each > 99 * often", RUNS, F),
-        ("break-even by the tree's own forward", "costs.py", "/ self.verify_at(1)", "/ self.verify_at(rows)", COSTS, F),
-        ("the worst shape is raced", "costs.py", "max(self.shapes,", "min(self.shapes,", COSTS, F),
-        ("a slow moment counts against a shape", "costs.py", "known = self.rising()", "known = self", COSTS, F),
-        ("the first level costs twice", "costs.py", "max(0, levels - 1)", "levels", COSTS, F),
-        (
-            "costs stay flat beyond the last",
-            "costs.py",
-            "    places = sorted(known)\n",
-            "    places = sorted(known)\n    at = min(at, places[-1])\n",
-            COSTS,
-            F,
+            "server.py::Answer.ask",
+            "self.begun = time.perf_counter()",
+            "pass",
+            "remote/test_remote_clock.py::test_the_clock_begins_anew_when_a_server_has_no_completions",
+            "figures",
         ),
     ),
     *of(
         "measure/",
-        ("a busy machine runs on", "repeated.py", "self.race.busy or", "", f"{REPEATED} -k busy_machine", F),
+        (
+            "a busy machine runs on",
+            "repeated.py::Repeated.further",
+            "self.race.busy or self.race.remote or not seconds",
+            "self.race.remote or not seconds",
+            "lab/test_repeated.py::test_a_busy_machine_gets_one_run_and_a_sentence",
+            "figures",
+        ),
         (
             "others wait for further runs",
-            "repeated.py",
-            "if not self.alone():",
-            "if False:",
-            f"{REPEATED} -k somebody_else",
-            F,
+            "repeated.py::Repeated.again",
+            "not self.alone()",
+            "False",
+            "lab/test_repeated.py::test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted",
+            "figures",
         ),
         (
             "an arithmetic mean",
-            "verdict.py",
+            "verdict.py::mean",
             "math.exp(math.fsum(map(math.log, speedups)) / len(speedups))",
             "math.fsum(speedups) / len(speedups)",
-            BY_HAND,
-            F,
+            "lab/test_pays.py::test_a_speedup_is_a_geometric_mean_and_generate_is_compared_alike",
+            "figures",
         ),
-        ("a 90 % interval", "verdict.py", "(1 - CONFIDENCE) / 2", "1 - CONFIDENCE", BY_HAND, F),
-        ("level is a gain", "verdict.py", "sum(speedup > 1 for", "sum(speedup >= 1 for", BY_HAND, F),
-        ("yes before the interval says so", "verdict.py", "YES if low > 1", "YES if low > 0.9", BY_HAND, F),
+        (
+            "a 90 % interval",
+            "verdict.py::interval",
+            "(1 - CONFIDENCE) / 2",
+            "1 - CONFIDENCE",
+            "lab/test_pays.py::test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means",
+            "figures",
+        ),
+        (
+            "level is a gain",
+            "verdict.py::compared",
+            "speedup > 1",
+            "speedup >= 1",
+            "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
+            "figures",
+        ),
+        (
+            "yes before the interval says so",
+            "verdict.py::verdict",
+            "YES if low > 1 else ONLY",
+            "YES if low > 0.9 else ONLY",
+            "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
+            "figures",
+        ),
         (
             "a group's tau is of all its prompts' lengths",
-            "report.py",
-            '"tau": tau(lanes),',
-            '"tau": tau(traces),',
-            f"{PAYS} -k groups",
-            F,
+            "report.py::by_group",
+            "tau(lanes)",
+            "tau(traces)",
+            "lab/test_pays.py::test_groups_are_counted_apart_and_a_prompt_without_one_in_none",
+            "figures",
         ),
         (
             "a disturbed race is believed",
-            "racing.py",
-            'if race.result()["disturbed"]:',
-            "if False:",
-            f"{PAYS} -k 'disturbed and once_more'",
-            F,
+            "racing.py::until_believed",
+            "race.result()['disturbed']",
+            "False",
+            "lab/test_pays.py::test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts",
+            "figures",
         ),
     ),
 ]

@@ -1,14 +1,16 @@
-"""The planted mistakes: where each stands, what it changes, and the tests that must fail on it.
+"""The planted mistakes: where each stands, what it changes, and the test that must fail on it.
 
 Most of them change the text or its law. Those marked "speed" cost speed only: token match keeps the text whatever is drafted.
 Those marked "figures" change what a measurement says. Those marked "others" let a stranger harm everybody else.
 """
 
 from tests.mutations.devices import DEVICES
+from tests.mutations.drafts import DRAFTS
 from tests.mutations.figures import FIGURES
 from tests.mutations.guesses import GUESSES
 from tests.mutations.machinery import MACHINERY
 from tests.mutations.published import PUBLISHED
+from tests.mutations.records import RECORDS
 from tests.mutations.strangers import STRANGERS
 
-MUTATIONS = [*GUESSES, *MACHINERY, *FIGURES, *PUBLISHED, *STRANGERS, *DEVICES]
+MUTATIONS = [*GUESSES, *DRAFTS, *MACHINERY, *FIGURES, *RECORDS, *PUBLISHED, *STRANGERS, *DEVICES]
