@@ -1,10 +1,11 @@
-"""A drafter, a policy and a rule that the engine has never heard of, as someone adding parts would write them."""
+"""A drafter, a policy, a rule and a net that the engine has never heard of, as someone adding parts would write them."""
 
 import torch
 
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.models.pairs import LoadedPair
+from engine.nets.layer import Linear, Net, NetConfig
 from engine.policies.shared.asking import guesses
 from engine.policies.shared.ranking import favourites
 from engine.record.calibration import Calibration
@@ -69,3 +70,36 @@ class Again(TokenMatch):
     title = "again"
     about = "Token match under a name of its own."
     source = "a test"
+
+
+class Habit(Net):
+    """A matrix between a token's embedding and the head."""
+
+    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+        super().__init__(config, embedding, head)
+        self.turn = Linear(config.hidden, config.hidden)
+
+    def packed(self) -> None:
+        """There are no compiled loops of this net."""
+
+    def log_q(self, tokens: list[int]) -> torch.Tensor:
+        return self.unembedded(self.turn(self.embedded(torch.tensor(tokens)))).log_softmax(-1)
+
+
+class Habitual(Drafter):
+    title = "habit"
+    about = "Guesses what a learned matrix says of the last token."
+    source = "a test"
+
+    def __init__(self, pair: LoadedPair, capacity: int):
+        """Raises `ValueError` when the pair has no such net."""
+        self.net = pair.net("habit")
+
+    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+        """The last token is all that it reads."""
+
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        return self.net.log_q([tree.tokens[node] for node in nodes])
+
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+        """The last token is all that it reads."""

@@ -1,7 +1,8 @@
 """A copy of the repository in which mistakes are planted and tests run. Knows no table and prints nothing.
 
 Importing PyTorch and its kin takes most of a short test's time. One process imports them once, and each run of tests is a fork of it.
-It never imports the engine, so every run reads the copy as it is then. Compiled kernels are kept across runs.
+It never imports the engine, so every run reads the copy as it is then. Compiled kernels are kept across runs, and with a mistake
+those serve that the mistaken file plays no part in.
 """
 
 import ast
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.helpers.imports import module_arrows, modules_of
 from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
@@ -84,16 +86,40 @@ class Copy:
 
     def planted(self, mutation: Mutation) -> tuple[int, str]:
         """What the mutation's tests say with the mistake in place. The file is as before afterwards."""
-        path, kernels = self.folder / mutation.file, {*self.folder.glob("compiled/*")}
+        path, kernels = self.folder / mutation.file, self.kernels()
         right, stamp = path.read_text(encoding="utf-8"), path.stat()
         self.write(mutation.file, mutation.planted(right))
+        wrong = self.kernels()
+        if wrong != kernels and kernels.exists():
+            files = self.importing(mutation.file)
+            shutil.copytree(
+                kernels,
+                wrong,
+                copy_function=os.link,
+                ignore=lambda _, names: [name for name in names if name.partition(".")[0] in files],
+            )
         try:
             return self.tested(mutation.test)
         finally:
             self.write(mutation.file, right)
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-            for wrong in {*self.folder.glob("compiled/*")} - kernels:
-                shutil.rmtree(wrong)
+            if wrong != kernels:
+                shutil.rmtree(wrong, ignore_errors=True)
+
+    def kernels(self) -> Path:
+        """Where compiled kernels of the copy as it is now are kept."""
+        from engine.kernels.compiling import folder_for  # the list waits for no compiler
+
+        return folder_for(self.folder / "engine", str(self.folder / "compiled"))
+
+    def importing(self, file: str) -> set[str]:
+        """The names, without folders and suffix, of all files that import this one or a file that does, and its own."""
+        arrows = module_arrows(modules_of(self.folder, "engine"))
+        found, more = set(), {".".join(Path(file).with_suffix("").parts)}
+        while more:
+            found |= more
+            more = {module for module, others in arrows.items() if others & found} - found
+        return {module.rpartition(".")[2] for module in found}
 
 
 def run_tests(folder: Path, output: Path, tests: str) -> None:

@@ -10,13 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
 from engine.contracts import SERVED, Counterpart, Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
-from engine.nets import NETS, PUBLISHED
+from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
 from engine.page.screens.answers import look, production
 from engine.page.screens.cards import cards, menu, parts
@@ -31,7 +33,7 @@ from engine.rounds.round_gpu import on_device
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, find
 from helpers.commands import awaited, run
-from helpers.new_parts import Again, Comb, Echo
+from helpers.new_parts import Again, Comb, Echo, Habit, Habitual
 from helpers.pairs import STOP, tiny_pair
 from helpers.paths import ROOT
 
@@ -99,6 +101,25 @@ def test_new_parts_write_plain_decodings_tokens_beside_all_others(pair, temperat
 def test_new_parts_draw_from_q_where_a_rule_asks_for_it(pair):
     for mix in ("echo/chain/speculative", "echo/dyspec/without_replacement", "echo/widths/with_replacement"):
         assert raced(pair, "vanilla", mix, temperature=0.9).result()["identical"] == "law"
+
+
+def test_a_new_net_is_read_from_its_folder_and_drafts(pair, monkeypatch, tmp_path):
+    """One line for the net and one for its drafter. Every first guess is what the stored weights say."""
+    monkeypatch.setitem(NETS, "habit", Habit)
+    monkeypatch.setitem(DRAFTERS, "habit", Habitual)
+    model = pair.target.model
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    sizes = NetConfig("habit", hidden=embedding.shape[1], heads=1, mlp=1, layers=0, depth=1, vocab=len(embedding))
+    torch.manual_seed(0)
+    Habit(sizes, embedding, head).save(tmp_path / "habit")
+    stored = load_file(tmp_path / "habit/model.safetensors")["turn.weight"].float()
+    race = raced(replace(pair, learned=load_nets(tmp_path, model)), "vanilla", "habit/comb/again", "habit/auto/again")
+    assert race.result()["identical"] is True
+    steps = [step for step in race.lanes[1].trace.steps if len(step.tokens) > 1]
+    guessed = [int((head @ (stored @ embedding[step.tokens[0]])).argmax()) for step in steps]
+    assert steps and [step.tokens[1] for step in steps] == guessed
+    with pytest.raises(ValueError, match="has no trained habit drafter"):
+        Race(pair, Settings(TEXT, ("vanilla", "habit/comb/again")))
 
 
 def test_every_endpoint_takes_new_parts(api):
