@@ -29,7 +29,7 @@ from engine.forward.runner import Runner
 from engine.models.constraint import compiled
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
-from engine.models.refusals import attention_of, obstacle
+from engine.models.refusals import attention_of, draft_obstacle, obstacle
 from engine.race import SHAPE, checked
 from engine.sampling import Sampling
 from engine.systems import System, find
@@ -210,9 +210,11 @@ def pair_of(
 def loaded(
     model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> LoadedPair:
+    if reason := obstacle(model.config):
+        raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
+    if draft is not None and (reason := draft_obstacle(draft.config)):
+        raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):
-        if each is not None and (reason := obstacle(each.config)):
-            raise ValueError(f"{type(each).__name__} cannot be raced: {reason}.")
         if each is not None and each.config._attn_implementation not in RIGHT[attention := attention_of(each.config)]:
             raise ValueError(
                 f'Load {type(each).__name__} with attn_implementation="{attention}", which takes a tree\'s mask and is right for it.'

@@ -47,9 +47,17 @@ class Batch:
     """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
 
     def __init__(self, runner: Runner, size: int, capacity: int, features: bool | tuple[int, ...] = False):
-        """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
+        """`capacity` is the rows of each sequence's cache.
+
+        Raises `ValueError` for a batch of no sequence, and for a model with states.
+        """
         if size < 1:
             raise ValueError(f"A batch has at least one sequence, got {size}.")
+        if runner.recurrent:
+            raise ValueError(
+                f"Texts of a {runner.config.model_type} model cannot share a forward here: it keeps states, and each path of "
+                "a text's tree is a row on a copy of them. Write its texts one after another."
+            )
         self.runner, self.size, self.capacity, self.features = runner, size, capacity, features
         self.taps = taps_of(features, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []

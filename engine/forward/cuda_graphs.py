@@ -18,10 +18,11 @@ KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the 
 CAPTURING = threading.Lock()
 
 
-def why_eager(device: torch.device, windowed: bool = False, spread: bool = False) -> str:
+def why_eager(device: torch.device, windowed: bool = False, spread: bool = False, recurrent: bool = False) -> str:
     """A sentence that says why no graph is captured on this device, or "" where graphs can be tried.
 
-    `windowed` says that the model's layers do not all attend to the same rows, `spread` that they lie on several devices.
+    `windowed` says that the model's layers do not all attend to the same rows, `spread` that they lie on several devices, and
+    `recurrent` that they keep states.
     """
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
@@ -29,6 +30,8 @@ def why_eager(device: torch.device, windowed: bool = False, spread: bool = False
         return "Forwards run eagerly: ZeroGPU lends the GPU for one call at a time, and a CUDA graph does not outlive the loan."
     if spread:
         return "Forwards run eagerly: a CUDA graph belongs to one GPU, and this model is spread over several devices."
+    if recurrent:
+        return "Forwards run eagerly: a CUDA graph has one shape, and the paths of every tree make a batch of another."
     if windowed:
         return "Forwards run eagerly: a CUDA graph holds one mask for all rows of the cache, and this model has a sliding window."
     return ""

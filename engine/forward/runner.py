@@ -4,6 +4,7 @@ All lanes share a `Runner`; `open` gives each a session of its own.
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import torch
 from transformers import PreTrainedModel
@@ -17,8 +18,12 @@ from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layers
+from engine.forward.recurrent.cache import StateCache
+from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.recurrent.session import RecurrentSession
+from engine.forward.recurrent.sizes import state_bytes
 from engine.forward.session import Session
-from engine.forward.sizes import head_dim_of, kv_heads_of
+from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
 from engine.forward.torch_threads import one_torch_thread
 from engine.forward.windows import window_of
@@ -42,9 +47,10 @@ class Runner:
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
         self.vocab: int = model.config.vocab_size
-        self.context: int = model.config.max_position_embeddings
+        self.context: int = context_of(model.config)
         self.device, self.dtype = model.device, model.dtype
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
+        self.recurrent = keeps_state(model.config)
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
         rounded = is_known(model) and in_eight_bits_on_cpu(model) and compiles(model)
         if serves(model) or rounded if own is None else own:
@@ -55,21 +61,25 @@ class Runner:
         else:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = why_eager(self.device, self.window is not None, self.spread)
+        self.eager = why_eager(self.device, self.window is not None, self.spread, self.recurrent)
         self.lender = Lender(kept_bytes(self.device))
 
     @property
     def way(self) -> str:
-        """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules) or "transformers"."""
+        """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules), "transformers" or
+        "states" (transformers' modules over batches of paths).
+        """
         if isinstance(self.own, CompiledLlama | EightBitLlama):
             return "compiled"
-        return "tensors" if self.own else "transformers"
+        return "tensors" if self.own else "states" if self.recurrent else "transformers"
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
+        if self.recurrent:
+            return RecurrentSession(self, capacity, features)
         return Session(self, capacity, features, graphed=self.device.type == "cuda" and not self.spread)
 
     @property
@@ -83,9 +93,26 @@ class Runner:
     @property
     def row_bytes(self) -> int:
         """Bytes that one row takes in a cache of `new_cache`."""
-        return 2 * self.config.num_hidden_layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize
+        layers = attending(self.config)
+        return 2 * layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize if layers else 0
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Bytes of the states that a text keeps, however long it is; 0 for a model without states."""
+        return state_bytes(self.model) if self.recurrent else 0
+
+    def path_bytes(self, rows: int) -> int:
+        """Bytes that each path of a tree takes during a round behind `rows` tokens; 0 for a model without states.
+
+        A path has a copy of the states, and a layer that attends reads the text's keys and values once for each path.
+        """
+        if not self.recurrent:
+            return 0
+        return self.state_bytes + rows * self.row_bytes // max(1, attending(self.config))
 
     def new_cache(self, capacity: int) -> KVCache:
+        if self.recurrent:
+            return StateCache(self.config, capacity, self.dtype, self.device)
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))

@@ -1,6 +1,7 @@
 """Session: forwards over one KV cache, a lane's own.
 
-Llama and its kin take our own forward on a CPU; every other model takes the transformers one. Both give the same logits.
+Llama and its kin take our own forward on a CPU; every other model takes the transformers one. Both give the same logits. Models with
+states have sessions of their own (`engine.forward.recurrent.session`).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,11 @@ class Session:
     by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output, which the
     LM head reads. Where `features` names layers in ascending order, their outputs as they are stand in place of the three. Published
     drafters were trained on such.
+
+    `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
     """
+
+    replayed = 0
 
     def __init__(
         self,
@@ -129,6 +134,10 @@ class Session:
             return logits, None
         empty = torch.zeros(0, len(self.taps) + 1, self.runner.config.hidden_size, device=self.runner.device)
         return logits, torch.cat([empty, *features])
+
+    def replay(self, written: list[int]) -> int:
+        """Compute again what `keep` could not keep of the rows `written`. Returns how many: none in a cache of rows."""
+        return 0
 
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""

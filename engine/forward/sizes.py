@@ -7,6 +7,13 @@ ALL_HEADS = frozenset({"gpt2", "gpt_neox", "opt"})
 # The cache of these holds a latent row as key and a rotated key as value, one each for all heads. Attention widens them to heads.
 LATENT = frozenset({"deepseek_v3"})
 
+UNBOUNDED = 2**20  # tokens that a text may have where the model's configuration names no limit
+
+
+def context_of(config: PreTrainedConfig) -> int:
+    """How many tokens a text may have. A model without positions names no limit."""
+    return getattr(config, "max_position_embeddings", None) or UNBOUNDED
+
 
 def head_dim_of(config: PreTrainedConfig) -> int:
     """How many numbers a row of the cache has for a head; of a latent row, whose value is narrower, those of its key."""

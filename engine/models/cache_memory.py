@@ -6,11 +6,17 @@ import torch
 from engine.models.pairs import LoadedPair
 
 SHARE = 0.5  # of the memory that is free, for all caches
+PATHS = 64  # of the largest tree that a race may ask for
 
 
 def cache_row_bytes(pair: LoadedPair) -> int:
     """Bytes of a row in the target's cache and in the draft's beside it. Without a draft model the target's counts twice."""
     return pair.target.row_bytes + (pair.draft.row_bytes if pair.draft else pair.target.row_bytes)
+
+
+def cache_bytes(pair: LoadedPair, rows: int) -> int:
+    """Bytes that a lane's caches of so many rows take at most, with the states of a target that keeps any, for each path of a tree."""
+    return rows * cache_row_bytes(pair) + pair.target.state_bytes + PATHS * pair.target.path_bytes(rows)
 
 
 def cache_budget(pair: LoadedPair) -> float:
@@ -22,7 +28,7 @@ def cache_budget(pair: LoadedPair) -> float:
 
 def too_large(pair: LoadedPair, sequences: int, rows: int) -> str:
     """Why caches of so many rows for so many sequences do not fit, and how many would; "" when they fit."""
-    each, free = rows * cache_row_bytes(pair), cache_budget(pair)
+    each, free = cache_bytes(pair, rows), cache_budget(pair)
     if sequences * each <= free:
         return ""
     return (

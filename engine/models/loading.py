@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from engine.forward.llama_eight_bit import eight_bits_pay
+from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
 from engine.models.growing import grown, grown_config
@@ -40,7 +41,9 @@ from engine.models.quantising import (
 )
 from engine.models.refusals import (
     FAMILIES,
+    STATE_FAMILIES,
     attention_of,
+    draft_obstacle,
     in_plain_words,
     obstacle,
     refuse_missing_weights,
@@ -161,8 +164,17 @@ def checked_files(
     refuse_sizes(target, config, quantisation)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
+        if problem := draft_obstacle(drafting):
+            raise ValueError(
+                f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
+            )
         refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    if checked_spread(spread) == "none":
+    if checked_spread(spread) != "none":
+        if keeps_state(config):
+            raise ValueError(
+                f"{target.path} ({config.model_type}) keeps states, which are not spread here. Use --spread none."
+            )
+    else:
         refuse_too_large(pair, config, drafting, place, precision, quantisation)
     return tokenizer, quantisation
 
@@ -215,7 +227,10 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     config = config_in(checkpoint)
     problem = obstacle(config)
     if problem:
-        raise ValueError(f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work.")
+        raise ValueError(
+            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work, and of those with states "
+            f"{STATE_FAMILIES}."
+        )
     with in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
     if not tokenizer.is_fast:

@@ -13,14 +13,17 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from engine.forward.llama import FAMILIES
+from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.recurrent.sizes import state_bytes
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import SIZES
-from engine.forward.sizes import head_dim_of, kv_heads_of
+from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.models.pairs import QUANTISATIONS, Pair
 from engine.models.quantising import bytes_of, config_of, odd_size
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
+PATHS = 8  # of such a race's tree, each with states of its own where the target keeps any
 NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -29,18 +32,20 @@ HALVES = (torch.float16, torch.bfloat16)
 class Needed:
     """Bytes by what takes them.
 
-    `copies` are the layouts that forwards on a CPU make of matrices, `rows` the caches of a race, and `graphs` the logits that its CUDA
-    graphs hold. Idle caches and graphs do not count: they get a share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
+    `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
+    and of every path of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
+    share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
     """
 
     weights: int
     copies: int = 0
     rows: int = 0
     graphs: int = 0
+    states: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.copies + self.rows + self.graphs
+        return self.weights + self.copies + self.rows + self.graphs + self.states
 
     def __add__(self, other: "Needed") -> "Needed":
         return Needed(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -80,11 +85,15 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
         compiled = type(model) in FAMILIES and dtype == torch.float32 and config.dtype in HALVES
         matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
         copies = matrices * (2 if compiled else dtype.itemsize)
-    tokens, graphs = min(ROWS, config.max_position_embeddings), 0
-    if device.type == "cuda":
+    tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
+    if keeps_state(config):
+        plain = model if quantisation == "none" else empty_model(config, dtype, "none")
+        states = LANES * (1 + PATHS) * state_bytes(plain)
+    elif device.type == "cuda":
         tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
-    row = 2 * config.num_hidden_layers * (kv_heads_of(config) or 0) * head_dim_of(config) * dtype.itemsize
-    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row, graphs)
+    heads, layers = kv_heads_of(config) or 0, attending(config)
+    row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
+    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row, graphs, states)
 
 
 def nets_in(folder: str | None) -> Needed:

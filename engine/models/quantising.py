@@ -96,7 +96,7 @@ def odd_size(config: PreTrainedConfig) -> str:
     sizes = {
         "hidden size": config.hidden_size,
         "MLP size": mlp_of(config),
-        "query size": head_dim * config.num_attention_heads,
+        "query size": head_dim * getattr(config, "num_attention_heads", 0),
         "key/value size": head_dim * (kv_heads_of(config) or 0),
     }
     return next((f"{what} of {size}" for what, size in sizes.items() if size % NF4_MULTIPLE), "")

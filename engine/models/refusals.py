@@ -12,6 +12,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.pairs import MODELS, Checkpoint
@@ -20,10 +21,15 @@ from engine.record.failures import chain, lacks_memory
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
+QUANTISED = "its weights are already quantised; give the plain ones and quantise them by --quantisation"
 
 FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
     "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, gpt-oss, Ministral, StarCoder2, "
     "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3 and Mellum"
+)
+
+STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of them
+    "Mamba 2, LFM2, LFM2-MoE, Qwen3-Next, Qwen3.5, Qwen3.5-MoE, Nemotron-H, Falcon-H1, Granite hybrid, Bamba and OLMo hybrid"
 )
 
 
@@ -33,17 +39,21 @@ def obstacle(config: PreTrainedConfig) -> str | None:
     quantised = getattr(config, "quantization_config", None) is not None and kept_in(config) == "none"
     if kind is None:
         return "it is no causal language model"
-    if kind._is_stateful:
-        return "it keeps a recurrent state, which cannot be rolled back to a branch"
     if config.get_text_config() is not config:
         return "it reads more than text; give the checkpoint of its text model alone"
-    others = sorted(layer_types(config) - {"full_attention", "sliding_attention"})
+    recurrent = kinds.keeps_state(config)
+    if kind._is_stateful and config.model_type not in kinds.TRIED:
+        return "it keeps a recurrent state, and nobody has tried here how it is kept"
+    states = kinds.WITH_STATE | kinds.WITH_NEITHER if recurrent else frozenset()
+    others = sorted(layer_types(config) - {"full_attention", "sliding_attention"} - states)
     if others:
         return f"it has layers of type {', '.join(others)}, and a tree's mask serves full attention and sliding windows only"
     if "sliding_attention" in layer_types(config) and config.model_type not in TRIED:
         return "it has a sliding window, and nobody has tried here how it takes a tree's mask"
     if getattr(config, "use_bidirectional_attention", False):
         return "its tokens attend to later ones, and a tree is verified for text that is written in order"
+    if recurrent and not kinds.attending(config):
+        return QUANTISED if quantised else None  # the rest is about attention
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"
     if getattr(config, "alibi", False):
@@ -58,9 +68,14 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return f"its {unsteady[0]} rotary embedding changes with the length of the text"
     if not kind._supports_sdpa and config.model_type not in TRIED:
         return "it does not offer sdpa attention, which takes the tree's mask"
-    if quantised:
-        return "its weights are already quantised; give the plain ones and quantise them by --quantisation"
-    return None
+    return QUANTISED if quantised else None
+
+
+def draft_obstacle(config: PreTrainedConfig) -> str | None:
+    """Why a model of this configuration cannot draft, or None when it can."""
+    if kinds.keeps_state(config):
+        return "it keeps a recurrent state, and rejected guesses cannot be cut out of it"
+    return obstacle(config)
 
 
 def rope_types(config: PreTrainedConfig) -> set[str]:

@@ -217,5 +217,5 @@ def on_device(
     parts = (drafter, policy, rule) if drafter.guesses else (drafter, rule)
     able = all(part.on_device for part in parts) and (pair.draft is not None or not drafter.guesses)
     runners = (pair.target, pair.draft) if drafter.guesses else (pair.target,)
-    plain = all(runner is None or (runner.window is None and not runner.spread) for runner in runners)
+    plain = all(not each or not (each.window or each.spread or each.recurrent) for each in runners)
     return able and plain and sampling.device is not None and sampling.open_ended

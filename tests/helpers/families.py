@@ -1,9 +1,11 @@
 """Small random models of every family that the forwards serve, and what they answer."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
+import transformers as tr
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -19,6 +21,7 @@ from engine.forward.llama import TensorLlama
 from engine.forward.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
+from helpers.checkpoints import VOCAB, byte_tokenizer
 
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 SIZES = {
@@ -56,6 +59,82 @@ MODELS = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 32}),
 }
+
+ATTENTION = {
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 160,
+}
+DELTA = {
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_chunk_size": 8}
+CONV = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SHARED_EXPERT = EXPERTS | {"shared_expert_intermediate_size": 32}
+BLOCKS = ["linear_attention", "mlp", "full_attention", "moe", "linear_attention"]
+NEMOTRON = {
+    "time_step_min": 1e-9,  # or a whole text would be read otherwise than token by token
+    "layers_block_type": BLOCKS,
+    "ssm_state_size": 8,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "chunk_size": 8,
+    "n_routed_experts": 4,
+    "moe_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 32,
+}
+GRANITE = {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 32}
+STATES = {  # variant -> the loader's word for the family, model class, configuration; all keep states
+    "mamba2": (
+        "Mamba 2",
+        tr.Mamba2ForCausalLM,
+        {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 2, "num_hidden_layers": 3, "chunk_size": 8},
+    ),
+    "lfm2": ("LFM2", tr.Lfm2ForCausalLM, ATTENTION | CONV | {"block_auto_adjust_ff_dim": False}),
+    "lfm2_moe": ("LFM2-MoE", tr.Lfm2MoeForCausalLM, ATTENTION | CONV | EXPERTS | {"num_dense_layers": 1}),
+    "qwen3_next": ("Qwen3-Next", tr.Qwen3NextForCausalLM, ATTENTION | DELTA | SHARED_EXPERT),
+    "qwen3_5": ("Qwen3.5", tr.Qwen3_5ForCausalLM, ATTENTION | DELTA),
+    "qwen3_5_moe": ("Qwen3.5-MoE", tr.Qwen3_5MoeForCausalLM, ATTENTION | DELTA | SHARED_EXPERT),
+    "nemotron_h": ("Nemotron-H", tr.NemotronHForCausalLM, ATTENTION | NEMOTRON),
+    "falcon_h1": ("Falcon-H1", tr.FalconH1ForCausalLM, ATTENTION | MAMBA | {"num_hidden_layers": 2, "mamba_d_ssm": 64}),
+    "granite": (
+        "Granite hybrid",
+        tr.GraniteMoeHybridForCausalLM,
+        ATTENTION | MAMBA | GRANITE | {"num_hidden_layers": 3, "layer_types": DELTA["layer_types"]},
+    ),
+    "bamba": ("Bamba", tr.BambaForCausalLM, ATTENTION | MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]}),
+    "olmo_hybrid": ("OLMo hybrid", tr.OlmoHybridForCausalLM, ATTENTION | DELTA),
+}
+
+
+def state_model(name: str) -> tr.PreTrainedModel:
+    """A random model with states, the same for the same name. Its states decay as they were initialised, so none explodes."""
+    _, kind, sizes = STATES[name]
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**{"vocab_size": VOCAB, "hidden_size": 32, **ends, **sizes})).eval()
+    for where, parameter in model.named_parameters():
+        if not where.endswith(("A_log", "dt_bias")):
+            torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
+    return model
+
+
+def state_folder(name: str, place: Path) -> Path:
+    """The folder of that model's checkpoint, written where it is not there yet."""
+    path = place / name
+    if not path.exists():
+        state_model(name).save_pretrained(path)
+        byte_tokenizer().save_pretrained(path)
+    return path
 
 
 def random_model(name: str, dtype: torch.dtype = torch.float32):

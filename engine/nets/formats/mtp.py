@@ -22,6 +22,7 @@ from transformers.utils import cached_file
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
+from engine.forward.recurrent.kinds import keeps_state
 from engine.nets.mtp import Mtp
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -89,12 +90,12 @@ class MtpCheckpoint:
 
 
 def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpoint | None:
-    """The target's MTP layers, None where its config names none, its files hold none of them, or it is quantised.
+    """The target's MTP layers, None where its config names none, its files hold none of them, it is quantised or keeps states.
 
     `source` is what `from_pretrained` found the target by.
     """
     count = getattr(target.config, "num_mtp_layers", None)
-    if not count or getattr(target, "hf_quantizer", None) is not None:
+    if not count or getattr(target, "hf_quantizer", None) is not None or keeps_state(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))

@@ -10,6 +10,11 @@ from engine.rounds.timing import verified
 WAYS = {  # what the page says of the forward that runs
     "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
+    "states": (
+        "The target keeps states, out of which no guess can be cut. Each path of a tree is a row of its own on a copy of them: a tree "
+        "with L leaves reads them L times and keeps L copies until the round ends, a chain one. Of a longer path, what was accepted is "
+        "computed again. Logits may differ in the last bits with the number of tokens in a forward."
+    ),
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.measure.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
 from engine.measure.repeated import Repeated
-from engine.models.cache_memory import cache_row_bytes
+from engine.models import cache_memory
 from engine.models.chat import prompt_text
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts
@@ -135,4 +135,4 @@ def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: in
     """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
     texts = [prompt_text(pair, prompt) for prompt in prompts]
     tokens = min(pair.context, max(len(text.encode("utf-8", "replace")) for text in texts) + new_tokens)
-    return lanes * (tokens + LARGEST_TREE) * cache_row_bytes(pair)
+    return lanes * cache_memory.cache_bytes(pair, tokens + LARGEST_TREE)

@@ -1,0 +1,179 @@
+"""StateCache: the states of a model's layers, and the keys and values of those that attend. Knows rows of a batch; knows no tree.
+
+Invariant: a forward leaves what is committed as it was. It works on copies, one for each row of its batch. `commit` keeps one of them.
+"""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+from transformers.cache_utils import Cache, CacheLayerMixin, DummyLayer, LinearAttentionCacheLayerMixin
+
+from engine.forward.cache import KVCache
+from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
+from engine.forward.sizes import head_dim_of, kv_heads_of
+
+
+class StateLayer(LinearAttentionCacheLayerMixin):
+    """A layer's states in the form that transformers' modules expect: inputs of a convolution, and a recurrent state.
+
+    During a forward over B rows `conv_states` and `recurrent_states` belong to the rows. None stands before a text's first token.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record_past = True  # convolutions then hand in all their inputs, also for a single token
+        self.forget()
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: states are taken as modules hand them in."""
+
+    def forget(self) -> None:
+        self.inputs: torch.Tensor | None = None  # committed, [1, channels, kernel]
+        self.state: torch.Tensor | None = None  # committed, [1, ...]
+        self.begin(1)
+
+    def begin(self, rows: int) -> None:
+        """Stand every row of the next forward behind the committed text."""
+        self.rows = rows
+        self.has_previous_state[0] = self.inputs is not None
+        self.conv_states[0] = self.inputs
+        # A copy, because modules write into the state of a single token
+        self.recurrent_states[0] = None if self.state is None else self.state.repeat_interleave(rows, 0)
+
+    def update_conv_state(
+        self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
+    ) -> torch.Tensor:
+        """The convolution's inputs `[B, channels, n]` behind those that it has seen: what it reads, at most kernel + n columns."""
+        self.kernel, self.entered = conv_kernel_size, conv_states.shape[-1]
+        if self.inputs is not None:
+            conv_states = torch.cat([self.inputs.expand(self.rows, -1, -1), conv_states], -1)
+        self.conv_states[0] = conv_states
+        return conv_states
+
+    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+        self.recurrent_states[0] = recurrent_states
+        return recurrent_states
+
+    def commit(self, row: int, count: int) -> None:
+        """Keep the states of a row behind its first `count` new tokens. A recurrent state stands behind all of them."""
+        inputs, state = self.conv_states[0], self.recurrent_states[0]
+        if inputs is not None:
+            end = inputs.shape[-1] - self.entered + count
+            self.inputs = inputs[row : row + 1, :, max(0, end - self.kernel) : end].clone()
+        if state is not None:
+            self.state = state if len(state) == 1 else state[row : row + 1].clone()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is committed."""
+        return sum(each.nbytes for each in (self.inputs, self.state) if each is not None)
+
+
+class RowsLayer(CacheLayerMixin):
+    """A layer's keys and values. Rows of a batch share those of the committed text, and each has its own new ones."""
+
+    is_sliding = False
+
+    def __init__(self, cache: KVCache, layer: int):
+        super().__init__()
+        self.cache, self.layer, self.is_initialized = cache, layer, True
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: the cache has its memory from the start."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values `[B, heads, rows + n, head_dim]` that the batch reads. Those of a batch of one are written in their place."""
+        start, batch = self.cache.rows, len(key_states)
+        self.fresh = key_states, value_states
+        if batch == 1:
+            self.write(start, 0, key_states.shape[2])
+            keys, values = (each[:, :, : start + key_states.shape[2]] for each in self.cache.layers[self.layer])
+            return keys, values
+        before = [each[:, :, :start].expand(batch, -1, -1, -1) for each in self.cache.layers[self.layer]]
+        keys, values = (torch.cat(both, 2) for both in zip(before, self.fresh, strict=True))
+        return keys, values
+
+    def write(self, start: int, row: int, count: int) -> None:
+        for kept, new in zip(self.cache.layers[self.layer], self.fresh, strict=True):
+            kept[0, :, start : start + count] = new[row, :, :count]
+
+    def commit(self, row: int, count: int) -> None:
+        """Keep the first `count` new keys and values of a row."""
+        if len(self.fresh[0]) > 1:
+            self.write(self.cache.rows, row, count)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.cache.rows + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.cache.rows
+
+    def get_max_length(self) -> int:
+        return self.cache.capacity
+
+
+class HybridLayer(StateLayer, RowsLayer):
+    """A layer with a state and attention side by side."""
+
+    def __init__(self, cache: KVCache, layer: int):
+        RowsLayer.__init__(self, cache, layer)
+        StateLayer.__init__(self)
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do, as in both."""
+
+    def commit(self, row: int, count: int) -> None:
+        StateLayer.commit(self, row, count)
+        RowsLayer.commit(self, row, count)
+
+    def get_max_length(self) -> int:
+        return self.cache.capacity
+
+
+class StateCache(KVCache):
+    """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""
+
+    def __init__(self, config: PreTrainedConfig, capacity: int, dtype: torch.dtype, device: torch.device):
+        heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
+        width = head_dim_of(config) if attending(config) else 1
+        super().__init__(attending(config), heads, width, capacity, dtype, device)
+        self.held: list[Any] = []
+        place = 0
+        for kind in layers_of(config):
+            both = kind in ATTENDING, kind in WITH_STATE
+            made = {(True, True): HybridLayer, (True, False): RowsLayer}.get(both)
+            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else DummyLayer())
+            place += kind in ATTENDING
+        self.states = [each for each in self.held if isinstance(each, StateLayer)]
+        self.past = Cache(layers=self.held)
+
+    def clear(self) -> None:
+        super().clear()
+        for layer in self.states:
+            layer.forget()
+
+    def begin(self, rows: int) -> None:
+        """Make the next forward's copies of the states, one for each row of its batch."""
+        for layer in self.states:
+            layer.begin(rows)
+
+    @property
+    def recurs(self) -> bool:
+        """Whether the last forward left states that stand only behind all its tokens. Inputs of convolutions stand behind each."""
+        return any(layer.recurrent_states[0] is not None for layer in self.states)
+
+    @torch.inference_mode()
+    def commit(self, row: int, count: int) -> None:
+        """Keep a row of the last forward's batch up to its first `count` tokens."""
+        for layer in self.held:
+            if not isinstance(layer, DummyLayer):
+                layer.commit(row, count)
+        self.rows += count
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the committed states."""
+        return sum(layer.nbytes for layer in self.states)
