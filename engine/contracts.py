@@ -249,12 +249,16 @@ class Acceptance(Part):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round found: the tree, the target's logits `[N, V]` behind its nodes, the verdict, and the seconds by phase."""
+    """What a round found: the tree, the target's logits `[N, V]` behind its nodes, the verdict, and the seconds by phase.
+
+    `replayed` is how many tokens the target computed again to commit them.
+    """
 
     tree: DraftTree
     logits: torch.Tensor
     verdict: Verdict
     seconds: dict[str, float]
+    replayed: int = 0
 
 
 class Rounds(Protocol):

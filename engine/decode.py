@@ -16,7 +16,10 @@ from engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class Round:
-    """One target forward and what came of it. `logits` is `[N, V]`; `seconds` is by phase; `end` is "" while decoding goes on."""
+    """One target forward and what came of it. `logits` is `[N, V]`; `seconds` is by phase; `end` is "" while decoding goes on.
+
+    `replayed` is that of `engine.contracts.Outcome`.
+    """
 
     position: int
     tree: DraftTree
@@ -25,6 +28,7 @@ class Round:
     burst: list[int]
     end: str
     seconds: dict[str, float]
+    replayed: int = 0
 
 
 @dataclass(eq=False)
@@ -88,5 +92,6 @@ def decode_all(
                 rounds.leave(texts.index(text))
                 texts.remove(text)
             seconds = text.before | done.seconds
-            yield text.number, Round(text.position, done.tree, done.logits, done.verdict, burst, end, seconds)
+            found = done.tree, done.logits, done.verdict
+            yield text.number, Round(text.position, *found, burst, end, seconds, done.replayed)
             text.position, text.left, text.before = text.position + len(path) + 1, text.left - len(burst), {}

@@ -227,6 +227,7 @@ class Lane:
             end=done.end,
             seconds=done.seconds,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
+            replayed=done.replayed,
         )
 
     def filed(self) -> LaneRecord:

@@ -20,6 +20,7 @@ interface Step {
   bonus_text: string;
   bonus_p: number;
   draft_forwards: number;
+  replayed: number;
   burst: number[];
   pieces: string[];
   end: string;

@@ -173,6 +173,11 @@ def check_step(step: Step, at: int, where: str) -> None:
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
     same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
+    whole = 1 + len(step.path)
+    require(
+        step.replayed in (0, whole),
+        f"{where}.replayed must be 0 or the {whole} of root and path, got {shown(step.replayed)}.",
+    )
     check_figures(step, at, where)
     ends = ", ".join(map(repr, ENDS))
     require(step.end in ENDS, f"{where}.end must be one of {ends}, got {shown(step.end)}: a server wrote no such lane.")

@@ -29,7 +29,8 @@ class Step:
     `path` holds the accepted nodes from the root down, root excluded. `bonus` is the token that the target itself emitted after it.
     `burst` is path + bonus, cut at a stop token or at the length limit. `pieces[j]` is the text that token j adds, "" while a
     character is incomplete. `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
-    `draft_forwards` counts the forwards of a draft network in this round.
+    `draft_forwards` counts the forwards of a draft network in this round. `replayed` counts the tokens that a target with states
+    computed again to commit them. Files of before lack it: nothing was replayed in them.
 
     A piece of a remote server's text is a step without a tree: no node, one piece, the tokens that it counts as in `burst`, and in
     `bonus_text` a sentence about the server, or "".
@@ -55,6 +56,7 @@ class Step:
     end: End
     seconds: dict[Phase, Share]
     draft_forwards: Count
+    replayed: Count = 0
 
     @property
     def total_seconds(self) -> float:

@@ -76,7 +76,8 @@ class HostRounds:
         self.policy.learn(tree, verdict.path)
         watch.lap("commit")
         self.root = verdict.bonus
-        return Outcome(tree, logits, verdict, agreed(self.target.session.runner.model, watch.seconds))
+        seconds = agreed(self.target.session.runner.model, watch.seconds)
+        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed)
 
     def check(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""

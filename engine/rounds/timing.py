@@ -96,7 +96,8 @@ def verify_ms(
     repeats: int = REPEATS,
     seconds: float = math.inf,
 ) -> dict[int, float]:
-    """Median ms of a verification by its number of rows.
+    """Median ms of a verification by its number of rows. A target that keeps states commits half of the tree's longest path besides, as
+    far as that is computed again (`engine.forward.recurrent`).
 
     With `features`, verifications of more than one row return features too. One row is plain decoding, where no drafter reads them.
     """
@@ -104,8 +105,14 @@ def verify_ms(
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, features)
     plain.prefill(list(range(context_of(pair))))
     target.prefill(list(range(context_of(pair))))
+
+    def judged(tree: DraftTree) -> None:
+        asked, longest = target if len(tree) > 1 else plain, tree.path(tree.depth.index(max(tree.depth)))
+        asked.verify(tree)
+        asked.session.replay([0, *longest[: len(longest) // 2]])
+
     trees = {rows: binary(rows) for rows in ROWS}
-    tasks = {rows: lambda tree=tree: (target if len(tree) > 1 else plain).verify(tree) for rows, tree in trees.items()}
+    tasks = {rows: lambda tree=tree: judged(tree) for rows, tree in trees.items()}
     with pair.target.undisturbed():
         return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
 

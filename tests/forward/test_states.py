@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from safetensors import safe_open
 
 from engine.batch import decode_together
 from engine.forward.recurrent import kinds
+from engine.forward.recurrent.session import RecurrentSession
 from engine.models import loading, memory, refusals
 from engine.models.cache_memory import too_large
 from engine.race import Race, Settings
+from engine.rounds import stopwatch, timing
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -161,6 +164,39 @@ def test_races_are_lossless(name, temperature, place, draft):
     race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=40, temperature=temperature)
     assert race.result()["identical"] is True
     assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [40]
+
+
+def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):
+    clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
+
+    def replay(session, written):
+        count = right(session, written)
+        clock.now += count
+        return count
+
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(RecurrentSession, "replay", replay)
+    pair = replace(loaded("mamba2", place, draft), stop_ids=frozenset())
+    lane = raced(pair, "tree", tokens=12).lanes[0]
+    assert all(step.seconds["commit"] == step.replayed for step in lane.trace.steps)
+    assert {step.replayed for step in lane.trace.steps} <= {0, *(1 + len(step.path) for step in lane.trace.steps)}
+    assert sum(step.replayed for step in lane.trace.steps) > 6
+
+
+def test_costs_of_a_tree_hold_what_is_replayed(place, monkeypatch):
+    """A target of convolutions replays nothing; of another, every row of a batch but plain decoding's single one costs a replay."""
+    clock = SimpleNamespace(now=0.0)
+
+    def forward(session, ids, positions, visible=None, last_only=False):
+        clock.now += 1.0
+        return right(session, ids, positions, visible, last_only)
+
+    right = RecurrentSession.forward
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(RecurrentSession, "forward", forward)
+    monkeypatch.setattr(timing, "ROWS", (1, 4, 8))
+    for name, expected in (("mamba2", {1: 1000.0, 4: 2000.0, 8: 2000.0}), ("lfm2", {1: 1000.0, 4: 1000.0, 8: 1000.0})):
+        assert timing.verify_ms(loaded(name, place), repeats=1, seconds=9.0) == expected
 
 
 @pytest.mark.parametrize("name", PLAIN)

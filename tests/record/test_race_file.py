@@ -28,6 +28,12 @@ def test_a_record_survives_json_exactly():
     assert Record.from_json(odd.to_json()) == odd
 
 
+def test_steps_of_before_replayed_nothing():
+    values = json.loads(made_race().to_json())
+    assert step_of(values).pop("replayed") == 0
+    assert Record.of(values) == made_race()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -61,6 +67,8 @@ def test_what_is_no_race_at_all_is_refused(text, words):
         ("lanes.0.title", "x" * 20_001, "20,001 characters"),
         ("lanes.0.title", "\ud800", "half a character"),
         ("lanes.0.guarantee", "maybe", "must be one of 'tokens', 'law', 'lossy', 'text', got 'maybe'"),
+        (f"{STEP}.replayed", 2, r"replayed must be 0 or the 3 of root and path, got 2"),
+        (f"{STEP}.replayed", -1, "replayed holds a negative"),
         ("lanes.0.extra", 1, "unknown 'extra'"),
         ("lanes.0.costs.verify_ms", {}, "forwards over 1 and more"),
         ("lanes.0.costs.verify_ms", {"0": 1.0}, "forwards over 1 and more"),

@@ -22,7 +22,7 @@ def quoted(text: str) -> str:
 
 def sentence(step: Step) -> str:
     """What happened in this step, for a reader who has never seen a tree."""
-    ending = ENDINGS.get(step.end, f" It ended here: {step.end}.")
+    ending = again(step) + ENDINGS.get(step.end, f" It ended here: {step.end}.")
     if not step.tokens:
         return piece(step, ending)
     if len(step.tokens) == 1:
@@ -30,6 +30,14 @@ def sentence(step: Step) -> str:
     if len(step.burst) <= len(step.path):
         return f"{kept(step)}.{ending}"
     return f"{kept(step)}, then the target's own {quoted(step.bonus_text)}. {reason(step)}{ending}"
+
+
+def again(step: Step) -> str:
+    """What a target with states computed a second time, "" for nothing."""
+    if not step.replayed:
+        return ""
+    count = "1 token was" if step.replayed == 1 else f"{step.replayed} tokens were"
+    return f" {count} computed again, because the target's state stood behind other guesses."
 
 
 def piece(step: Step, ending: str) -> str:
