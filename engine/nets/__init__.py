@@ -74,26 +74,47 @@ def load_nets(
     With `copies` the nets are those of the smaller target that this one grew from.
     Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
-    tables = target.get_input_embeddings().weight, target.get_output_embeddings().weight
-    # All copies of a token's numbers are the same
-    embedding, head = (each[:, : each.shape[1] // copies] for each in tables)
+    embedding, head = tables_of(target, copies)
     found: dict[str, tuple[Kind, Path]] = {}
     own = None if source is None else mtp.checkpoint_of(target, source)
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
     for path in sorted(folder.glob("*/config.json")) if folder else ():
-        config = config_in(path)
-        name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
-        kind: Kind
-        if name:
-            kind = PUBLISHED[name].checkpoint_of(path.parent, config, embedding, target.config.num_hidden_layers)
-        else:
-            name, kind = path.parent.name, NETS[config["kind"]]
-            NetConfig.fitting(path.parent, embedding)
+        name, kind = kind_in(path, embedding, target.config.num_hidden_layers)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = kind, path.parent
     return StoredNets(found, embedding, head, copies)
+
+
+def kind_in(config_file: Path, embedding: torch.Tensor, layers: int) -> tuple[str, Kind]:
+    """The name of the drafter that a config describes, and what makes its net.
+
+    It is for a target of so many `layers` and `embedding [V, H]`. Raises `ValueError` when it does not fit that target.
+    """
+    config, folder = config_in(config_file), config_file.parent
+    name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
+    if name:
+        return name, PUBLISHED[name].checkpoint_of(folder, config, embedding, layers)
+    NetConfig.fitting(folder, embedding)
+    return folder.name, NETS[config["kind"]]
+
+
+def net_in(folder: Path, target: PreTrainedModel, copies: int = 1) -> Net:
+    """The net in a drafter's own folder, for this target; `copies` is as in `load_nets`. Its `config.kind` is the drafter's name.
+
+    Raises `ValueError` when the folder holds none that fits the target.
+    """
+    tables = tables_of(target, copies)
+    _, kind = kind_in(folder / "config.json", tables[0], target.config.num_hidden_layers)
+    net = kind.load(folder, *tables)
+    return net if copies == 1 else for_grown(net, copies)
+
+
+def tables_of(target: PreTrainedModel, copies: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embedding and the head `[V, H / copies]` of a target whose copies of a number are all the same."""
+    tables = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    return tables[0][:, : tables[0].shape[1] // copies], tables[1][:, : tables[1].shape[1] // copies]
 
 
 def config_in(path: Path) -> dict:
@@ -112,4 +133,4 @@ def config_in(path: Path) -> dict:
     return config
 
 
-__all__ = ["NETS", "Net", "NetConfig", "load_nets"]
+__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in"]

@@ -63,8 +63,12 @@ def train(parser: ArgumentParser) -> None:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
         )
-        drafter.add_argument(
-            "--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/"
+        texts = drafter.add_mutually_exclusive_group(required=True)
+        texts.add_argument("--data", type=Path, help="folder with tinystories/, storybooks/ and gsm8k/")
+        texts.add_argument(
+            "--prompts",
+            type=Path,
+            help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; needs --start and --out",
         )
         drafter.add_argument("--pair", choices=TRAINED, default="small", help="train for this pair's target")
         drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
@@ -86,7 +90,14 @@ def train(parser: ArgumentParser) -> None:
         )
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
-        drafter.add_argument("--own-rows", type=int, default=2048, help="rows of 256 tokens that the target writes")
+        drafter.add_argument(
+            "--own-rows",
+            type=int,
+            help="rows of 256 tokens that the target writes; 2048 after a corpus and 512 after own prompts when left out",
+        )
+        drafter.add_argument(
+            "--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any"
+        )
         drafter.add_argument("--rows", type=int, help="rows of a step; the recipe's own number when left out")
         drafter.add_argument(
             "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"

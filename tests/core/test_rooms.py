@@ -34,7 +34,7 @@ ARROWS = {
     "lab.pays": "measure race batch systems decode models remote record sampling tree",
     "lab.study": "measure race breaks systems decode acceptance models record sampling tree",
     "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",
-    "lab.train": "measure models nets forward sampling",
+    "lab.train": "measure race models nets forward record sampling",
     "measure": "race systems rounds models nets forward remote record sampling tree",
     "custom_generate": "race systems decode models forward sampling tree",
     "race": "systems decode contracts models remote record sampling tree",

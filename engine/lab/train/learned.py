@@ -6,6 +6,7 @@ resumes at its last checkpoint.
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from engine.lab.train.writing import ROW, own_text
 from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.models.quantising import kept_in
-from engine.nets import NetConfig
+from engine.nets import Net, NetConfig
 
 RECIPES = {
     "medusa": medusa,
@@ -32,8 +33,11 @@ RECIPES = {
     "dflash": dflash,
     "dspark": dspark,
 }
+OWN_ROWS = 2048  # rows that the target writes, unless options say another number
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS = 96
+
+Written = tuple[np.ndarray, np.ndarray]  # rows for training and for validation, [n, ROW] ids each
 
 
 def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) -> NetConfig:
@@ -50,9 +54,7 @@ def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) ->
     )
 
 
-def written(
-    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
+def written(target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int) -> Written:
     """Rows for training and for validation, `[n, ROW]` ids each."""
     corpus, held_out = (each.only(domains) for each in corpora(data, work, tokenizer))
     own = own_text(target, corpus, work, own_rows)
@@ -62,20 +64,50 @@ def written(
     return rows, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
 
 
-def prepare(
-    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
+def observed(
+    target: PreTrainedModel, write: Callable[[], Written], work: Path
 ) -> tuple[Shards | Observed, Shards | Observed]:
-    """What the drafter learns from and what it is validated on. Shards are made once for all drafters; a cut-off run resumes them."""
-    arguments = target, tokenizer, data, domains, work, own_rows
+    """What the drafter learns from and what it is validated on: the target's view of the rows for both that `write` gives.
+
+    On a CPU shards are made once for all drafters, and a cut-off run resumes them.
+    """
     if target.device.type == "cuda":
-        rows, held_out = written(*arguments)
+        rows, held_out = write()
         return Observed(target, rows), Observed(target, held_out)
     if not (work / "ready").exists():
-        rows, held_out = written(*arguments)
+        rows, held_out = write()
         cache(target, rows, work / "rows")
         cache(target, held_out, work / "held_out")
         (work / "ready").touch()
     return Shards(work / "rows"), Shards(work / "held_out")
+
+
+def taught(
+    net: Net,
+    options: argparse.Namespace,
+    seen: tuple[Shards | Observed, Shards | Observed],
+    work: Path,
+    share: float = 1.0,
+    save_every: float = 300.0,
+) -> dict[str, float]:
+    """Train `net` in place by the recipe and the budget of the options, at this `share` of the recipe's rate; its figures.
+
+    `seen` is what `observed` gives. Progress, checkpoints and resuming are as in `loop.train`.
+    """
+    name, recipe, (shards, held_out) = options.recipe, RECIPES[options.recipe], seen
+    extra = {"segments": options.segments} if name == "parallel" else {}
+
+    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
+        batch = shards.batch(step, options.rows or recipe.BATCH).to(options.device)
+        return recipe.loss(net, batch, step, **extra), batch.ids.numel()
+
+    def validate() -> dict[str, float]:
+        net.eval()
+        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(16)))
+
+    budget = Budget(options.minutes, options.tokens)
+    train(name, net, loss_of, validate, work, budget, share * recipe.LR, save_every, options.bf16)
+    return validate()
 
 
 def train_learned(options: argparse.Namespace) -> None:
@@ -92,24 +124,17 @@ def train_learned(options: argparse.Namespace) -> None:
     target = load_model(checkpoint, device, dtype, quantisation)  # as it serves
     target.requires_grad_(False)
     work.mkdir(parents=True, exist_ok=True)
-    shards, held_out = prepare(target, tokenizer, options.data, options.domains, work, options.own_rows)
+
+    def write() -> Written:
+        return written(target, tokenizer, options.data, options.domains, work, options.own_rows or OWN_ROWS)
+
+    seen = observed(target, write, work)
     torch.manual_seed(0)
     config = config_for(name, target, options.hidden)
-    net = recipe.build(target, config, shards.ids()).to(device)
+    net = recipe.build(target, config, seen[0].ids()).to(device)
     if options.start:
         stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
         net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
-    del target
-    extra = {"segments": options.segments} if name == "parallel" else {}
-
-    def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
-        batch = shards.batch(step, options.rows or recipe.BATCH).to(device)
-        return recipe.loss(net, batch, step, **extra), batch.ids.numel()
-
-    def validate() -> dict[str, float]:
-        net.eval()
-        return recipe.validate(net, (batch.to(device) for batch in held_out.all(16)))
-
-    train(name, net, loss_of, validate, work, Budget(options.minutes, options.tokens), recipe.LR, bf16=options.bf16)
+    figures = taught(net, options, seen, work)
     net.save(options.out / name)
-    print(json.dumps(validate()))
+    print(json.dumps(figures))

@@ -4,6 +4,7 @@ Prompts of all domains open it, greedy and sampled. On a CPU the forward that se
 compiled: an eight-bit target is several times as fast so.
 """
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ class Writer:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
             with self.runner.undisturbed():
-                return together(self.runner, prompts, temperature, seeded("own text", key))
+                return together(self.runner, prompts.tolist(), temperature, seeded("own text", key))
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)
         prompts = prompts.to(self.target.device)
@@ -54,25 +55,39 @@ class Writer:
         return written.cpu()
 
 
-def together(runner: Runner, prompts: torch.Tensor, temperature: float, draws: torch.Generator) -> torch.Tensor:
-    """As `Writer.__call__`, with one forward of the runner for all texts."""
-    batch, start = Batch(runner, len(prompts), ROW), prompts.shape[1]
-    sessions = [batch.open(ROW) for _ in prompts]
-    rows = torch.zeros(len(prompts), ROW, dtype=torch.long)
-    rows[:, :start] = prompts
-    for session, row in zip(sessions, rows.tolist(), strict=True):
-        session.prefill(row[: start - 1])
-    for place in range(start, ROW):
-        last = rows[:, place - 1].tolist()
-        asked = [Asked(session, [token], [place - 1], None) for session, token in zip(sessions, last, strict=True)]
+def together(
+    runner: Runner,
+    prompts: list[list[int]],
+    temperature: float,
+    draws: torch.Generator,
+    stops: Collection[int] = (),
+    others: Iterator[list[int]] | None = None,
+) -> torch.Tensor:
+    """As `Writer.__call__`, with one forward of the runner for all texts. `prompts` may differ in length, up to `ROW` tokens.
+
+    Where the target ends its text by one of `stops`, the next of the `others` follows in the row. Where one token both ends and begins
+    texts, it stands there once.
+    """
+    batch, rows = Batch(runner, len(prompts), ROW), [list(prompt) for prompt in prompts]
+    sessions = [batch.open(ROW) for _ in rows]
+    for session, row in zip(sessions, rows, strict=True):
+        session.prefill(row[:-1])
+    while open_rows := [(session, row) for session, row in zip(sessions, rows, strict=True) if len(row) < ROW]:
+        asked = [Asked(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
         logits = torch.cat([each for each, _ in batch.forward(asked)])
-        for session in sessions:
-            session.keep([0])
         if temperature:
-            rows[:, place] = (logits / temperature).softmax(-1).multinomial(1, generator=draws)[:, 0]
+            written = (logits / temperature).softmax(-1).cpu().multinomial(1, generator=draws)[:, 0].tolist()
         else:
-            rows[:, place] = logits.argmax(-1)
-    return rows
+            written = logits.argmax(-1).tolist()
+        for (session, row), token in zip(open_rows, written, strict=True):
+            session.keep([0])
+            row.append(token)
+            if others and token in stops:
+                prompt = next(others)
+                behind = [*row[-1:], *(prompt[1:] if prompt[0] == token else prompt)][: ROW - len(row) + 1]
+                row += behind[1:]
+                session.prefill(behind[:-1])
+    return torch.tensor(rows)
 
 
 def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None) -> np.ndarray:

@@ -1,0 +1,232 @@
+"""A learned drafter that goes on learning from what its target writes after a person's own prompts. Knows prompts, rows and the
+comparison; knows no recipe.
+
+A share of the prompts is held out. The drafter races on them before and after, and is written only where it became better.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+from argparse import Namespace
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from engine.forward.runner import Runner
+from engine.forward.session import tapped_layers
+from engine.lab.train.data import DOMAINS
+from engine.lab.train.learned import Written, observed, taught
+from engine.lab.train.writing import ROW, TEMPERATURES, together
+from engine.measure.prompts import read
+from engine.measure.verdict import CONFIDENCE, resamples
+from engine.models.loading import load
+from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name
+from engine.nets import Net, net_in
+from engine.nets.dflash import DFlash
+from engine.nets.eagle import Eagle
+from engine.nets.medusa import MedusaStack
+from engine.race import Race, Settings, encoded
+from engine.record.parsing import shown
+from engine.sampling import seeded
+
+FEWEST = 12  # prompts, so that three are held out
+HELD_OUT = 0.25  # share of the prompts, never trained on
+OWN_ROWS, HELD_OUT_ROWS = 512, 32  # rows of `ROW` tokens that the target writes
+AT_ONCE = 32  # texts, so that a few hundred rows have every temperature
+LONGEST = ROW // 2  # tokens of a prompt that a row begins with; the target needs room to write
+RATE = 0.3  # share of the recipe's rate: at the full one, trained weights drift off before they gain
+SAVE_EVERY = 60.0  # seconds
+SHAPE = "6x4x16"  # depth, width and nodes in which every drafter is compared
+TOKENS = 96  # new tokens a held-out prompt
+
+
+def train_on_prompts(options: Namespace) -> dict:
+    """Train `options.recipe` on from `options.start`, and write it to `options.out/NAME` where it became better. Its figures.
+
+    Raises `ValueError` for prompts, options and drafters that cannot be trained on or with.
+    """
+    refuse_options(options)
+    learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
+    given = PAIRS.get(options.pair) if options.target is None else None
+    checkpoint = given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
+    alone = replace(checkpoint, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
+    pair = replace(load(alone, options.device), raw=options.raw)
+    before, net = (net_in(options.start, pair.target.model) for _ in range(2))
+    refuse_drafter(net, options, pair.target.config.num_hidden_layers)
+    ids, held_ids = (tokenised(pair, prompts) for prompts in (learn, held_out))
+
+    rows = options.own_rows or OWN_ROWS
+    work = options.work / "own prompts" / run_of(options, alone, [*learn, *held_out], rows)
+    work.mkdir(parents=True, exist_ok=True)
+    was = raced(pair, before, held_out, "before")
+
+    def write() -> Written:
+        ends = pair.stop_ids
+        return (
+            written(pair.target, ids, rows, work / "own.npy", ends),
+            written(pair.target, held_ids, HELD_OUT_ROWS, work / "held out.npy", ends),
+        )
+
+    seen = observed(pair.target.model, write, work)
+    taught(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
+    net.save(work / "trained")
+    now = raced(pair, net_in(work / "trained", pair.target.model), held_out, "after")
+
+    figures = {
+        "drafter": options.recipe,
+        "target": pair.title,
+        "prompts": len(learn),
+        "rows": rows,
+        **compared(was, now),
+    }
+    folder = options.out / options.recipe
+    if figures["after"] > figures["before"]:
+        shutil.copytree(work / "trained", folder, dirs_exist_ok=True)
+        (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
+    print(sentence(figures, folder, options.start))
+    return figures
+
+
+def refuse_options(options: Namespace) -> None:
+    """Raises `ValueError` for what is missing beside --prompts, and for what has no meaning there."""
+    for name, what in (("start", "the folder of the drafter to go on from"), ("out", "a folder for the better one")):
+        if getattr(options, name) is None:
+            raise ValueError(f"--prompts needs --{name}: name {what}.")
+    if not (options.start / "config.json").is_file():
+        raise ValueError(
+            f"--start {str(options.start)!r} has no config.json. Name a drafter's own folder, with config.json and safetensors."
+        )
+    if (options.out / options.recipe).resolve() == options.start.resolve():
+        raise ValueError(f"--out {str(options.out)!r} would write over the drafter of --start. Name another folder.")
+    if options.hidden is not None:
+        raise ValueError(f"--hidden {options.hidden} has no meaning with --prompts: a drafter keeps its width.")
+    if list(options.domains) != list(DOMAINS):
+        raise ValueError(f"--domains {' '.join(options.domains)} has no meaning with --prompts, which are the texts.")
+
+
+def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
+    """Raises `ValueError` for a drafter of another kind than the recipe, and for a form that the recipe does not compute."""
+    if net.config.kind != options.recipe:
+        raise ValueError(
+            f"--start {str(options.start)!r} holds a drafter {net.config.kind}, got {options.recipe}. Train it with "
+            f"`python -m engine train {net.config.kind}`."
+        )
+    other = isinstance(net, MedusaStack) or (isinstance(net, Eagle) and net.form is not None)
+    if isinstance(net, DFlash):
+        read = set(net.reads) <= set(tapped_layers(layers)) and net.published.get("num_target_layers") == layers
+        other = not read or net.sizes.own_vocab < net.sizes.vocab
+    if other:
+        raise ValueError(
+            f"The drafter in {str(options.start)!r} has a form that is drafted with here and not trained. It must read the layers "
+            f"{', '.join(map(str, tapped_layers(layers)))}, as `python -m engine train {options.recipe}` writes it."
+        )
+
+
+def parted(prompts: list[str]) -> tuple[list[str], list[str]]:
+    """The prompts to learn from and those that are held out, each text once. A hash of the text decides, so every machine agrees.
+
+    Raises `ValueError` for too few different prompts.
+    """
+    texts = list(dict.fromkeys(prompts))
+    if len(texts) < FEWEST:
+        raise ValueError(f"The file has {len(texts)} different prompts; at least {FEWEST} are needed.")
+    by_hash = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
+    held_out = set(by_hash[: math.ceil(HELD_OUT * len(texts))])
+    return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
+
+
+def tokenised(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
+    """The prompts' tokens; of a longer one the last `LONGEST`. Raises `ValueError` for one that cannot be raced."""
+    found = []
+    for prompt in prompts:
+        try:
+            found.append(encoded(pair, Settings(prompt).prompt)[-LONGEST:])
+        except ValueError as error:
+            raise ValueError(f"{error} It is the prompt {shown(prompt)} of --prompts.") from error
+    return found
+
+
+def run_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -> str:
+    """A name for the folder of this run. Other prompts, another target, start or number of rows have another."""
+    start = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(options.start.glob("*.safetensors"))]
+    told = [pair.target, pair.target_revision, options.raw, start, rows, prompts]
+    return f"{options.recipe}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+
+
+def written(runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]) -> np.ndarray:
+    """`[rows, ROW]` ids that the target wrote after the prompts, each prompt as often. The file keeps them for a run that resumes.
+
+    Where a text ends, another prompt follows in its row.
+    """
+    done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
+    bar = tqdm(total=rows, initial=len(done), desc="own text", unit="row")
+    while len(done) < rows:
+        order = np.random.default_rng([11, len(done)])
+        now = min(AT_ONCE, rows - len(done))
+        drawn = [order.permutation(len(prompts)) for _ in range(math.ceil(now / len(prompts)))]
+        opening = [prompts[index] for index in np.concatenate(drawn)[:now]]
+        others = (prompts[order.integers(len(prompts))] for _ in count())
+        temperature = TEMPERATURES[len(done) // AT_ONCE % len(TEMPERATURES)]
+        with runner.undisturbed(), torch.inference_mode():
+            more = together(runner, opening, temperature, seeded("own prompts", len(done)), stops, others)
+        done = np.concatenate([done, more.numpy().astype(np.int32)])
+        np.save(path, done)
+        bar.update(now)
+    bar.close()
+    return done
+
+
+def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarray:
+    """Tokens and target forwards `[prompts, 2]` of the drafter's greedy races, in one fixed shape."""
+    name, found = net.config.kind, []
+    with_net = replace(pair, learned={name: net})
+    for prompt in tqdm(prompts, desc=f"tau {when}", unit="prompt"):
+        system = f"{name}/best_first/token_match:{SHAPE}"
+        race = Race(with_net, Settings(prompt, (system,), max_new_tokens=TOKENS))
+        for _ in race.run():
+            pass
+        trace = race.lanes[0].trace
+        found.append((len(trace.tokens), trace.forwards))
+    return np.array(found)
+
+
+def compared(was: np.ndarray, now: np.ndarray) -> dict:
+    """Tau before and after over all prompts, and how many times as large it became. `was` and `now` are as `raced` gives them.
+
+    The interval is a bootstrap over prompts, which both share.
+    """
+    drawn = resamples(len(was), seed=0)
+    means = [each[drawn].sum(1) for each in (was, now)]
+    gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])
+    outside = (1 - CONFIDENCE) / 2
+    before, after = (float(each[:, 0].sum() / each[:, 1].sum()) for each in (was, now))
+    return {
+        "held_out": len(was),
+        "before": before,
+        "after": after,
+        "gain": after / before,
+        "interval": np.quantile(gains, [outside, 1 - outside]).tolist(),
+        "written": after > before,
+    }
+
+
+def sentence(figures: dict, folder: Path, start: Path) -> str:
+    """What became of the drafter, for the person who trained it."""
+    (low, high), before, after = figures["interval"], figures["before"], figures["after"]
+    where = f"on {figures['held_out']} held-out prompts"
+    sure = f"{100 * CONFIDENCE:.0f} % interval {low:.2f} to {high:.2f}"
+    if figures["written"]:
+        return (
+            f"{figures['drafter']} now writes {after:.2f} tokens a round {where}, before {before:.2f}: {figures['gain']:.2f} times "
+            f"as many, {sure}. It is written to {folder}."
+        )
+    worse = f"{100 * (1 - figures['gain']):.1f} % fewer" if after < before else "as many"
+    return (
+        f"{figures['drafter']} did not get better: it writes {after:.2f} tokens a round {where}, before {before:.2f}, {worse}; {sure}. "
+        f"Nothing is written. Go on with the drafter in {start}, with more --minutes, or with more prompts."
+    )
