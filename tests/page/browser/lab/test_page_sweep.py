@@ -46,6 +46,11 @@ def feed(page: Page, messages: list[dict]) -> None:
     )
 
 
+def wait_for_plots(page: Page) -> None:
+    """Each of the five has two layers. The first of them brings Plotly's script."""
+    page.wait_for_function("document.querySelectorAll('[data-lab-sweep] .main-svg').length >= 10")
+
+
 def canvas(chart: str) -> str:
     return f"[data-chart={chart}] [data-canvas]"
 
@@ -171,6 +176,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
 def test_every_chart_can_be_saved(page, messages, tmp_path):
     open_lab(page)
     feed(page, messages)
+    wait_for_plots(page)
 
     def save(chart: str, what: str) -> Path:
         page.locator(f"[data-chart={chart}] [data-open]").click()
@@ -208,7 +214,7 @@ def test_the_lab_fits_the_window_in_both_themes(page, messages, width, height):
     feed(page, messages)
     for _ in range(2):
         page.locator("[data-theme]").click()
-        page.wait_for_function("document.querySelectorAll('[data-lab-sweep] .main-svg').length >= 10")
+        wait_for_plots(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if width > 900:
             assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
