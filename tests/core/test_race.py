@@ -131,9 +131,7 @@ def test_logits_that_are_no_distribution_end_the_race_with_a_sentence(value, whe
 
     monkeypatch.setattr(Target, "verify", verify)
     race = Race(tiny_pair(), Settings(TEXT, (name, "vanilla"), temperature=0.8, max_new_tokens=60))
-    with pytest.raises(
-        ValueError, match=r"The target of the tiny random pair answered NaN or infinity behind token \d+,"
-    ):
+    with pytest.raises(ValueError, match=r"tiny random pair answered NaN .*token \d+,"):
         list(race.run())
 
 

@@ -3,7 +3,6 @@
 The table is checked against the sources both ways; at the end made-up sources show that the checker sees what it is there to see.
 """
 
-import re
 import subprocess
 import sys
 from functools import cache
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.imports import cycle, differences, imported, module_arrows, modules_of, room_arrows, room_of, within
+from helpers.imports import cycle, differences, draws, imported, module_arrows, modules_of, room_arrows, room_of, within
 from helpers.paths import ROOT
 
 # Room -> rooms that it imports, from the top of the house to the bottom. Whoever needs another arrow writes it here, and says why in
@@ -150,10 +149,9 @@ def test_views_need_neither_torch_nor_gradio():
 
 
 def test_randomness_comes_from_sampling_alone():
-    drawing = re.compile(r"torch\.(rand|randn|multinomial|manual_seed)\b|np\.random|\brandom\.(random|choice|seed)\(")
     for path in (ROOT / "engine").rglob("*.py"):
         if path.name != "sampling.py" and "train" not in path.parts:
-            assert not drawing.search(path.read_text(encoding="utf-8")), path
+            assert draws(path.read_text(encoding="utf-8")) == set(), path
 
 
 # ---- sizes
@@ -226,6 +224,23 @@ def test_modules_that_load_one_another_are_seen_and_a_type_alone_is_no_load():
     assert cycle(module_arrows(two, types=False)) == ["engine.a.one", "engine.a.two", "engine.a.one"]
     two["engine.a.two"] = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import engine.a.one"
     assert cycle(module_arrows(two, types=False)) == [] and cycle(module_arrows(two)) != []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("x = torch.randn(\n    3)", "torch.randn"),
+        ("x = torch.randint_like(y, 3)", "torch.randint_like"),
+        ("x = np.random.default_rng()", "np.random"),
+        ("x = random.choice(y)", "random.choice"),
+        ("from random import choice", "random.choice"),
+        ("from numpy import random", "numpy.random"),
+        ("from torch import randperm", "torch.randperm"),
+    ],
+)
+def test_a_draw_is_seen_however_it_is_written(line, found):
+    assert draws(line) == {found}
+    assert draws(f"# {line.splitlines()[0]}\nx = torch.ones(3)") == set()
 
 
 def test_a_relative_import_is_refused():

@@ -132,7 +132,7 @@ def test_a_net_survives_its_files_and_refuses_another_target(name, width, tmp_pa
         assert torch.equal(net.state_dict()[key], value), key
     other = pair.target.model
     other.resize_token_embeddings(128)
-    with pytest.raises(ValueError, match="trained for a target of 256 tokens and hidden size 64, this one has 128"):
+    with pytest.raises(ValueError, match=r"256 tokens .*size 64, .*128"):
         load_nets(tmp_path, other)
 
 
@@ -155,7 +155,7 @@ def test_files_that_are_missing_or_corrupt_are_a_sentence(file, content, tmp_pat
 def test_a_pair_without_the_drafter_says_how_to_train_it():
     pair = tiny_pair()
     pair.learned.clear()
-    with pytest.raises(ValueError, match=r"no trained eagle drafter\. Train one with `python -m engine train eagle"):
+    with pytest.raises(ValueError, match=r"no trained eagle .*python -m engine train eagle"):
         DRAFTERS["eagle"](pair, 64)
 
 

@@ -121,9 +121,7 @@ def test_no_guess_below_the_trained_depth(net):
         assert drafter.log_q(tree, [depth]) is not None
         tree.add(depth, 7, 0.5, 0.5)
     assert drafter.log_q(tree, [DEPTH]) is None
-    with pytest.raises(
-        ValueError, match=r"no trained parallel drafter\. Train one with `python -m engine train parallel"
-    ):
+    with pytest.raises(ValueError, match=r"no trained parallel .*python -m engine train parallel"):
         ParallelDrafter(replace(tiny_pair(), learned={}), 120)
 
 

@@ -198,7 +198,5 @@ def test_tensors_of_another_block_are_refused_by_name(config, found, sentence, m
 
 
 def test_a_pair_without_a_block_drafter_says_where_one_comes_from():
-    with pytest.raises(
-        ValueError, match=r"has no trained dflash drafter\. Train one with `python -m engine train dflash"
-    ):
+    with pytest.raises(ValueError, match=r"no trained dflash .*python -m engine train dflash"):
         DRAFTERS["dflash"](replace(tiny_pair(), learned={}), 64)

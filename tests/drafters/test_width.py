@@ -53,7 +53,7 @@ def test_a_width_may_be_asked_for_and_fits_the_heads():
     assert width_for(target, 448) == Width(448, 7, 1216, 640)
     assert width_for(target, 640) == Width(640, 10, 1920)
     for hidden in (0, 32, 330, 704):
-        with pytest.raises(ValueError, match=f"a multiple of 64, the size of its heads, and at most 640; got {hidden}"):
+        with pytest.raises(ValueError, match=f"multiple of 64.* 640; got {hidden}"):
             width_for(target, hidden)
 
 

@@ -52,6 +52,32 @@ def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
     return arrows
 
 
+DRAWS = {
+    "multinomial",
+    "bernoulli",
+    "normal",
+    "poisson",
+    "seed",
+    "manual_seed",
+}  # of torch, and all that begins with "rand"
+
+
+def draws(source: str) -> set[str]:
+    """What a source names that draws from a generator which all share: functions of torch, of numpy.random and of random."""
+    taken = {f"{module}.{name}" for module, name in imported(source) if name}
+    tree = ast.walk(ast.parse(source))
+    return {
+        each for each in taken | {ast.unparse(node) for node in tree if isinstance(node, ast.Attribute)} if shared(each)
+    }
+
+
+def shared(name: str) -> bool:
+    module, _, last = name.rpartition(".")
+    if module == "torch":
+        return last in DRAWS or last.startswith("rand")
+    return name in ("np.random", "numpy.random") or (module == "random" and last != "Random")
+
+
 BUILDINGS = {"page", "lab"}  # folders of the engine that hold rooms
 
 

@@ -76,10 +76,13 @@ class Copy:
         """pytest's exit status and the last line that it wrote. A run ends at its first failure."""
         run = self.forks.Process(target=run_tests, args=(self.folder, self.output, tests))
         run.start()
-        run.join(LONGEST)
-        if run.exitcode is None:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.join()
+        try:
+            run.join(LONGEST)
+        finally:
+            if late := run.exitcode is None:
+                os.killpg(run.pid, signal.SIGKILL)  # and whatever it has started
+                run.join()
+        if late:
             return -1, f"nothing after {LONGEST} s"
         lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n")
         return run.exitcode, next(filter(None, reversed(lines)), "")

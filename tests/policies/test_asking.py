@@ -148,9 +148,7 @@ def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():
     assert len(grown(Laid(None, bucket=(0, 3, True)), "own_tree", "ranked")) == 4
     assert len(grown(Laid(None, bucket=(0, 7, False)), "own_tree", "ranked")) == 8
     for wrong in ((1, 2, True), (0, 4, True), (0, 8, False)):
-        with pytest.raises(
-            ValueError, match=r"odd drafter laid out a tree of .* at most 8 nodes and 3 levels below token 7"
-        ):
+        with pytest.raises(ValueError, match=r"odd drafter .* 8 nodes .*3 levels .*token 7"):
             grown(Laid(None, bucket=wrong), "own_tree", "ranked")
     with pytest.raises(ValueError, match="odd drafter lays out no tree of its own"):
         grown(Odd(None), "own_tree", "ranked")

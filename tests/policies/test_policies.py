@@ -292,9 +292,7 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
     parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
     for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
         if not serves(drafter, policy):
-            with pytest.raises(
-                ValueError, match=f"needs a drafter with a {POLICIES[policy].needs}, and {drafter} has none"
-            ):
+            with pytest.raises(ValueError, match=f"{policy} needs .*{POLICIES[policy].needs}.* {drafter} has none"):
                 System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
         if fits(policy, rule):

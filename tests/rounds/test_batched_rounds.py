@@ -135,5 +135,5 @@ def test_auto_reckons_with_a_sequences_share_of_a_batch():
 
 def test_a_system_that_does_not_keep_the_tokens_is_refused():
     pair = replace(tiny_pair(), target=Runner(tiny_llama(0)))
-    with pytest.raises(ValueError, match="Batches are decoded with the rule token match, and naive has independent"):
+    with pytest.raises(ValueError, match=r"token match, .*naive .*independent"):
         next(decode_together(pair, find("naive"), [[1]], [Sampling()], 4))

@@ -70,7 +70,7 @@ def test_a_forced_race_writes_exactly_the_length_asked_for():
     lanes = run.race(run.long_prompt(0, 64), 20)
     assert [len(lane.trace.tokens) for lane in lanes] == [20, 20]
     assert lanes[0].trace.tokens == lanes[1].trace.tokens and len(lanes[0].trace.prompt_tokens) == 64
-    with pytest.raises(ValueError, match="150 tokens of prompt and 20 new ones do not fit the context window of 160"):
+    with pytest.raises(ValueError, match=r"150 tokens .*20 new .*160"):
         run.race(run.long_prompt(0, 150), 20)
 
 

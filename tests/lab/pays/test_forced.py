@@ -36,7 +36,7 @@ def test_a_chain_has_as_many_rows_as_its_depth_and_the_root(pair):
 )
 def test_the_most_that_a_shape_yields_is_allowed_and_more_is_refused(pair, setting, tokens, most):
     assert forced.estimate(pair, setting, tokens)["acceptance"] == tokens
-    with pytest.raises(ValueError, match=f"{setting} yields at most {most} tokens, the target's own included"):
+    with pytest.raises(ValueError, match=f"{setting} .* {most} tokens"):
         forced.estimate(pair, setting, tokens + 0.01)
 
 

@@ -145,7 +145,7 @@ def test_who_has_left_is_closed_first(line):
 
 def test_a_full_house_names_the_wait(line):
     enter(line, *(job(f"v{number}") for number in range(MOST_JOBS)))
-    with pytest.raises(ValueError, match=r"The house is full: 96 runs are here. Try again in about \d+ (s|minutes)\."):
+    with pytest.raises(ValueError, match=r"96 runs .* \d+ (s|minutes)\."):
         line.enter(job("late"))
     line.enter(job("", READYING))  # the house's own work is let in
 
@@ -153,7 +153,7 @@ def test_a_full_house_names_the_wait(line):
 def test_many_names_at_one_address_fill_no_house_and_others_come_before_them(line):
     """A name costs nothing, so one who has many would keep everybody else out, or behind all of his runs."""
     enter(line, *(job(f"name{number}", address="crowd") for number in range(MOST_OF_ADDRESS)))
-    with pytest.raises(ValueError, match=r"From your address 64 runs are here, the most at a time. Try again in about"):
+    with pytest.raises(ValueError, match=r"your address 64 runs .* \d+ (s|minutes)"):
         line.enter(job("one more", address="crowd"))
     turns(line, 8)
     [other] = enter(line, job("other"))

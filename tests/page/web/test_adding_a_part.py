@@ -192,7 +192,7 @@ def test_a_rule_without_a_counterpart_says_so(monkeypatch):
 
 
 def test_an_unknown_counterpart_is_refused_with_what_there_is():
-    with pytest.raises(ValueError, match=r"Serving engines know no 'wizard'\. Choose one of no draft, n-gram lookup,"):
+    with pytest.raises(ValueError, match=r"'wizard'.* no draft, n-gram lookup,"):
         Counterpart("wizard")
     with pytest.raises(ValueError, match=r"leaves `counterpart` out, or declares Counterpart\(lost="):
         Counterpart("none")
