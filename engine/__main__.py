@@ -91,7 +91,7 @@ GROUPS = {
         ),
         "export": Command(
             "engine.models.export",
-            "write a trained drafter in the layout of speculators",
+            "write a trained drafter in the layout of speculators, or models as GGUF or for OpenVINO",
             models.export,
             "eagle FOLDER",
         ),

@@ -1,16 +1,23 @@
-"""`python -m engine export`: a trained drafter in the layout of speculators, which this engine reads as a published drafter.
+"""`python -m engine export`: a trained drafter in the layout of speculators, or a pair's models in the files of llama.cpp and OpenVINO.
 
-The weights are written as they are stored. A pair's calibration belongs to the drafter's guesses, which do not change.
+This engine reads such a drafter as a published one. Its weights are written as they are stored. A pair's calibration belongs to the
+drafter's guesses, which do not change.
 """
 
+import importlib.util
 import json
+import shutil
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedModel
 
+from engine.models import gguf
+from engine.models.loading import load_model, load_target, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
 from engine.models.refusals import in_plain_words
 from engine.nets import NETS, NetConfig
@@ -71,7 +78,76 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     return len(exported.tensors)
 
 
+def refuse_files(folder: Path) -> None:
+    """Raises `ValueError` where something stands in the folder."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder} holds files already. Choose another folder.")
+
+
+def plain_models(pair: Pair) -> Iterator[tuple[str, PreTrainedModel]]:
+    """The pair's target and its draft model by what they are, one after the other, in float32 on a CPU."""
+    cpu = torch.device("cpu")
+    yield "target", load_target(pair, cpu, torch.float32, "none")
+    if pair.draft_checkpoint is not None:
+        yield "draft", load_model(pair.draft_checkpoint, cpu, torch.float32)
+
+
+def export_gguf(pair: Pair, folder: Path) -> list[Path]:
+    """Write the pair's models as `target.KIND.gguf` and `draft.KIND.gguf` to `folder`, once for each of `gguf.KINDS`.
+
+    Raises `ValueError` for models that GGUF's layout of Llama does not hold, and when `folder` holds files.
+    """
+    refuse_files(folder)
+    tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, model in plain_models(pair):
+        for kind in gguf.KINDS:
+            written.append(folder / f"{name}.{kind}.gguf")
+            gguf.write(written[-1], model, tokenizer, kind)
+    return written
+
+
+def export_openvino(pair: Pair, folder: Path) -> list[Path]:
+    """Write the pair's models as folders `target.KIND` and `draft.KIND` that OpenVINO GenAI loads. It makes them of GGUF files.
+
+    Raises `ValueError` without the package openvino-genai, and for what `export_gguf` refuses.
+    """
+    if importlib.util.find_spec("openvino_genai") is None:
+        raise ValueError("OpenVINO's files are written by the package openvino-genai: `pip install openvino-genai`.")
+    import openvino_genai
+
+    refuse_files(folder)
+    written = []
+    with TemporaryDirectory() as place:
+        for file in export_gguf(pair, Path(place) / "gguf"):
+            # It writes beside the file that it reads
+            kept = Path(place) / file.stem
+            kept.mkdir()
+            file.rename(kept / "model.gguf")
+            openvino_genai.LLMPipeline(str(kept / "model.gguf"), "CPU", enable_save_ov_model=True)
+            (kept / "model.gguf").unlink()
+            written.append(folder / file.stem)
+            shutil.copytree(kept, written[-1])
+    return written
+
+
+WHOLE = {"gguf": export_gguf, "openvino": export_openvino}  # what writes models rather than a drafter
+
+
 def main(options: Namespace) -> None:
+    if options.draft is not None and (options.target is None or options.kind in EXPORTS):
+        raise ValueError(f"--draft {options.draft!r} belongs to --target, and to the kinds {' and '.join(WHOLE)}.")
+    if options.kind in WHOLE:
+        pair = own_pair(options.target, options.draft, None) if options.target else named(options.pair)
+        for path in WHOLE[options.kind](pair, options.folder):
+            print(f"Wrote {path}.")
+        return
+    if options.target is None and named(options.pair).growth is not None:
+        raise ValueError(
+            f"The target of {named(options.pair).title} grows when it is loaded, and has no drafters of its own. Export those of "
+            "--pair small."
+        )
     if options.drafter is not None and options.target is None:
         raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
     pair = own_pair(options.target, None, options.drafter) if options.target else named(options.pair)

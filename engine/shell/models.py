@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine.measure.options import add_pair
 from engine.models.pairs import PAIRS
-from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES
+from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
 TRAINED = [
     name for name, pair in PAIRS.items() if pair.growth is None
@@ -115,9 +115,14 @@ def convert(parser: ArgumentParser) -> None:
 
 
 def export(parser: ArgumentParser) -> None:
-    parser.add_argument("kind", choices=EXPORTS, help="the drafter")
-    parser.add_argument("folder", type=Path, help="where config.json, model.safetensors and README.md are written")
+    parser.add_argument(
+        "kind",
+        choices=(*EXPORTS, *WHOLE),
+        help="the drafter; or gguf or openvino, for the pair's target and draft model",
+    )
+    parser.add_argument("folder", type=Path, help="where the files are written")
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("--pair", choices=TRAINED, default="small", help="the pair whose drafter it is")
+    given.add_argument("--pair", choices=PAIRS, default="small", help="the pair whose drafter or models they are")
     given.add_argument("--target", metavar="MODEL", help="your own target: a folder, or OWNER/NAME@COMMIT")
+    parser.add_argument("--draft", metavar="MODEL", help="for gguf and openvino: the draft model for --target")
     parser.add_argument("--drafter", metavar="FOLDER", help="the folder of learned drafters for --target")

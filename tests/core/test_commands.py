@@ -83,6 +83,7 @@ def test_the_names_that_options_offer_are_those_of_the_modules():
     from engine import race
     from engine.lab.bench import order, sizes, sparse_attention
     from engine.lab.train import data, learned, pretrain
+    from engine.models import export
     from engine.nets.formats import exported
 
     assert names.SHAPE == race.SHAPE
@@ -91,7 +92,7 @@ def test_the_names_that_options_offer_are_those_of_the_modules():
     assert (names.TREE_SIZES, names.PREFIXES) == (order.SIZES, order.PREFIXES)
     assert names.BLOCKS == sparse_attention.FLEX_BLOCKS
     assert (tuple(learned.RECIPES), data.DOMAINS) == (names.RECIPES, names.DOMAINS)
-    assert tuple(exported.EXPORTS) == names.EXPORTS
+    assert (tuple(exported.EXPORTS), tuple(export.WHOLE)) == (names.EXPORTS, names.WHOLE)
 
 
 def given_figures(monkeypatch, figures):
