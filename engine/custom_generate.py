@@ -41,9 +41,11 @@ READ = {
     "position_ids",
     "past_key_values",  # "cache" from transformers 5.24 on
     "cache",
+    "cache_params",  # of models that have nothing but states
     "use_cache",
     "logits_to_keep",
 }  # what generate() adds itself
+CACHES = ("cache", "past_key_values", "cache_params")
 # Options of generate() that may have any value. It has made lengths and stops into criteria, and the warpers' values into processors.
 HONOURED = {"max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "do_sample", *WARPERS.values()}
 NO_TOKEN = {  # how keys and values are kept, ids that one text of tokens never needs, and what versions wrote the options
@@ -155,10 +157,11 @@ def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwarg
         for name, value in config.to_dict().items()
         if name not in harmless and not name.startswith("_") and value and not (name in ONE_IS_OFF and value == 1)
     ]
-    mask, past = model_kwargs.get("attention_mask"), model_kwargs.get("cache", model_kwargs.get("past_key_values"))
+    mask = model_kwargs.get("attention_mask")
+    past = next((model_kwargs[name] for name in CACHES if model_kwargs.get(name) is not None), None)
     if mask is not None and not bool(mask.all()):
         asked.append("attention_mask with padding")
-    if past is not None and past.get_seq_length():
+    if past is not None and (past.has_previous_state() if any(past.is_linear) else past.get_seq_length()):
         asked.append("past_key_values with tokens in it")
     asked += [name for name, value in model_kwargs.items() if name not in READ and value is not None]
     if asked:

@@ -112,9 +112,11 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
 
     Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
     `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
-    method, and is left out.
+    method, and is left out. A target with states has no other way than token by token there.
     """
     found: dict[str, Way] = {PLAIN: plain}
+    if pair.target.recurrent:
+        return found
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
         found[ASSISTED] = assisted
         found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}

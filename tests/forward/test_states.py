@@ -2,27 +2,22 @@
 
 import random
 import re
-from dataclasses import replace
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers as tr
-from safetensors import safe_open
 
-from engine.batch import decode_together
 from engine.forward.recurrent import kinds
+from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.session import RecurrentSession
-from engine.models import loading, memory, refusals
+from engine.models import memory, refusals
 from engine.models.cache_memory import too_large
-from engine.race import Race, Settings
 from engine.rounds import stopwatch, timing
-from engine.sampling import Sampling
-from engine.systems import find
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.checkpoints import byte_tokenizer, pair_of, write
-from helpers.families import PROMPT, STATES, state_folder, state_model
+from helpers.families import PROMPT, STATES, state_model, state_pair
 from helpers.trees import random_tree
 
 PLAIN = ("mamba2", "lfm2", "qwen3_next", "falcon_h1")  # one of each kind of layer
@@ -33,10 +28,6 @@ NEAR = 1e-4  # float32; transformers' own gated delta rule is 1e-5 from itself, 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("states")
-
-
-def loaded(name: str, place, draft=None, **how):
-    return loading.load_pair(pair_of(state_folder(name, place), draft), device="cpu", **how)
 
 
 def tree_of(root: int, seed: int, size: int = 12) -> DraftTree:
@@ -98,7 +89,7 @@ def test_the_loader_names_the_families_that_are_checked_here():
 @pytest.mark.parametrize("name", STATES)
 def test_a_trees_logits_are_those_of_plain_decoding(name, place):
     """What is committed is a whole row, a part of one, nothing but the root, and a path that padding stands behind."""
-    pair = loaded(name, place)
+    pair = state_pair(name, place)
     assert pair.target.way == "states"
     paths = [deepest, first, shortest, nothing, deepest, shortest, first]
     assert rounds(Target(pair.target, 160, features=True), state_model(name), paths) < NEAR
@@ -106,7 +97,7 @@ def test_a_trees_logits_are_those_of_plain_decoding(name, place):
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_verification_changes_nothing_that_is_committed(name, place):
-    target = Target(loaded(name, place).target, 96)
+    target = Target(state_pair(name, place).target, 96)
     target.prefill(PROMPT)
     before = target.verify(DraftTree.rooted(9))[0]
     for seed in range(3):
@@ -118,7 +109,7 @@ def test_a_verification_changes_nothing_that_is_committed(name, place):
 @pytest.mark.parametrize("name", STATES)
 def test_only_what_no_row_ends_behind_is_replayed(name, place):
     """Inputs of convolutions stand behind every token, so models that have nothing else replay nothing."""
-    target = Target(loaded(name, place).target, 96)
+    target = Target(state_pair(name, place).target, 96)
     target.prefill(PROMPT)
     replayed = []
     for choose in (deepest, first, nothing, shortest):
@@ -131,77 +122,28 @@ def test_only_what_no_row_ends_behind_is_replayed(name, place):
     assert replayed == ([0, 0, 0, 0] if name in CONVOLUTIONS else lengths)
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_greedy_text_is_that_of_generate(name, place):
-    pair = replace(loaded(name, place), stop_ids=frozenset())
-    race = raced(pair, "vanilla", tokens=40)
-    trace = race.lanes[0].trace
-    ids = torch.tensor([trace.prompt_tokens])
-    expected = state_model(name).generate(ids, max_new_tokens=40, do_sample=False)[0, ids.shape[1] :].tolist()
-    assert trace.tokens == expected and len(expected) == 40
-
-
-def raced(pair, *systems: str, tokens: int, temperature: float = 0.0) -> Race:
-    race = Race(pair, Settings("Once", systems, temperature=temperature, max_new_tokens=tokens, seed=3))
-    for _ in race.run():
-        pass
-    return race
-
-
-@pytest.fixture(scope="module")
-def draft(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("draft")
-    write(folder, max_position_embeddings=160)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", STATES)
-def test_races_are_lossless(name, temperature, place, draft):
-    """A random draft is rejected nearly always, and lookup is accepted where a text repeats itself."""
-    pair = replace(loaded(name, place, draft), stop_ids=frozenset())
-    race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=40, temperature=temperature)
-    assert race.result()["identical"] is True
-    assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [40]
-
-
-def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):
-    clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
-
-    def replay(session, written):
-        count = right(session, written)
-        clock.now += count
-        return count
-
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "replay", replay)
-    pair = replace(loaded("mamba2", place, draft), stop_ids=frozenset())
-    lane = raced(pair, "tree", tokens=12).lanes[0]
-    assert all(step.seconds["commit"] == step.replayed for step in lane.trace.steps)
-    assert {step.replayed for step in lane.trace.steps} <= {0, *(1 + len(step.path) for step in lane.trace.steps)}
-    assert sum(step.replayed for step in lane.trace.steps) > 6
-
-
 def test_costs_of_a_tree_hold_what_is_replayed(place, monkeypatch):
-    """A target of convolutions replays nothing; of another, every row of a batch but plain decoding's single one costs a replay."""
-    clock = SimpleNamespace(now=0.0)
+    """A target of convolutions replays nothing. Of another, half a path of every tree is replayed, and of plain decoding nothing."""
+    clock, forward, replay = SimpleNamespace(now=0.0), RecurrentSession.forward, StateCache.replay
 
-    def forward(session, ids, positions, visible=None, last_only=False):
-        clock.now += 1.0
-        return right(session, ids, positions, visible, last_only)
+    def slow(right, seconds):
+        def taken(*asked, **how):
+            clock.now += seconds
+            return right(*asked, **how)
 
-    right = RecurrentSession.forward
+        return taken
+
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "forward", forward)
+    monkeypatch.setattr(RecurrentSession, "forward", slow(forward, 1.0))
+    monkeypatch.setattr(StateCache, "replay", slow(replay, 0.5))
     monkeypatch.setattr(timing, "ROWS", (1, 4, 8))
-    for name, expected in (("mamba2", {1: 1000.0, 4: 2000.0, 8: 2000.0}), ("lfm2", {1: 1000.0, 4: 1000.0, 8: 1000.0})):
-        assert timing.verify_ms(loaded(name, place), repeats=1, seconds=9.0) == expected
+    for name, expected in (("mamba2", {1: 1000.0, 4: 1500.0, 8: 1500.0}), ("lfm2", {1: 1000.0, 4: 1000.0, 8: 1000.0})):
+        assert timing.verify_ms(state_pair(name, place), repeats=1, seconds=9.0) == expected
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_prompts_of_one_token_begin_with_no_state(name, place):
-    pair, model = loaded(name, place), state_model(name)
+    pair, model = state_pair(name, place), state_model(name)
     target = Target(pair.target, 64)
     tree = tree_of(77, 5)
     logits, _ = target.verify(tree)
@@ -215,7 +157,7 @@ def test_prompts_of_one_token_begin_with_no_state(name, place):
 
 def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prompt(place):
     """Nemotron-H bounds time steps from below, but not those of a single token: a tree must be read as single tokens are."""
-    pair = loaded("nemotron_h", place)
+    pair = state_pair("nemotron_h", place)
     model = pair.target.model
     for layer in model.modules():
         if hasattr(layer, "dt_bias"):
@@ -235,15 +177,35 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
     assert (found - torch.stack(steps)).abs().max() < NEAR < (found - bounded).abs().max()
 
 
-def test_a_model_with_states_is_refused_as_a_draft(place, draft):
-    with pytest.raises(
-        ValueError, match=r"\(mamba2\) cannot draft: it keeps a recurrent state, .*with attention alone"
-    ):
-        loading.load_pair(pair_of(draft, state_folder("mamba2", place)), device="cpu")
+@pytest.mark.parametrize(
+    ("name", "scan"),
+    [
+        ("mamba2", "mamba2_chunk_scan"),
+        ("falcon_h1", "mamba2_chunk_scan"),
+        ("qwen3_next", "torch_chunk_gated_delta_rule"),
+    ],
+)
+def test_guesses_are_read_in_a_chunk_of_their_own_length(name, scan, place, monkeypatch):
+    """Filled up to transformers' chunks, which prompts keep, eight guesses on Mamba 2 would cost as much as 256."""
+    target = Target(state_pair(name, place).target, 64)
+    module, chunks = sys.modules[type(target.session.runner.model).__module__], []
+    right = getattr(module, scan)
+    monkeypatch.setattr(module, scan, lambda *read, **how: chunks.append(how.get("chunk_size")) or right(*read, **how))
+    target.prefill(PROMPT)
+    asked, tree = set(chunks), DraftTree.rooted(9)
+    for token in (17, 30, 31):
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    chunks.clear()
+    target.verify(tree)
+    assert asked <= {8, None} and set(chunks) == {4}
+    target.commit([1])
+    assert target.session.replayed == 2 and set(chunks) <= {2, 4} and len(chunks) > 2
+    target.prefill(PROMPT)
+    assert chunks[-1] in asked
 
 
 def test_a_session_goes_back_to_its_beginning_alone(place):
-    session = loaded("mamba2", place).target.open(64)
+    session = state_pair("mamba2", place).target.open(64)
     first = session.prefill(PROMPT)[0]
     with pytest.raises(ValueError, match="A state of 7 tokens cannot be taken back to 3"):
         session.rewind(3)
@@ -251,16 +213,10 @@ def test_a_session_goes_back_to_its_beginning_alone(place):
     assert torch.equal(session.prefill(PROMPT)[0], first)
 
 
-def test_several_texts_at_once_are_refused(place):
-    pair = loaded("mamba2", place)
-    with pytest.raises(ValueError, match=r"Texts of a mamba2 model cannot share a forward here: it keeps states"):
-        next(decode_together(pair, find("lookup"), [PROMPT, PROMPT], [Sampling(), Sampling()], 5))
-
-
 @pytest.mark.parametrize("name", STATES)
 def test_memory_of_states_is_counted_from_the_configuration(name, place):
     """As the cache holds them behind a prompt."""
-    target = loaded(name, place).target
+    target = state_pair(name, place).target
     session = target.open(64)
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
@@ -271,7 +227,7 @@ def test_memory_of_states_is_counted_from_the_configuration(name, place):
 
 def test_states_that_do_not_fit_are_refused_before_anything_runs(place, monkeypatch):
     """A lane of Mamba 2 holds no rows, but the states of its text and of every path."""
-    pair = loaded("mamba2", place)
+    pair = state_pair("mamba2", place)
     lane = (1 + 64) * pair.target.state_bytes
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)
     assert too_large(pair, 2, 100) == "" and too_large(pair, 3, 100).endswith("2 would fit.")
@@ -284,17 +240,4 @@ def test_states_that_nobody_tried_stay_refused(config):
 
 def test_states_are_not_spread_over_devices(place):
     with pytest.raises(ValueError, match=r"\(mamba2\) keeps states, which are not spread here\. Use --spread none"):
-        loaded("mamba2", place, spread="layers")
-
-
-def test_its_mtp_layers_are_not_read(tmp_path):
-    """The files of a Qwen3-Next hold some. Its texts are written without them."""
-    model = state_model("qwen3_next")
-    model.config.num_mtp_layers = 1
-    tensors = model.state_dict() | {"mtp.fc.weight": torch.zeros(32, 64)}
-    model.save_pretrained(tmp_path, state_dict=tensors)
-    byte_tokenizer().save_pretrained(tmp_path)
-    with safe_open(tmp_path / "model.safetensors", "pt") as stored:
-        assert "mtp.fc.weight" in stored.keys()  # noqa: SIM118
-    pair = loading.load_pair(pair_of(tmp_path), device="cpu")
-    assert pair.target.config.num_mtp_layers == 1 and "mtp" not in pair.learned
+        state_pair("mamba2", place, spread="layers")

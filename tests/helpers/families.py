@@ -19,9 +19,11 @@ from transformers import (
 
 from engine.forward.llama import TensorLlama
 from engine.forward.runner import Runner
+from engine.models.loading import load_pair
+from engine.models.pairs import LoadedPair
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.checkpoints import VOCAB, byte_tokenizer
+from helpers.checkpoints import VOCAB, byte_tokenizer, pair_of
 
 PROMPT = [5, 80, 33, 12, 200, 41, 7]
 SIZES = {
@@ -135,6 +137,11 @@ def state_folder(name: str, place: Path) -> Path:
         state_model(name).save_pretrained(path)
         byte_tokenizer().save_pretrained(path)
     return path
+
+
+def state_pair(name: str, place: Path, draft: Path | None = None, **how) -> LoadedPair:
+    """The checkpoint of `state_folder` loaded anew, beside the draft in a folder; `how` is as in `load_pair`."""
+    return load_pair(pair_of(state_folder(name, place), draft), device="cpu", **how)
 
 
 def random_model(name: str, dtype: torch.dtype = torch.float32):

@@ -6,12 +6,38 @@ Invariant: a forward leaves what is committed as it was. It works on copies, one
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DummyLayer, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
+
+
+def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules of a model that read and write states: each has a convolution, and the number of its layer."""
+    return [
+        module
+        for module in model.modules()
+        if hasattr(module, "layer_idx") and any(isinstance(child, nn.Conv1d) for child in module.children())
+    ]
+
+
+def take_down_inputs(model: PreTrainedModel) -> None:
+    """From now on every `StateLayer` knows what its module read last, so that the module can read a part of it again."""
+    for module in modules_with_states(model):
+        if note not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(note, with_kwargs=True)
+
+
+def note(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    more = dict(kwargs)
+    hidden = args[0] if args else more.pop("hidden_states")
+    cache = next((each for each in more.values() if isinstance(each, Cache)), None)
+    layer = cache.layers[module.layer_idx] if cache else None
+    if isinstance(layer, StateLayer):
+        layer.read = module, hidden, more
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
@@ -55,8 +81,16 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = recurrent_states
         return recurrent_states
 
+    def replay(self, row: int, count: int) -> None:
+        """Read the first `count` new tokens of a row again, so that a recurrent state stands behind them. Other rows are given up."""
+        if self.recurrent_states[0] is not None:
+            module, hidden, more = self.read
+            self.begin(1)
+            module(hidden[row : row + 1, :count], **more)
+
     def commit(self, row: int, count: int) -> None:
         """Keep the states of a row behind its first `count` new tokens. A recurrent state stands behind all of them."""
+        row = min(row, self.rows - 1)  # a layer that was replayed has one row
         inputs, state = self.conv_states[0], self.recurrent_states[0]
         if inputs is not None:
             end = inputs.shape[-1] - self.entered + count
@@ -159,6 +193,12 @@ class StateCache(KVCache):
         """Make the next forward's copies of the states, one for each row of its batch."""
         for layer in self.states:
             layer.begin(rows)
+
+    @torch.inference_mode()
+    def replay(self, row: int, count: int) -> None:
+        """Let every state stand behind the first `count` new tokens of a row of the last forward's batch."""
+        for layer in self.states:
+            layer.replay(row, count)
 
     @property
     def recurs(self) -> bool:

@@ -1,7 +1,8 @@
 """RecurrentSession: forwards of a model with states, path by path. It answers as `engine.forward.session.Session` does.
 
 The paths of a tree from the root to its leaves are rows of one batch, each on a copy of the committed states. A state stands only
-behind a row's last token, so a shorter path is computed again before it is kept: it is replayed.
+behind a row's last token. A shorter path is replayed before it is kept: layers with a recurrent state read its tokens again. What they
+read is known from the forward, so no other layer computes anything.
 """
 
 import inspect
@@ -14,7 +15,7 @@ import torch
 
 from engine.forward.cache import additive
 from engine.forward.layer_ops import features_of
-from engine.forward.recurrent.cache import StateCache
+from engine.forward.recurrent.cache import StateCache, modules_with_states, take_down_inputs
 from engine.forward.session import Session
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ def paths_of(count: int, visible: torch.Tensor | None) -> list[list[int]]:
 
 
 @contextmanager
-def free_steps(layers: list[Any]) -> Iterator[None]:
-    """Let these layers take time steps of any length.
+def as_guesses(scans: list[Any], count: int) -> Iterator[None]:
+    """Let layers of Mamba 2 read `count` guesses as plain decoding reads its tokens, in one chunk of that length.
 
-    transformers bounds the steps of several tokens in one forward, and never that of a single token. Guesses come several at once, and
-    plain decoding would read each alone.
+    transformers bounds the time steps of several tokens in one forward, and never that of a single one. It also fills a forward up to
+    whole chunks of 128 or 256 tokens, whose arithmetic would be most of a verification.
     """
-    bounds = [layer.time_step_limit for layer in layers]
+    before = [(scan.time_step_limit, scan.chunk_size) for scan in scans]
     try:
-        for layer in layers:
-            layer.time_step_limit = ANY_STEP
+        for scan in scans:
+            scan.time_step_limit, scan.chunk_size = ANY_STEP, min(count, scan.chunk_size)
         yield
     finally:
-        for layer, bound in zip(layers, bounds, strict=True):
-            layer.time_step_limit = bound
+        for scan, (bound, chunk) in zip(scans, before, strict=True):
+            scan.time_step_limit, scan.chunk_size = bound, chunk
 
 
 class RecurrentSession(Session):
@@ -61,8 +62,11 @@ class RecurrentSession(Session):
         self.past = self.cache.past
         # Models without attention name their cache so, and list no embedding among their hidden states.
         self.bare = "cache_params" in inspect.signature(runner.model.forward).parameters
-        layers = runner.model.modules()
-        self.bounded = [each for each in layers if getattr(each, "time_step_limit", ANY_STEP) != ANY_STEP]
+        take_down_inputs(runner.model)
+        modules = modules_with_states(runner.model)
+        self.scans = [each for each in modules if hasattr(each, "chunk_size")]
+        # The gated delta rule fills up chunks of 64 tokens. Their length is an argument, which kernels of a GPU need not take.
+        self.ruled = runner.device.type == "cpu" and any(hasattr(each, "head_k_dim") for each in modules)
         self.paths: list[list[int]] = []
         self.row = 0
 
@@ -80,7 +84,7 @@ class RecurrentSession(Session):
         self.ids, self.positions, self.paths = ids, positions, paths_of(count, visible)
         width = max(map(len, self.paths))
         rows = torch.tensor([path + path[-1:] * (width - len(path)) for path in self.paths])
-        with free_steps([] if last_only else self.bounded):
+        with as_guesses([] if last_only else self.scans, width):
             output = self.compute(torch.tensor(ids)[rows], torch.tensor(positions)[rows], last_only)
         places = [0] * count
         for row, path in enumerate(self.paths):
@@ -101,6 +105,8 @@ class RecurrentSession(Session):
             causal = torch.ones(width, width, dtype=torch.bool).tril_()
             mask = additive(causal, self.rows + width, self.runner.dtype)[None, None].to(device)
             more = {"past_key_values": self.past, "position_ids": positions.to(device), "attention_mask": mask}
+        if self.ruled and not last_only:
+            more["chunk_size"] = width
         return self.runner.model(
             input_ids=tokens.to(device),
             use_cache=True,
@@ -109,19 +115,23 @@ class RecurrentSession(Session):
             **more,
         )
 
+    @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
-        """Compute tokens of the last forward again, where no row of it ends behind them. Returns how many were.
+        """Let states stand behind tokens of the last forward, where no row of it ends behind them. Returns how many were replayed.
 
-        `written` are their offsets in path order. Nothing is committed yet.
+        `written` are their offsets in path order. Nothing is committed yet. Tokens that are no path are computed anew, as a text.
         """
         count, width = len(written), max(map(len, self.paths))
-        row = next((row for row, path in enumerate(self.paths) if path[:count] == written), None)
-        if row is not None and (count == width or not self.cache.recurs):
-            self.row = row
+        found = next((row for row, path in enumerate(self.paths) if path[:count] == written), None)
+        self.row = found or 0
+        if found is not None and (count == width or not self.cache.recurs):
             return 0
-        ids, positions = ([each[offset] for offset in written] for each in (self.ids, self.positions))
-        self.forward(ids, positions)
-        self.row = 0
+        if found is None:
+            ids, positions = ([each[offset] for offset in written] for each in (self.ids, self.positions))
+            self.forward(ids, positions)
+        else:
+            with as_guesses(self.scans, count):
+                self.cache.replay(found, count)
         return count
 
     def keep(self, written: list[int]) -> None:

@@ -3,10 +3,9 @@
 import inspect
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
-from engine.forward.recurrent.cache import StateCache, StateLayer
+from engine.forward.recurrent.cache import StateCache, StateLayer, modules_with_states
 
 TOKENS = 16  # more than any convolution here looks back
 
@@ -15,13 +14,10 @@ TOKENS = 16  # more than any convolution here looks back
 def state_bytes(model: PreTrainedModel) -> int:
     """Bytes of the states that a model keeps of one text, however long: 0 without such layers. A model on "meta" will do."""
     cache = StateCache(model.config, 1, model.dtype, model.device)
-    for module in model.modules():
-        if hasattr(module, "layer_idx") and any(isinstance(child, nn.Conv1d) for child in module.children()):
-            hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
-            taken = (
-                "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
-            )
-            module(hidden, **{taken: cache.past})
+    hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
+    for module in modules_with_states(model):
+        taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
+        module(hidden, **{taken: cache.past})
     for layer in cache.states:
         StateLayer.commit(layer, 0, TOKENS)
     return cache.state_bytes

@@ -46,12 +46,18 @@ def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
     - "rows": examples, [{"token": its label, "right": p, "wrong": p}], the ones that differ most first
     - "sentence": the result in words
 
-    Raises `ValueError` at once when the last system is not a broken one or the prompt does not fit the context.
+    Raises `ValueError` at once when the last system is not a broken one, the prompt does not fit the context, or the target keeps
+    states, which cannot go from node to node of a tree and back.
     """
     system = find(settings.systems[-1])
     if not system.broken:
         raise ValueError(
             f"{system.name} is not broken, so there is nothing to measure. Name a broken system, such as {system.name}!mask."
+        )
+    if pair.target.recurrent and not BREAKS[system.broken].parts:
+        raise ValueError(
+            f"How far {system.name} is off is measured by going back in the target's cache, and this target keeps states. "
+            "Race it instead."
         )
     prompt = encoded(pair, settings.prompt)
     bound = constraint_of(pair, settings.constraint)

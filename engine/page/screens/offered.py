@@ -12,8 +12,8 @@ WAYS = {  # what the page says of the forward that runs
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
     "states": (
         "The target keeps states, out of which no guess can be cut. Each path of a tree is a row of its own on a copy of them: a tree "
-        "with L leaves reads them L times and keeps L copies until the round ends, a chain one. Of a longer path, what was accepted is "
-        "computed again. Logits may differ in the last bits with the number of tokens in a forward."
+        "with L leaves reads them L times and keeps L copies until the round ends, a chain one. Of a longer path, layers "
+        "with states read again what was accepted. Logits may differ in the last bits with the number of tokens in a forward."
     ),
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }

@@ -33,11 +33,11 @@ def sentence(step: Step) -> str:
 
 
 def again(step: Step) -> str:
-    """What a target with states computed a second time, "" for nothing."""
+    """What layers with states read a second time, "" for nothing."""
     if not step.replayed:
         return ""
     count = "1 token was" if step.replayed == 1 else f"{step.replayed} tokens were"
-    return f" {count} computed again, because the target's state stood behind other guesses."
+    return f" {count} replayed, because the target's state stood behind other guesses."
 
 
 def piece(step: Step, ending: str) -> str:

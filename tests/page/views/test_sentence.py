@@ -44,11 +44,11 @@ def test_how_the_text_ended(end, words):
     assert words in sentence(one_node(burst=[99], end=end))
 
 
-def test_what_was_computed_again_is_told():
+def test_what_was_replayed_is_told():
     told = sentence(make_step(replayed=3))
-    assert told.endswith(" 3 tokens were computed again, because the target's state stood behind other guesses.")
-    assert " 1 token was computed again" in sentence(make_step(path=[], burst=[99], replayed=1, end="stop"))
-    assert "again" not in sentence(make_step())
+    assert told.endswith(" 3 tokens were replayed, because the target's state stood behind other guesses.")
+    assert " 1 token was replayed" in sentence(make_step(path=[], burst=[99], replayed=1, end="stop"))
+    assert "replayed" not in sentence(make_step())
 
 
 def test_a_cut_burst_has_no_bonus():

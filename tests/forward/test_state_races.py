@@ -1,0 +1,134 @@
+"""Races of targets with states: texts are plain decoding's, and what cannot be done with them is refused with a sentence."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from engine.batch import decode_together
+from engine.custom_generate import treerace
+from engine.forward.recurrent.session import RecurrentSession
+from engine.measure import peers
+from engine.models import loading
+from engine.page.screens.break_distance import measure
+from engine.race import Race, Settings
+from engine.rounds import stopwatch
+from engine.sampling import Sampling
+from engine.systems import find
+from helpers.checkpoints import byte_tokenizer, pair_of, write
+from helpers.families import PROMPT, STATES, state_folder, state_model, state_pair
+
+PLAIN = ("mamba2", "lfm2", "qwen3_next", "falcon_h1")  # one of each kind of layer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("states")
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_greedy_text_is_that_of_generate(name, place):
+    pair = replace(state_pair(name, place), stop_ids=frozenset())
+    race = raced(pair, "vanilla", tokens=40)
+    trace = race.lanes[0].trace
+    ids = torch.tensor([trace.prompt_tokens])
+    expected = state_model(name).generate(ids, max_new_tokens=40, do_sample=False)[0, ids.shape[1] :].tolist()
+    assert trace.tokens == expected and len(expected) == 40
+
+
+def raced(pair, *systems: str, tokens: int, temperature: float = 0.0) -> Race:
+    race = Race(pair, Settings("Once", systems, temperature=temperature, max_new_tokens=tokens, seed=3))
+    for _ in race.run():
+        pass
+    return race
+
+
+@pytest.fixture(scope="module")
+def draft(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("draft")
+    write(folder, max_position_embeddings=160)
+    return folder
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_inside_generate_the_text_is_the_same(name):
+    model, ids = state_model(name), torch.tensor([PROMPT])
+    expected = model.generate(ids, max_new_tokens=30, do_sample=False)
+    found = state_model(name).generate(
+        ids, max_new_tokens=30, do_sample=False, custom_generate=treerace, system="lookup"
+    )
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", STATES)
+def test_races_are_lossless(name, temperature, place, draft):
+    """A random draft is rejected nearly always, and lookup is accepted where a text repeats itself."""
+    pair = replace(state_pair(name, place, draft), stop_ids=frozenset())
+    race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=40, temperature=temperature)
+    assert race.result()["identical"] is True
+    assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [40]
+
+
+def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):
+    clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
+
+    def replay(session, written):
+        count = right(session, written)
+        clock.now += count
+        return count
+
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(RecurrentSession, "replay", replay)
+    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
+    lane = raced(pair, "tree", tokens=12).lanes[0]
+    assert all(step.seconds["commit"] == step.replayed for step in lane.trace.steps)
+    assert {step.replayed for step in lane.trace.steps} <= {0, *(1 + len(step.path) for step in lane.trace.steps)}
+    assert sum(step.replayed for step in lane.trace.steps) > 6
+
+
+def test_a_model_with_states_is_refused_as_a_draft(place, draft):
+    with pytest.raises(
+        ValueError, match=r"\(mamba2\) cannot draft: it keeps a recurrent state, .*with attention alone"
+    ):
+        loading.load_pair(pair_of(draft, state_folder("mamba2", place)), device="cpu")
+
+
+def test_several_texts_at_once_are_refused(place):
+    pair = state_pair("mamba2", place)
+    with pytest.raises(ValueError, match=r"Texts of a mamba2 model cannot share a forward here: it keeps states"):
+        next(decode_together(pair, find("lookup"), [PROMPT, PROMPT], [Sampling(), Sampling()], 5))
+
+
+def test_transformers_own_ways_are_left_out_but_for_plain_decoding(place, draft):
+    pair = state_pair("mamba2", place, draft)
+    found = peers.ways(pair)
+    assert [*found] == [peers.PLAIN]
+    race = raced(replace(pair, stop_ids=frozenset()), "vanilla", tokens=12)
+    trace = race.lanes[0].trace
+    assert found[peers.PLAIN](replace(pair, stop_ids=frozenset()), trace.prompt_tokens, 12, 0.0) == trace.tokens
+
+
+def test_broken_targets_race_and_their_distance_is_refused(place, draft):
+    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
+    for broken in ("tree!mask", "tree!trim"):
+        race = raced(pair, "vanilla", broken, tokens=8)
+        assert len(race.lanes[1].trace.tokens) == 8
+        with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
+            next(measure(pair, Settings("Once", ("tree", broken))))
+
+
+def test_its_mtp_layers_are_not_read(tmp_path):
+    """The files of a Qwen3-Next hold some. Its texts are written without them."""
+    model = state_model("qwen3_next")
+    model.config.num_mtp_layers = 1
+    tensors = model.state_dict() | {"mtp.fc.weight": torch.zeros(32, 64)}
+    model.save_pretrained(tmp_path, state_dict=tensors)
+    byte_tokenizer().save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as stored:
+        assert "mtp.fc.weight" in stored.keys()  # noqa: SIM118
+    pair = loading.load_pair(pair_of(tmp_path), device="cpu")
+    assert pair.target.config.num_mtp_layers == 1 and "mtp" not in pair.learned
