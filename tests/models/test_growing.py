@@ -71,7 +71,7 @@ def text_of(pair, *systems: str) -> tuple[int, ...]:
 
 def test_every_drafter_of_the_small_pair_drafts_for_it(large):
     """All lanes write one text, and a drafter that read its features wrongly would be right almost never."""
-    race = Race(large, Settings(PROMPT, ("vanilla", *SYSTEMS), max_new_tokens=24))
+    race = Race(large.in_shapes({}), Settings(PROMPT, ("vanilla", *SYSTEMS), max_new_tokens=24))
     for _ in race.run():
         pass
     assert race.result()["identical"] is True
