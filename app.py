@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.measure.options import Parser, add_models, add_remote, add_shape, given_pair, given_remote, refusals, shaped
+from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.views import opening
 from engine.page.web.front import Front
@@ -28,7 +28,7 @@ def main() -> None:
     faulthandler.enable()  # a crash in compiled code says in which thread it was
     parser = Parser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
-    add_models(parser)
+    add_pair(parser)
     add_remote(parser)
     add_shape(parser)
     options = parser.parse_args()
@@ -40,7 +40,7 @@ def main() -> None:
             raise ValueError(
                 "--spread matrices needs several processes, and the page is served by one. Use --spread layers."
             )
-        how = {"quantisation": kept and checked_quantisation(kept), "spread": options.spread}
+        how = {"quantisation": kept and checked_quantisation(kept), "spread": options.spread, "device": options.device}
         remote = given_remote(options)
 
     def as_served(own: "LoadedPair") -> "LoadedPair":
@@ -132,12 +132,12 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     front.words = lambda: compiling("Loading the models")
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
-    another = pair.name not in EMBEDDED or how != AS_FILED
+    another = pair.name not in EMBEDDED or how | AS_FILED != how
     first = PAIRS["small"] if another else pair
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
-        ready = opened(load(first))
+        ready = opened(load(first, how["device"]))
     beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
     from engine.page.web.lending import Served
@@ -168,10 +168,10 @@ def second(pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], 
     """
     from engine.models.loading import load
 
-    if pair.name != "embedded" or how != AS_FILED:
+    if pair.name != "embedded" or how | AS_FILED != how:
         return None
     try:
-        return as_served(load(PAIRS["small"]))
+        return as_served(load(PAIRS["small"], how["device"]))
     except ValueError as error:
         print(f"There is no choice of pairs: {error}", flush=True)
         return None

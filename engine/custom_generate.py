@@ -24,6 +24,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 
 from engine.decode import decode
+from engine.forward.devices import noise_place
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.constraint import compiled
@@ -188,7 +189,7 @@ def sampling_of(
             f"treerace honours temperature, top_k and top_p, and cannot honour {type(unknown[0]).__name__}. "
             "Leave out the option that asks for it."
         )
-    return Sampling(**honoured, seed=seed, device=model.device if model.device.type == "cuda" else None)
+    return Sampling(**honoured, seed=seed, device=noise_place(model.device))
 
 
 def stops_of(criteria: StoppingCriteriaList) -> tuple[frozenset[int], Callable | None]:

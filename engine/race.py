@@ -259,9 +259,10 @@ class Race:
         """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
         prompt = encoded(pair, settings.prompt) if tokens is None else tokens
         self.pair, self.settings = pair, settings
-        device = pair.target.device if pair.target.device.type == "cuda" else None  # where every lane makes its noise
         constraint = constraint_of(pair, settings.constraint, settings.guesses)
-        sampling = Sampling(settings.temperature, seed=settings.seed, device=device, constraint=constraint)
+        sampling = Sampling(
+            settings.temperature, seed=settings.seed, device=pair.target.noise_place, constraint=constraint
+        )
         self.lanes: list[Lane | RemoteLane] = [
             remote_lane(pair, settings, prompt)
             if name == REMOTE

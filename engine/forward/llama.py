@@ -21,8 +21,7 @@ from transformers import (
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LayerOps, Sizes, features_of
-from engine.forward.packed_linear import on_cpu
-from engine.forward.products import pack, packed_product
+from engine.forward.packed_linear import on_cpu, pack, packed_product
 from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import turns_of
 

@@ -1,6 +1,10 @@
-"""Lighter modules for any model that runs through transformers on a CPU."""
+"""Packed products, a matrix times a few rows, and lighter modules for any model that runs through transformers on a CPU.
+
+A CPU spends most of a small model's forward on products. `pack` is exact and serves targets and drafters alike.
+"""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import (
     AttentionInterface,
@@ -10,7 +14,6 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.forward.products import pack, packed_product
 from engine.forward.spread import is_spread
 
 DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
@@ -29,6 +32,26 @@ def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
     kept = [module for module in model.modules() if type(module).__name__ == "Linear8bitLt"]
     whole = all(module.state.threshold == 0 for module in kept)
     return model.device.type == "cpu" and dtypes == {torch.float32, torch.int8} and whole and not is_spread(model)
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """The weight `[out, in]` in oneDNN's own layout.
+
+    It stays as it is where this torch or this processor has no such layout for its type.
+    """
+    try:
+        if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return weight.detach().contiguous()
+        return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+    except (AttributeError, RuntimeError):
+        return weight.detach().contiguous()
+
+
+def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
+    if not packed.is_mkldnn:
+        return F.linear(x, packed, bias)
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
 
 class PackedLinear(nn.Linear):

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
 from engine.forward.cuda_graphs import kept_bytes, why_eager
+from engine.forward.devices import noise_place
 from engine.forward.layer_ops import features_of
 from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
@@ -49,6 +50,7 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = context_of(model.config)
         self.device, self.dtype = model.device, model.dtype
+        self.noise_place = noise_place(self.device)
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
         self.recurrent = keeps_state(model.config)
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None

@@ -138,7 +138,7 @@ def given_remote(options: Namespace) -> "Server | None":
 def add_pair(parser: ArgumentParser) -> None:
     """The options of `add_models`, and `--device`, for `load_given`."""
     add_models(parser)
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument("--device", default=None, help="cpu, cuda or mps; the best one when left out")
 
 
 def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:

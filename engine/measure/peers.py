@@ -241,9 +241,10 @@ def table(figures: dict) -> str:
     ]
     for row in figures["peers"]:
         tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
+        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
         lines.append(
             f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
-            f"{row['peak_mib']:>10.1f}{SAME[row['identical']]:>11}"
+            f"{peak:>10}{SAME[row['identical']]:>11}"
         )
     lines.append(
         f"generate() ran on {figures['peers_on']}. Peak MiB: live tensors above the loaded weights, "

@@ -1,8 +1,6 @@
 """Cache memory: what a pair's caches take, and how much they may. Knows sizes and the device; allocates nothing."""
 
-import psutil
-import torch
-
+from engine.forward.devices import free_bytes
 from engine.models.pairs import LoadedPair
 
 SHARE = 0.5  # of the memory that is free, for all caches
@@ -21,9 +19,7 @@ def cache_bytes(pair: LoadedPair, rows: int) -> int:
 
 def cache_budget(pair: LoadedPair) -> float:
     """Bytes that all caches may take together, on the device that the pair is on."""
-    if pair.target.device.type == "cuda":
-        return SHARE * torch.cuda.mem_get_info(pair.target.device)[0]
-    return SHARE * psutil.virtual_memory().available
+    return SHARE * free_bytes(pair.target.device)
 
 
 def too_large(pair: LoadedPair, sequences: int, rows: int) -> str:

@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from engine.forward.devices import KINDS, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
@@ -36,6 +37,7 @@ from engine.models.quantising import (
     in_eight_bits,
     kept_in,
     quantisation_of,
+    refuse_device,
     refuse_plain,
     refuse_sizes,
 )
@@ -49,11 +51,12 @@ from engine.models.refusals import (
     refuse_missing_weights,
     refuse_other_vocabulary,
 )
-from engine.models.spreading import checked_spread, how_to_load, spread_words
+from engine.models.spreading import checked_spread, how_to_load, refuse_one_device, spread_words
 from engine.nets import Net, load_nets
 from engine.record.calibration import Calibration
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TRAINED_ON = ("cuda", "cpu")  # kinds of devices that training knows, and what else measures single operations
 
 
 _lock = threading.Lock()
@@ -70,8 +73,8 @@ def load(
 ) -> LoadedPair:
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
-    `device` None takes the GPU when there is one; `dtype` None is fp32 on a CPU and bf16 on a GPU. `quantisation`, `spread` and
-    `tell` are as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
+    `device` None takes a CUDA GPU when there is one, else Apple's, else the CPU; `dtype` None is fp32 on a CPU and bf16 on a GPU.
+    `quantisation`, `spread` and `tell` are as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
@@ -156,11 +159,13 @@ def checked_files(
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
     asked = None if quantisation is None else checked_quantisation(quantisation)
+    refuse_one_device(spread, place)
     if pair.growth:
         config = grown_config(config, pair.growth)
         quantisation = kept_grown(pair, place, asked, checked_spread(spread))
     else:
         quantisation = quantisation_of(target, config, asked)
+    refuse_device(target, config, quantisation, place)
     refuse_sizes(target, config, quantisation)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
@@ -179,13 +184,22 @@ def checked_files(
     return tokenizer, quantisation
 
 
-def checked_device(device: str | None) -> torch.device:
-    """The device to load on. Raises `ValueError` for one that is not there."""
+def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
+    """The device to work on, of these `kinds`. None takes the first of them that is there.
+
+    Raises `ValueError` for one that is not there, and for a device of another kind.
+    """
     if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
-        raise ValueError(f"The device must be cpu, cuda or cuda:N, got {str(device)!r}.")
-    place = torch.device(device)
+        device = next(kind for kind in kinds if is_there(kind))
+    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device)) or (place := torch.device(device)).type not in kinds:
+        named = ("cuda:N", *reversed(kinds))
+        raise ValueError(f"The device must be {', '.join(named[1:])} or {named[0]}, got {str(device)!r}.")
+    if place.type == "mps" and not is_there("mps"):
+        raise ValueError(
+            f"There is no Apple GPU here that PyTorch can use, got device={str(device)!r}. Use device='cpu'."
+        )
+    if place.type == "mps":
+        return torch.device("mps", 0)
     if place.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(f"There is no CUDA GPU here, got device={str(device)!r}. Use device='cpu'.")
@@ -208,6 +222,8 @@ def hardware_name(device: torch.device) -> str:
     """What a person calls the machine: "2 CPU cores", or the GPU's name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"{torch.backends.mps.get_name()} GPU"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cores} CPU core{'' if cores == 1 else 's'}"
 

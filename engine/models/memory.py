@@ -6,20 +6,20 @@ from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AutoHfQuantizer
 
+from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.sizes import state_bytes
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
-from engine.models.pairs import QUANTISATIONS, Pair
-from engine.models.quantising import bytes_of, config_of, odd_size
+from engine.models.pairs import Pair
+from engine.models.quantising import bytes_of, config_of, kept_on, odd_size
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
@@ -106,13 +106,6 @@ def nets_in(folder: str | None) -> Needed:
     return Needed(NET_BYTES * found)
 
 
-def free(device: torch.device) -> int:
-    """Bytes that are free on the device now."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available
-
-
 def refuse_too_large(
     pair: Pair,
     target: PreTrainedConfig,
@@ -128,10 +121,11 @@ def refuse_too_large(
     def total(quantisation: str) -> int:
         return (needed(target, device, dtype, quantisation) + drafting + nets).total
 
-    wanted, left = total(quantisation), free(device)
+    wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
         return
-    others = [each for each in QUANTISATIONS if each != quantisation and not (each == "nf4" and odd_size(target))]
+    able = kept_on(device)
+    others = [each for each in able if each != quantisation and not (each == "nf4" and odd_size(target))]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting.total
     if fitting:

@@ -20,7 +20,7 @@ import torch
 from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
-from engine.models.pairs import Checkpoint
+from engine.models.pairs import QUANTISATIONS, Checkpoint
 
 # It says with every forward that activations are rounded by way of float16, and at its start which kernels it lacks.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -79,6 +79,24 @@ def in_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
                 made.bias = linear.bias
                 setattr(module, name, made)
     return model.requires_grad_(False).eval()
+
+
+def kept_on(device: torch.device) -> tuple[str, ...]:
+    """Of `QUANTISATIONS`, how weights can be kept on the device.
+
+    bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch its 4-bit ones from a network while it runs.
+    """
+    return ("none",) if device.type == "mps" else tuple(QUANTISATIONS)
+
+
+def refuse_device(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str, device: torch.device) -> None:
+    """Raises `ValueError` where the checkpoint's weights are, or shall be, kept as they cannot be on the device."""
+    able = kept_on(device)
+    if quantisation not in able or kept_in(config) not in able:
+        raise ValueError(
+            f"bitsandbytes does not keep weights in {quantisation if quantisation not in able else kept_in(config)} on {device.type}, "
+            f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
+        )
 
 
 def refuse_sizes(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str) -> None:

@@ -28,6 +28,15 @@ def checked_spread(name: str) -> str:
     return name
 
 
+def refuse_one_device(spread: str, device: torch.device) -> None:
+    """Raises `ValueError` where a target shall be spread and the device has no other beside it."""
+    if checked_spread(spread) != "none" and device.type == "mps":
+        raise ValueError(
+            f"--spread {spread} puts a target on CUDA GPUs, on the CPU's memory and on a disk, and this is {device.type}. "
+            "Take --spread none, or --device cpu."
+        )
+
+
 def spread_words(model: PreTrainedModel) -> str:
     """What is said behind the hardware's name, "" for a model on one device."""
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}

@@ -293,7 +293,9 @@ class Net(nn.Module):
             if config.target_hidden and name in self.tables:
                 self.register_parameter(name, nn.Parameter(shared.float().clone()))
             else:
-                self.register_buffer(name, shared if shared.is_cuda else shared.float(), persistent=False)
+                self.register_buffer(
+                    name, shared if shared.is_cuda or shared.is_mps else shared.float(), persistent=False
+                )
 
     @classmethod
     def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:

@@ -141,7 +141,7 @@ def test_four_bit_without_its_packages_says_what_to_install(llama, monkeypatch):
     ("arguments", "sentence"),
     [
         ({"device": "cuda"}, r"no CUDA GPU here, got device='cuda'"),
-        ({"device": "tpu"}, r"cpu, cuda or cuda:N, got 'tpu'"),
+        ({"device": "tpu"}, r"cpu, mps, cuda or cuda:N, got 'tpu'"),
         ({"device": "cpu", "dtype": "int3"}, r"Unknown dtype 'int3'\. Available: fp32"),
     ],
 )

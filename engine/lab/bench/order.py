@@ -20,7 +20,7 @@ from engine.forward.cache import additive
 from engine.lab.bench.sparse_attention import flex_attention_path, flex_block_mask, sparse_attention
 from engine.measure.node_order import ORDERS, mask_blocks
 from engine.measure.options import writable
-from engine.models.loading import checked_device, hardware_name
+from engine.models.loading import TRAINED_ON, checked_device, hardware_name
 from engine.rounds.timing import interleaved
 from engine.sampling import seeded
 from engine.tree import LARGEST_TREE, DraftTree
@@ -171,7 +171,7 @@ def table(figures: dict) -> str:
 def main(options: Namespace) -> dict:
     if min(*options.sizes, options.repeats) < 1 or min(options.prefixes) < 0:
         raise ValueError("--sizes and --repeats must be at least 1, --prefixes at least 0.")
-    device, out = checked_device(options.device), options.out and writable(options.out)
+    device, out = checked_device(options.device, TRAINED_ON), options.out and writable(options.out)
     if device.type == "cpu":
         print("No CUDA GPU is used: FlexAttention is not measured, the plain torch reference is.", file=sys.stderr)
     figures = run(options.sizes, options.prefixes, options.block, device, options.repeats)

@@ -86,7 +86,7 @@ def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) 
 
 def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Text]:
     """So many sequences: the prompts in turn, with another seed every time around."""
-    device, found = pair.target.device if pair.target.device.type == "cuda" else None, []
+    device, found = pair.target.noise_place, []
     with pair.target.undisturbed():
         for index in range(count):
             prompt = encoded(pair, prompts[index % len(prompts)])
@@ -123,7 +123,9 @@ def rounded_apart(pair: LoadedPair, text: Text, other: list[int]) -> bool:
         return False
     rounds = list(alone(pair, text.prompt, text.sampling, at + 1))
     logits = rounds[-1].logits[:1]
-    scores = text.sampling.perturbed(logits, [len(text.prompt) + at])[0].double() * (text.sampling.temperature or 1)
+    scores = text.sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (
+        text.sampling.temperature or 1
+    )
     below = [float(scores.max() - scores[written[at]]) for written in (text.alone, other)]
     return max(below) <= threshold(pair, logits[0].float(), [pair.dtype])
 

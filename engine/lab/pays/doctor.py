@@ -91,7 +91,7 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])
     setups = [run.setup for run in (a, b) if run.setup is not None]
     sampling = sampling_of(pair, setups[0].temperature, setups[0].seed) if setups else Sampling()
-    scores = sampling.perturbed(logits, [len(ids)])[0].double() * (sampling.temperature or 1)
+    scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = threshold(pair, logits[0].float(), [setup.dtype for setup in setups])
     names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
@@ -119,7 +119,7 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
 
 def sampling_of(pair: LoadedPair, temperature: float, seed: int) -> Sampling:
     """Noise as a race of this pair makes it."""
-    return Sampling(temperature, seed=seed, device=pair.target.device if pair.target.device.type == "cuda" else None)
+    return Sampling(temperature, seed=seed, device=pair.target.noise_place)
 
 
 def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:

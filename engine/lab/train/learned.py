@@ -20,7 +20,7 @@ from engine.lab.train.features import Observed, Shards, cache
 from engine.lab.train.loop import Budget, train
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
-from engine.models.loading import checked_device, load_model, load_tokenizer_and_config
+from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets import Net, NetConfig
@@ -112,7 +112,7 @@ def taught(
 
 def train_learned(options: argparse.Namespace) -> None:
     """Train `options.recipe` for the target and write it to `options.out/NAME`."""
-    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device)
+    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device, TRAINED_ON)
     checkpoint = (
         Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
     )

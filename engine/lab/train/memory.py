@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from engine.lab.train import parallel
 from engine.lab.train.features import LISTED, Batch
-from engine.models.loading import checked_device
+from engine.models.loading import TRAINED_ON, checked_device
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
 
@@ -88,7 +88,7 @@ def peak_bytes(net: Parallel, batch: Batch, segments: int) -> int:
 def main(options: Namespace) -> dict:
     if min(*options.segments, options.length, options.rows, options.depth) < 1:
         raise ValueError("--segments, --length, --rows and --depth must be at least 1.")
-    device = checked_device(options.device)
+    device = checked_device(options.device, TRAINED_ON)
     torch.manual_seed(0)
     config = NetConfig("parallel", HIDDEN, HEADS, MLP, parallel.LAYERS, options.depth, VOCAB)
     net = Parallel(config, torch.randn(VOCAB, HIDDEN) * 0.05, torch.randn(VOCAB, HIDDEN) * 0.05).to(device)

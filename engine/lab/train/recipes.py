@@ -14,7 +14,7 @@ from engine.lab.train.learned import train_learned
 from engine.lab.train.own_prompts import train_on_prompts
 from engine.lab.train.pair import train_pair
 from engine.measure.options import own_place
-from engine.models.loading import checked_device
+from engine.models.loading import TRAINED_ON, checked_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name
 
 
@@ -27,7 +27,7 @@ def main(options: Namespace) -> dict | None:
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
-    options.device = str(checked_device(options.device))
+    options.device = str(checked_device(options.device, TRAINED_ON))
     options.out = place(options)
     (train_pair if options.recipe == "pair" else train_learned)(options)
     return None

@@ -86,15 +86,15 @@ def forced(
     text, wrongs, owns, furthest = list(prompt), [], [], -1.0
     try:
         for each in lane.decoding:
-            p = sampling.probabilities(each.logits).double()
+            p = sampling.probabilities(each.logits.cpu()).double()
             wrong, own = broken.verify(each.tree)[0], one_by_one(plain, each)
             broken.commit(each.verdict.path)
             if guide:
                 wrong, own = system.mask(guide, each.tree, wrong), masked(guide, each.tree, own)
                 guide.advance(each.burst)
-            off = sampling.probabilities(wrong).double()
+            off = sampling.probabilities(wrong.cpu()).double()
             wrongs.append(distance(p, off))
-            owns.append(distance(p, sampling.probabilities(own).double()))
+            owns.append(distance(p, sampling.probabilities(own.cpu()).double()))
             place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
             if (far := float(wrongs[-1][place])) > furthest:
                 behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]

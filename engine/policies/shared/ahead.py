@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from engine.contracts import Drafter
+from engine.forward.devices import widest
 from engine.forward.uploads import uploaded
 from engine.kernels.expansion import BINS, NO_CHANCES, OTHER, TRUST
 from engine.policies.shared.ranking import Shortlist, on_host, ranked, split
@@ -90,15 +91,15 @@ def drafted_ahead(
     if not sampling.greedy:
         noise = sampling.noise.rows(list(range(position, position + count)), log_q.shape[-1]).to(log_q.device)
     score, answer = uploaded([tree.score[node] for node in nodes], log_q.device), log_q
-    chances = uploaded(reach.chances, log_q.device)
+    chances, wide = uploaded(reach.chances, log_q.device), widest(log_q.device)
     above = chosen = torch.zeros(len(nodes), dtype=torch.long, device=log_q.device)
     found: list[torch.Tensor] = []
     while True:
         ranking = ranked(sampling.scaled(answer), None if noise is None else noise[len(found)], width)
-        found.append(torch.cat([each.double() for each in (*ranking, above[:, None], chosen[:, None])], -1))
+        found.append(torch.cat([each.to(wide) for each in (*ranking, above[:, None], chosen[:, None])], -1))
         if len(found) == count:
             break
-        paths = (score[:, None] * likely(ranking[1].double(), chances)).flatten()
+        paths = (score[:, None] * likely(ranking[1].to(wide), chances)).flatten()
         places = paths.sort(descending=True, stable=True).indices[: reach.beams].sort().values
         score, above, chosen = paths[places], places // ranking[0].shape[1], ranking[0].flatten()[places]
         below = drafter.deeper(chosen, above)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from engine.contracts import Drafter
+from engine.forward.devices import widest
 from engine.policies.shared.ahead import TOGETHER, taken
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -50,7 +51,7 @@ def foreseen_distinct(q: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
     Where that draws no more tokens, the rest means nothing. Waits for no device.
     """
-    edges = q.double().cumsum(-1)
+    edges = q.to(widest(q.device)).cumsum(-1)
     starts = lengths = edges[:, :0]  # of the intervals that are taken, in [0, total)
     tokens = []
     for number in uniform.split(1, -1):

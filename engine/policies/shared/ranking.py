@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from engine.forward.devices import widest
 from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_on_cpu
 from engine.sampling import Sampling
 
@@ -41,7 +42,8 @@ def read(log_q: torch.Tensor, positions: list[int], width: int, sampling: Sampli
     Raises `ValueError` for rows that are no distributions, which could not be seen before.
     """
     noise = None if sampling.greedy else sampling.noise.rows(positions, log_q.shape[-1]).to(log_q.device)
-    return split(on_host(torch.cat([each.double() for each in ranked(sampling.scaled(log_q), noise, width)], -1)))
+    found = ranked(sampling.scaled(log_q), noise, width)
+    return split(on_host(torch.cat([each.to(widest(log_q.device)) for each in found], -1)))
 
 
 def on_host(rows: torch.Tensor) -> np.ndarray:
@@ -55,7 +57,7 @@ def on_host(rows: torch.Tensor) -> np.ndarray:
 def split(rows: np.ndarray) -> Shortlist:
     """Tokens, scores and q from `rows [n, 3 width]`."""
     tokens, scores, q = np.split(rows, 3, -1)
-    return tokens.astype(np.int64), scores, q
+    return tokens.astype(np.int64), scores.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
 
 
 def ranked(

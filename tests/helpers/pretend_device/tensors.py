@@ -10,7 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
-CUDA, BEHIND = torch.device("cuda:0"), "npy"  # what a tensor says, and the device that torch's C++ sees
+BEHIND = "npy"  # the device that torch's C++ sees
+PLACES = {"cuda": torch.device("cuda:0"), "mps": torch.device("mps:0")}  # what a tensor says, by kind
+LACKS = {"cuda": frozenset(), "mps": frozenset({torch.float64, torch.complex128})}  # types by kind
+PRETENDED: list[str] = []  # the one kind that this process pretends to have
 WAITS: Counter[str] = Counter()  # of the host for the device, by operation
 HERE = threading.local()  # `capture` is what this thread captures, `stream` its current stream
 FREE = [100 * 2**30, 139 * 2**30]  # bytes that the device says are free, and has
@@ -22,7 +25,12 @@ WHOLE = {"scaled_dot_product_attention", "linear", "matmul", "embedding", "dropo
 
 
 class Refused(RuntimeError):
-    """What CUDA would not do."""
+    """What the device would not do."""
+
+
+def place() -> torch.device:
+    """What tensors of the pretended kind say."""
+    return PLACES[PRETENDED[0]]
 
 
 def capture() -> Any:
@@ -49,7 +57,7 @@ def held(x: Any) -> Any:
 
 
 def on_gpu(device: torch.device) -> bool:
-    return device.type in ("cuda", BEHIND)
+    return device.type in (*PRETENDED, BEHIND)
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
@@ -61,6 +69,8 @@ class Pretended(torch.Tensor):
 
     @staticmethod
     def __new__(cls, numbers: torch.Tensor):
+        if numbers.dtype in LACKS[PRETENDED[0]]:
+            raise TypeError(f"Cannot convert a MPS Tensor to {numbers.dtype}: the MPS framework doesn't support it.")
         made = torch.Tensor._make_wrapper_subclass(
             cls, numbers.size(), strides=numbers.stride(), storage_offset=numbers.storage_offset(),
             dtype=numbers.dtype, layout=numbers.layout, device=torch.device(BEHIND, 0),
@@ -69,8 +79,9 @@ class Pretended(torch.Tensor):
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl
-    device = property(lambda self: CUDA)
-    is_cuda = property(lambda self: True)
+    device = property(lambda self: place())
+    is_cuda = property(lambda self: place().type == "cuda")
+    is_mps = property(lambda self: place().type == "mps")
     is_cpu = property(lambda self: False)
 
     @classmethod
@@ -83,7 +94,7 @@ class Pretended(torch.Tensor):
         return self.held.tolist()
 
     def numpy(self, *args, **kwargs):
-        raise TypeError("can't convert cuda:0 device type tensor to numpy.")
+        raise TypeError(f"can't convert {place()} device type tensor to numpy.")
 
 
 class Mode(TorchDispatchMode):
@@ -94,14 +105,16 @@ class Mode(TorchDispatchMode):
         pinned, name = kwargs.pop("pin_memory", None), func._schema.name.removeprefix("aten::")
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        place = next((x for x in leaves if isinstance(x, torch.device)), None)
+        asked = next((x for x in leaves if isinstance(x, torch.device)), None)
         if name == "is_pinned":
             return is_pinned(args[0])
         if name in ("pin_memory", "_pin_memory"):
+            if place().type == "mps":
+                raise Refused("memory is pinned for CUDA")
             made = args[0].clone()
             made.pretends_pinned = True
             return made
-        if not any(isinstance(x, Pretended) for x in tensors) and not (place is not None and on_gpu(place)):
+        if not any(isinstance(x, Pretended) for x in tensors) and not (asked is not None and on_gpu(asked)):
             made = func(*args, **kwargs)
             if pinned:
                 made.pretends_pinned = True
@@ -110,7 +123,7 @@ class Mode(TorchDispatchMode):
             wait(name)
             return func(*tree_map(held, args), **tree_map(held, kwargs))
         if name in ("to", "_to_copy"):
-            return moved(func, args, kwargs, place)
+            return moved(func, args, kwargs, asked)
         if name in ("copy_", "_copy_from"):
             return copied(*args, **kwargs)
         if name not in WHOLE and func._can_decompose():  # in inference mode an operator made of others comes whole
@@ -123,7 +136,7 @@ class Mode(TorchDispatchMode):
         if (graph := capture()) is not None:
             graph.record(func, tree_map(held, args), tree_map(held, kwargs), found)
             graph.keep(x for x in tensors if not isinstance(x, Pretended))
-        if place is not None and not on_gpu(place):
+        if asked is not None and not on_gpu(asked):
             return found
         return wrapped(func, args, kwargs, tensors, found)
 
@@ -139,7 +152,7 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
         if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
             wait(f"{name} by a mask")
         if mixed and not isinstance(args[0], Pretended):
-            raise Refused(f"{name}: indices on cuda:0, self on cpu")
+            raise Refused(f"{name}: indices on {place()}, self on cpu")
         if any(not isinstance(x, Pretended) for x in indices):
             wait(f"{name} by numbers of the host")
     elif mixed:
@@ -148,10 +161,10 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
         written = func._schema.is_mutable and not isinstance(args[0], Pretended)
         if whole or not able or written:
             sizes = [(tuple(x.shape), str(x.device)) for x in tensors]
-            raise Refused(f"Expected all tensors to be on the same device, found cuda:0 and cpu: {name} of {sizes}")
+            raise Refused(f"Expected all tensors to be on the same device, found {place()} and cpu: {name} of {sizes}")
     generator = kwargs.get("generator")
     if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
-        raise Refused(f"Expected a 'cuda' device type for generator but found 'cpu' ({name})")
+        raise Refused(f"Expected a '{place().type}' device type for generator but found 'cpu' ({name})")
 
 
 def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
@@ -185,15 +198,15 @@ def copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
     return target
 
 
-def moved(func, args, kwargs, place: torch.device | None) -> torch.Tensor:
+def moved(func, args, kwargs, asked: torch.device | None) -> torch.Tensor:
     """`Tensor.to` in all its forms."""
     named = dict(zip([each.name for each in func._schema.arguments], args, strict=False)) | kwargs
     source, dtype = args[0], named.get("dtype")
     if (other := named.get("other")) is not None:
-        place, dtype = other.device, other.dtype
+        asked, dtype = other.device, other.dtype
     dtype = dtype or source.dtype
     there = isinstance(source, Pretended)
-    wanted = there if place is None else on_gpu(place)
+    wanted = there if asked is None else on_gpu(asked)
     if wanted != there and not (wanted and named.get("non_blocking") and is_pinned(source)):
         wait("to the device" if wanted else "to the host")
     copies = named.get("copy") or func._schema.name == "aten::_to_copy"

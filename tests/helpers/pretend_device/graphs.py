@@ -1,4 +1,4 @@
-"""torch.cuda on the pretend device: graphs, events, streams, and `install`."""
+"""torch.cuda and torch.mps on the pretend device: graphs, events, streams, and `install`."""
 
 import contextlib
 import threading
@@ -11,7 +11,17 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from helpers.pretend_cuda.tensors import BEHIND, CUDA, FREE, HERE, Mode, Refused, capture, refuse_in_capture
+from helpers.pretend_device.tensors import (
+    BEHIND,
+    FREE,
+    HERE,
+    PLACES,
+    PRETENDED,
+    Mode,
+    Refused,
+    capture,
+    refuse_in_capture,
+)
 
 CAPTURES: list["Graph"] = []  # every capture that ended well
 
@@ -107,7 +117,7 @@ class Event:
 class Stream:
     """`torch.cuda.Stream`. Work is done when it is asked for, so there is nothing to wait for."""
 
-    device = CUDA
+    device = PLACES["cuda"]
 
     def __init__(self, device=None, priority: int = 0):
         pass
@@ -146,8 +156,18 @@ def apply(self, fn, recurse: bool = True):
 MAIN = Stream()
 
 
-def install() -> None:
-    """From here on this process has one GPU. Not to be undone."""
+SYNCHRONISED: list[str] = []  # a kind for each time that the host waited for the whole device
+
+
+def synchronise(device: torch.device | None = None) -> None:
+    """`torch.cuda.synchronize` and `torch.mps.synchronize`."""
+    refuse_in_capture("synchronize")
+    SYNCHRONISED.append(PRETENDED[0])
+
+
+def install(kind: str) -> None:
+    """From here on this process has one GPU, of a `kind` in `PLACES`. Not to be undone."""
+    PRETENDED.append(kind)
     _setup_privateuseone_for_python_backend(BEHIND)
     run = threading.Thread.run
 
@@ -158,17 +178,29 @@ def install() -> None:
 
     threading.Thread.run = within
     torch.nn.Module._apply = apply
+    {"cuda": install_cuda, "mps": install_mps}[kind]()
+    torch._C._set_only_lift_cpu_tensors(True)
+    Mode().__enter__()
+
+
+def install_mps() -> None:
+    torch.backends.mps.is_available = lambda: True
+    torch.backends.mps.get_name = lambda: "pretend Apple"
+    torch.mps.synchronize = synchronise
+    torch.mps.recommended_max_memory = lambda: FREE[1]
+    torch.mps.driver_allocated_memory = lambda: FREE[1] - FREE[0]
+
+
+def install_cuda() -> None:
     properties = SimpleNamespace(name="pretend GPU", major=9, minor=0, total_memory=FREE[1], multi_processor_count=1)
     for name, value in {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "_lazy_init": lambda: None,
         "is_initialized": lambda: True, "get_device_name": lambda device=None: properties.name,
         "get_device_properties": lambda device=None: properties, "mem_get_info": lambda device=None: tuple(FREE),
-        "synchronize": lambda device=None: refuse_in_capture("synchronize"), "empty_cache": lambda: None,
+        "synchronize": synchronise, "empty_cache": lambda: None,
         "device": lambda device=None: contextlib.nullcontext(), "stream": on_stream, "Stream": Stream, "Event": Event,
         "current_stream": lambda device=None: getattr(HERE, "stream", MAIN), "graph_pool_handle": lambda: (0, 1),
         "set_stream": lambda stream: setattr(HERE, "stream", stream), "graph": capturing, "CUDAGraph": Graph,
         "memory_reserved": lambda device=None: 0, "is_current_stream_capturing": lambda: capture() is not None,
     }.items():  # fmt: skip
         setattr(torch.cuda, name, value)
-    torch._C._set_only_lift_cpu_tensors(True)
-    Mode().__enter__()

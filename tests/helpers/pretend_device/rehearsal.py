@@ -1,10 +1,11 @@
-"""The GPU path on the pretend device: every named system, graphs after readiness, waits of the host, an out-of-memory.
+"""A GPU's path on the pretend device: every named system on both kinds, and of CUDA graphs, waits of the host, an out-of-memory.
 
-`python -m helpers.pretend_cuda.rehearsal` in `tests/` prints what it found as JSON. It needs a process of its own.
+`python -m helpers.pretend_device.rehearsal cuda` (or `mps`) in `tests/` prints what it found as JSON. It needs a process of its own.
 """
 
 import dataclasses
 import json
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from engine.drafters import DRAFTERS
 from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
-from engine.models.pairs import LoadedPair
+from engine.models.loading import load_pair
+from engine.models.pairs import PAIRS, LoadedPair
 from engine.named_systems import NAMED
 from engine.nets import NETS, load_nets
 from engine.nets.dflash import DFlash
@@ -34,15 +36,21 @@ from engine.record.costs import Costs
 from engine.systems import SYSTEMS
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
-from helpers.pretend_cuda.graphs import CAPTURES, install
-from helpers.pretend_cuda.tensors import WAITS
+from helpers.pretend_device.graphs import CAPTURES, SYNCHRONISED, install
+from helpers.pretend_device.tensors import PRETENDED, WAITS
 from helpers.published.eagle3 import LAYERS, SPECULATORS, tensors
 from helpers.published.files import write
 from helpers.published.mtp import untrained
 
 TEXT, TOKENS = "Once upon a time", 12
 FIELDS = (("vanilla", "tree"), ("vanilla", "eagle"), ("chain", "auto"), ("medusa", "dspark"), ("tree", "tree"))
-TEMPERATURES = (0.0, 0.8)
+# By kind, what is raced. Without graphs a race takes many times as long.
+TEMPERATURES = {"cuda": (0.0, 0.8), "mps": (0.8,)}
+RACED = {
+    "cuda": tuple(NAMED),
+    "mps": ("vanilla", "tree", "eagle", "auto", "parallel-tree", "specblock", "sequoia", "mtp"),
+}
+PICKED = ("eagle", "sequoia")  # whose levels are drafted ahead by what the device picks, and by what it draws
 TOGETHER = ("parallel-tree", "dflash", "dspark", "specblock", "eagle", "talon", "auto", "sequoia")
 WINDOW = {"model_type": "qwen3", "layer_types": ["sliding_attention"], "sliding_window": 5}
 # What `auto` decides by. Measured, it would not draft for so small a target.
@@ -88,11 +96,11 @@ def races(pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], label: 
     """By system and temperature: whether its text is the baseline's, and what the host waited for a round, on the lane's clock.
 
     `forwards` are the draft's and `levels` the tree's, the most of any round; `waits` are the most of any round, and `for` tells their
-    kinds. The first round is left out, because noise is made in it. `trees` tells whether greedy ones are those of `elsewhere`, a pair
-    on a CPU.
+    kinds. The first round is left out, because noise is made in it. `trees` tells whether they are those of `elsewhere`, a pair on a
+    CPU, where noise is the same: greedy ones, and on Apple's GPU all.
     """
     found: dict[str, dict[str, Any]] = {}
-    for temperature in TEMPERATURES:
+    for temperature in TEMPERATURES[PRETENDED[0]]:
         settings = {"temperature": temperature, "max_new_tokens": TOKENS}
         plain = raced(pair, "vanilla", **settings).lanes[0].trace.tokens
         for name in names:
@@ -113,16 +121,17 @@ def races(pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], label: 
                 lane.finished = bool(done.end)
             lane.close()
             found[f"{name}{label} at {temperature:g}"] = {"same": lane.trace.tokens == plain, **most}
-            if not temperature and name != "specblock-adapt":  # it decides by measured seconds
+            alike = not temperature or pair.target.noise_place is None
+            if alike and name != "specblock-adapt":  # it decides by measured seconds
                 grown = [[step.tokens, step.parents] for step in lane.trace.steps]
-                found[f"{name}{label} at 0"]["trees"] = grown == trees_of(elsewhere, name)
+                found[f"{name}{label} at {temperature:g}"]["trees"] = grown == trees_of(elsewhere, name, temperature)
     return found
 
 
-def apart(pair: LoadedPair) -> dict[str, bool]:
+def apart(pair: LoadedPair, names: Iterable[str]) -> dict[str, bool]:
     """By system that reads several levels together, whether it grows the same trees when each is read by itself."""
     found = {}
-    for name in TOGETHER:
+    for name in names:
         part, together = DRAFTERS[SYSTEMS[name].drafter], trees_of(pair, name, 0.8)
         with mock.patch.object(part, "at_once", None), mock.patch.object(part, "deeper", Drafter.deeper):
             found[name] = trees_of(pair, name, 0.8) == together and max(len(tokens) for tokens, _ in together) > 3
@@ -136,7 +145,7 @@ def late_captures(pair: LoadedPair) -> dict[str, int]:
     ready.make_opening()
     ready.make_rest()
     found["readiness"] = len(CAPTURES)
-    for temperature in TEMPERATURES:
+    for temperature in TEMPERATURES["cuda"]:
         for systems in FIELDS:
             before = len(CAPTURES)
             raced(pair, *systems, temperature=temperature)
@@ -177,16 +186,15 @@ def without_memory() -> dict[str, Any]:
 
 def shared() -> dict[str, bool]:
     """By net, whether its embedding and head are those of a target in bf16, and whether it still drafts."""
-    target = tiny_llama(0).to("cuda:0", torch.bfloat16)
+    place = f"{PRETENDED[0]}:0"
+    target = tiny_llama(0).to(place, torch.bfloat16)
     found, ids = {}, torch.arange(256).repeat(4)
     ours = [each.weight.held.data_ptr() for each in (target.get_input_embeddings(), target.get_output_embeddings())]
     for name, recipe in RECIPES.items():
         if name in NETS:
             net = recipe.build(target, config_for(name, target), ids)
             found[name] = [net.embedding.held.data_ptr(), net.head.held.data_ptr()] == ours
-            assert (
-                net.unembedded(net.embedded(torch.zeros(2, dtype=torch.long, device="cuda:0"))).dtype == torch.float32
-            )
+            assert net.unembedded(net.embedded(torch.zeros(2, dtype=torch.long, device=place))).dtype == torch.float32
     return found
 
 
@@ -205,21 +213,44 @@ def failing_capture() -> str:
     return pair.target.eager
 
 
-def main() -> None:
-    install()
+def loaded() -> dict[str, Any]:
+    """The small embedded pair, loaded on the device that is best here: what it says of itself, and whether its texts are a CPU's.
+
+    Noise is made alike on both where the device makes none of its own.
+    """
+    here, there = load_pair(PAIRS["small"], dtype="fp32"), load_pair(PAIRS["small"], "cpu", quantisation="none")
+    found: dict[str, Any] = {"hardware": here.hardware, "device": str(here.target.device), "same": {}}
+    before = len(SYNCHRONISED)
+    for temperature in TEMPERATURES["cuda"]:
+        settings = {"temperature": temperature, "depth": 3, "width": 2, "nodes": 6}  # or costs would be measured
+        lanes = raced(here, "vanilla", "tree", "eagle", **settings).lanes
+        plain = raced(there, "vanilla", **settings).lanes[0]
+        found["same"][f"{temperature:g}"] = [lane.trace.tokens == plain.trace.tokens for lane in lanes]
+    return found | {"synchronised": len(SYNCHRONISED) - before}
+
+
+def main(kind: str) -> None:
+    install(kind)
     torch.set_num_threads(1)
     # The same code, less to compute
     runner_gpu.ROW_MULTIPLE, race.WARM_UP_TOKENS, readiness.TOKENS = 64, 4, 4
-    pair = pair_on("cuda:0")
-    found: dict[str, Any] = {"captures": late_captures(pair)}
+    place = f"{kind}:0"
+    pair = pair_on(place)
+    found: dict[str, Any] = {"kind": kind}
+    found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
     with mock.patch.object(named, "costs_of", lambda pair, drafter: FREE):
-        found |= {"races": races(pair, pair_on("cpu"), NAMED), "apart": apart(pair)}
-        published = published_on("cuda:0"), published_on("cpu")
-        found["races"] |= races(*published, ("eagle", "talon", "auto"), " as published")
-    found |= {"eager": [pair.target.eager, pair.draft.eager], "memory": without_memory(), "reading": failing_capture()}
-    found["shared"] = shared()
+        found |= {"races": races(pair, pair_on("cpu"), RACED[kind])}
+        if kind == "cuda":
+            found["apart"] = apart(pair, TOGETHER)
+            published = published_on(place), published_on("cpu")
+            found["races"] |= races(*published, ("eagle", "talon", "auto"), " as published")
+        else:
+            found["apart"] = apart(pair, PICKED)
+    found |= {"eager": [pair.target.eager, pair.draft.eager], "shared": shared()}
+    if kind == "cuda":
+        found |= {"memory": without_memory(), "reading": failing_capture()}
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

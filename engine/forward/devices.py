@@ -1,0 +1,44 @@
+"""Devices: the kinds of devices that torch computes on here, what each waits for and lacks. Knows no model and no pair."""
+
+import psutil
+import torch
+
+KINDS = ("cuda", "mps", "cpu")  # the one that is taken first where several are there
+
+
+def is_there(kind: str) -> bool:
+    """Whether this machine has a device of one of `KINDS`. "mps" is the GPU of Apple silicon."""
+    if kind == "cuda":
+        return torch.cuda.is_available()
+    return kind == "cpu" or torch.backends.mps.is_available()
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until the device has done all that it was asked for. A CPU has, always."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that are free on the device now. Apple silicon has one memory, of which Metal recommends a part for its GPU."""
+    left = psutil.virtual_memory().available
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return min(left, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    return left
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest type of real numbers that the device computes in. Metal has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def noise_place(device: torch.device) -> torch.device | None:
+    """Where noise is made for a model on the device: there by counting, or None for a CPU's generator.
+
+    Counted noise is made of float64 numbers (`engine.sampling.gumbel_at`).
+    """
+    return device if device.type == "cuda" else None
