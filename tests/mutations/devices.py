@@ -76,15 +76,15 @@ if failure is not None and lacks_memory(failure):
         (
             "three copies for a level",
             "policies/shared/ranking.py::read",
-            "split(on_host(torch.cat([each.double() for each in ranked(sampling.scaled(log_q), noise, width)], -1)))",
-            "tuple(each.cpu().numpy() for each in ranked(sampling.scaled(log_q), noise, width))",
+            "split(on_host(torch.cat([each.to(widest(log_q.device)) for each in found], -1)))",
+            "tuple(each.cpu().numpy() for each in found)",
             "rounds/test_rehearsal.py::test_the_host_waits_once_for_what_is_read_together_and_once_to_decide",
             "speed",
         ),
         (
             "every net copies the target's matrices",
             "nets/layer.py::Net.__init__",
-            "shared if shared.is_cuda else shared.float()",
+            "shared if shared.is_cuda or shared.is_mps else shared.float()",
             "shared.float()",
             "rounds/test_rehearsal.py::test_learned_drafters_share_the_targets_matrices",
             "figures",

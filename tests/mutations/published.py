@@ -59,8 +59,8 @@ PUBLISHED = [
         (
             "scores without their temperature",
             "doctor.py::parting",
-            "sampling.perturbed(logits, [len(ids)])[0].double() * (sampling.temperature or 1)",
-            "sampling.perturbed(logits, [len(ids)])[0].double()",
+            "sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)",
+            "sampling.perturbed(logits, [len(ids)])[0].cpu().double()",
             "lab/test_doctor.py::test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand",
             "figures",
         ),
