@@ -20,6 +20,7 @@ PROMPTS = {
     "emoji": "Story: The 🦊 and the 🐻 went to the 🌊. 🦊🦊",
     "CJK": "从前有一只小狐狸,它住在森林里。",
 }
+WRITTEN = 18  # tokens: several bursts, each of which is cut at every place
 QUICK = ("stories", "code")  # the others take their time
 # The embedded target has no MTP layers; tests/drafters/test_mtp.py races those that have.
 EXACT = [name for name, system in SYSTEMS.items() if system.guarantee == "tokens" and name not in ("vanilla", "mtp")]
@@ -76,8 +77,8 @@ def test_greedy_decoding_is_that_of_generate(embedded):
 def test_any_length_limit_cuts_the_burst_there(name):
     """The draft is the target itself, so bursts are long and every offset within one is met."""
     pair = tiny_pair(same=True)
-    whole = [token for r in decoded(pair, name, [1, 2, 3], 30) for token in r.burst]
-    for length in range(1, 30):
+    whole = [token for r in decoded(pair, name, [1, 2, 3], WRITTEN) for token in r.burst]
+    for length in range(1, WRITTEN):
         rounds = decoded(pair, name, [1, 2, 3], length)
         assert [token for r in rounds for token in r.burst] == whole[:length]
         assert [r.end for r in rounds] == [""] * (len(rounds) - 1) + ["length"]
@@ -86,12 +87,12 @@ def test_any_length_limit_cuts_the_burst_there(name):
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_any_stop_token_cuts_the_burst_behind_it(name):
     pair = tiny_pair(same=True)
-    whole = [token for r in decoded(pair, name, [9, 8], 30, temperature=1.0) for token in r.burst]
-    base = [token for r in decoded(pair, "vanilla", [9, 8], 30, temperature=1.0) for token in r.burst]
+    whole = [token for r in decoded(pair, name, [9, 8], WRITTEN, temperature=1.0) for token in r.burst]
+    base = [token for r in decoded(pair, "vanilla", [9, 8], WRITTEN, temperature=1.0) for token in r.burst]
     if SYSTEMS[name].guarantee == "tokens":
         assert whole == base
     for stop in dict.fromkeys(whole):
-        rounds = decoded(pair, name, [9, 8], 30, frozenset({stop}), temperature=1.0)
+        rounds = decoded(pair, name, [9, 8], WRITTEN, frozenset({stop}), temperature=1.0)
         assert [token for r in rounds for token in r.burst] == whole[: whole.index(stop) + 1]
         assert rounds[-1].end == "stop"
 

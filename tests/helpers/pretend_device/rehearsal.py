@@ -48,7 +48,7 @@ FIELDS = (("vanilla", "tree"), ("vanilla", "eagle"), ("chain", "auto"), ("medusa
 TEMPERATURES = {"cuda": (0.0, 0.8), "mps": (0.8,)}
 RACED = {
     "cuda": tuple(NAMED),
-    "mps": ("vanilla", "tree", "eagle", "auto", "parallel-tree", "specblock", "sequoia", "mtp"),
+    "mps": ("vanilla", "tree", "eagle", "mtp", "sequoia"),
 }
 PICKED = ("eagle", "sequoia")  # whose levels are drafted ahead by what the device picks, and by what it draws
 TOGETHER = ("parallel-tree", "dflash", "dspark", "specblock", "eagle", "talon", "auto", "sequoia")
@@ -222,7 +222,8 @@ def loaded() -> dict[str, Any]:
     found: dict[str, Any] = {"hardware": here.hardware, "device": str(here.target.device), "same": {}}
     before = len(SYNCHRONISED)
     for temperature in TEMPERATURES["cuda"]:
-        settings = {"temperature": temperature, "depth": 3, "width": 2, "nodes": 6}  # or costs would be measured
+        shape = {"depth": 3, "width": 2, "nodes": 6}  # or costs would be measured
+        settings = {"temperature": temperature, "max_new_tokens": TOKENS, **shape}
         lanes = raced(here, "vanilla", "tree", "eagle", **settings).lanes
         plain = raced(there, "vanilla", **settings).lanes[0]
         found["same"][f"{temperature:g}"] = [lane.trace.tokens == plain.trace.tokens for lane in lanes]
