@@ -1,5 +1,7 @@
 """Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
 
+Other engines (`engine.measure.other_engines`) get rows of the same table.
+
 Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all of them sample from the same
 distribution as the lanes. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator, so two runs
 write different texts.
@@ -22,6 +24,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from engine.measure.footprint import peak_mib
+from engine.measure.other_engines import Others, parted
 from engine.measure.verdict import ratios
 from engine.models.pairs import LoadedPair
 from engine.nets.mtp import Mtp
@@ -175,13 +178,20 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
     return written / len(forwards)
 
 
-def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]]) -> dict:
-    """The rows of systems and peers. `figures` and `traces` are the bench's, `written` is by way.
+def compare(
+    pair: LoadedPair,
+    figures: dict,
+    traces: dict[str, list[Trace]],
+    written: dict[str, list[Written]],
+    others: Others | None = None,
+) -> dict:
+    """The rows of systems, peers and `others`. `figures` and `traces` are the bench's, `written` is by way.
 
-    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of the assistant's settings
-    the best by median gets a row.
+    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Other engines tell neither.
+    Of an assistant's settings the best by median gets a row.
     """
-    calls, base = ways(pair), traces["vanilla"]
+    others = others or Others()
+    calls, base = ways(pair) | others.ways, traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
     per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
@@ -189,25 +199,36 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     def versus(name: str, other: str) -> float:
         return statistics.median(ratios(per_token[other], per_token[name]))
 
-    settings = {count: versus(setting_name(count), "vanilla") for count in ASSISTANT_TOKENS if ASSISTED in calls}
-    best = setting_name(max(settings, key=settings.__getitem__)) if settings else None
-    others = {setting_name(count) for count in settings} - {best}
-    layers, rows = linear_layers(pair.target.model), []
-    for name in tqdm([*traces, *(name for name in calls if name not in others)], desc="tau and memory"):
-        passed: float | None
+    groups = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in calls else {}
+    settings, best, hidden = {}, {}, set[str]()
+    for group, names in (groups | others.groups).items():
+        settings[group] = {count: versus(name, "vanilla") for count, name in names.items()}
+        chosen = names[max(settings[group], key=settings[group].__getitem__)]
+        best[chosen] = f"{group}, best of {len(names)}"
+        hidden |= set(names.values()) - {chosen}
+    layers, rows, apart = linear_layers(pair.target.model), [], []
+    for name in tqdm([*traces, *(name for name in calls if name not in hidden)], desc="tau and memory"):
+        passed: float | None = None
+        peak: float | None = None
         if name in traces:
             passed = trace_statistics.tau(traces[name])
             peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
         else:
-            passed = tau(pair, calls[name], prompts, tokens, temperature)
-            peak = peak_mib(pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature))
-            texts = zip(base, written[name], strict=True)
-            same = None if temperature else all(trace.tokens == each.tokens for trace, each in texts)
-        shown = f"{ASSISTED}, best of {len(settings)}" if name == best else name
+            if name not in others.ways:
+                passed = tau(pair, calls[name], prompts, tokens, temperature)
+                peak = peak_mib(
+                    pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature)
+                )
+            ours, theirs = [trace.tokens for trace in base], [each.tokens for each in written[name]]
+            same = None if temperature else ours == theirs
+            if name in others.ways and not temperature:
+                apart.append(parted(best.get(name, name), ours, theirs))
+        shown = best.get(name, name)
+        own = name in traces or name in others.ways or layers == "Linear"
         rows.append(
             {
-                "name": shown if name in traces or layers == "Linear" else f"{shown} on {layers}",
+                "name": shown if own else f"{shown} on {layers}",
                 "tokens_per_s": 1 / statistics.median(per_token[name]),
                 "vs_baseline": versus(name, "vanilla"),
                 "vs_generate": versus(name, PLAIN),
@@ -219,7 +240,9 @@ def compare(pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], wri
     return {
         "peers": rows,
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
-        "assisted_settings": settings,
+        "assisted_settings": settings.pop(ASSISTED, {}),
+        "other_settings": settings,
+        "others": [*others.said, *filter(None, apart)],
     }
 
 
@@ -240,8 +263,9 @@ def table(figures: dict) -> str:
         f"{'':<{wide}}{'tokens/s':>9}{'vs baseline':>13}{'vs generate()':>15}{'tau':>7}{'peak MiB':>10}{'identical':>11}"
     ]
     for row in figures["peers"]:
-        tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
-        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
+        tau, peak = (
+            "-" if row[name] is None else f"{row[name]:.{digits}f}" for name, digits in (("tau", 2), ("peak_mib", 1))
+        )
         lines.append(
             f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
             f"{peak:>10}{SAME[row['identical']]:>11}"
@@ -250,10 +274,8 @@ def table(figures: dict) -> str:
         f"generate() ran on {figures['peers_on']}. Peak MiB: live tensors above the loaded weights, "
         "in a pass of its own on the first prompt."
     )
-    if figures["assisted_settings"]:
-        settings = figures["assisted_settings"]
+    assisted_settings = {ASSISTED: figures["assisted_settings"]} if figures["assisted_settings"] else {}
+    for group, settings in (assisted_settings | figures["other_settings"]).items():
         shown = ", ".join(f"{count}: {ratio:.2f}x" for count, ratio in settings.items())
-        lines.append(
-            f"Best setting: {max(settings, key=settings.get)} assistant tokens a round (vs baseline, {shown})."
-        )
-    return "\n".join(lines)
+        lines.append(f"{group}, best setting: {max(settings, key=settings.get)} tokens a round (vs baseline, {shown}).")
+    return "\n".join(lines + figures["others"])

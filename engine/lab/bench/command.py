@@ -20,6 +20,7 @@ processes share a CPU, they slow each other; tokens, tau and texts stay the same
 import statistics
 from argparse import Namespace
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
 from engine.measure.options import first_prompts, given_constraint, held_out, load_given, shaped
+from engine.measure.other_engines import Others, others_beside
 from engine.measure.racing import allows, believed, drained
 from engine.measure.verdict import ratios
 from engine.models.earlier_texts import Memory
@@ -84,20 +86,22 @@ def run(
     with_peers: bool = False,
     repeats: int = 1,
     bound: dict[str, str] | None = None,
+    others: Others | None = None,
 ) -> dict:
     """Race `vanilla` and the systems over the prompts. Returns the figures as --json prints them.
 
-    What `shape` does not set is each system's best here (`System.shape`). `with_peers` runs every way of calling `generate()` on every
-    prompt, else only the plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes without it. Of
-    `repeats` runs of a prompt each lane and each way counts its own run of the median time.
+    What `shape` does not set is each system's best here (`System.shape`). `with_peers` runs every way of calling `generate()`, and
+    `others`, on every prompt, else only the plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes
+    without it. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
     """
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
     ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
+    ways |= others.ways if others else {}
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
-    for way in ways.values():
-        peers.timed(pair, way, first, 8, temperature)  # first calls
+    for call in ways.values():
+        peers.timed(pair, call, first, 8, temperature)  # first calls
     mine: list[Prompted] = []
     for index, prompt in enumerate(
         tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
@@ -188,7 +192,7 @@ def run(
         "systems": rows,
     }
     compares = with_peers and processes.leads()
-    return figures | (peers.compare(pair, figures, traces, written) if compares else {})
+    return figures | (peers.compare(pair, figures, traces, written, others) if compares else {})
 
 
 def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
@@ -314,23 +318,25 @@ def main(options: Namespace) -> dict | None:
     pair = replace(pair, memory=Memory()) if options.memory else pair
     systems = named or (beside_peers(pair) if options.peers else ["tree"])
     found = {}
-    for domain, texts in prompts.items():
-        found[domain] = figures = {"domain": domain} | run(
-            pair,
-            texts,
-            systems,
-            options.tokens,
-            options.temperature,
-            options.seed,
-            shape,
-            options.peers,
-            options.repeats,
-            bound,
-        )
-        if processes.leads():
-            print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
-            if options.peers:
-                print(peers.table(figures), end="\n\n", flush=True)
+    with others_beside(pair) if options.peers else nullcontext() as others:
+        for domain, texts in prompts.items():
+            found[domain] = figures = {"domain": domain} | run(
+                pair,
+                texts,
+                systems,
+                options.tokens,
+                options.temperature,
+                options.seed,
+                shape,
+                options.peers,
+                options.repeats,
+                bound,
+                others,
+            )
+            if processes.leads():
+                print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
+                if options.peers:
+                    print(peers.table(figures), end="\n\n", flush=True)
     if not processes.leads():
         return None
     if len(found) > 1:

@@ -120,7 +120,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     text = peers.table(figures)
     assert all(name in text for name in rows)
     settings = figures["assisted_settings"]
-    assert f"Best setting: {max(settings, key=settings.get)} assistant tokens" in text
+    assert f"best setting: {max(settings, key=settings.get)} tokens a round" in text
     sampled = bench.run(pair, [TEXT], ["tree"], 3, 0.7, 0, {}, with_peers=True)
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 

@@ -1,0 +1,115 @@
+"""Other engines as peers, on stand-ins that answer as the packages do: what they are asked, and what the table says of them."""
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engine.lab.bench import command as bench
+from engine.measure import other_engines, peers
+from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, others_beside, parted
+from helpers.paths import ROOT
+
+PROMPT = "Story: Once upon a time"
+MODULES = ("llama_cpp", "llama_cpp.llama_speculative", "openvino", "openvino_genai")
+GROUPS = [f"{LLAMA_CPP} F16 lookup", f"{OPENVINO} F16 draft model", f"{OPENVINO} F16 lookup"]
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    """The two packages' stand-ins, which write what `write` is told."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "helpers" / "stand_in_engines"))
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    llama, openvino = importlib.import_module("llama_cpp"), importlib.import_module("openvino_genai")
+
+    def write(tokens: list[int]) -> None:
+        llama.WRITES[:], openvino.WRITES[:] = tokens, tokens
+
+    yield SimpleNamespace(llama=llama, openvino=openvino, write=write)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting(embedded, stand_ins):
+    stand_ins.write([11, 12, 13, 14, 15])
+    with others_beside(embedded) as found:
+        plain = [f"{engine} {kind}" for engine in (LLAMA_CPP, OPENVINO) for kind in ("F16", "Q8_0")]
+        settings = [f"{group}, {count} tokens" for group in GROUPS for count in GUESSES]
+        assert sorted(found.ways) == sorted([*plain, *settings]) and list(found.groups) == GROUPS
+        for way in found.ways.values():
+            for _ in range(2):
+                assert way(embedded, [1, 2, 3], 4, 0.0) == [11, 12, 13, 14]
+            assert way(replace(embedded, stop_ids=frozenset({13})), [1, 2, 3], 4, 0.8) == [11, 12, 13]
+            assert way(replace(embedded, context=5), [1, 2, 3], 4, 0.0) == [11, 12]
+    calls = 4
+    assert [
+        *(("target.F16.gguf", 0),) * calls,
+        *(("target.Q8_0.gguf", 0),) * calls,
+        *(("target.F16.gguf", count) for count in GUESSES for _ in range(calls)),
+    ] == stand_ins.llama.ASKED
+    asked = [("target.F16", count) for count in GUESSES for _ in range(calls)]
+    assert [*(("target.F16", 0),) * calls, *(("target.Q8_0", 0),) * calls, *asked, *asked] == stand_ins.openvino.ASKED
+    assert not found.ways and found.said == ["llama.cpp drafts with copies alone: its package offers no draft model."]
+
+
+def test_the_pair_says_which_weights_guess(embedded):
+    assert other_engines.own_kind(embedded) == "F16"
+    assert other_engines.own_kind(replace(embedded, dtype="8-bit")) == "Q8_0"
+
+
+def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with others_beside(embedded) as found:
+        assert not found.ways and sorted(found.said) == [
+            "OpenVINO GenAI is left out: `pip install openvino-genai` adds it.",
+            "llama.cpp is left out: `pip install llama-cpp-python` adds it.",
+        ]
+
+
+def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeypatch):
+    monkeypatch.setattr(other_engines, "free_bytes", lambda device: 2**25)
+    with others_beside(embedded) as found:
+        assert not found.ways and found.said == [
+            "llama.cpp and OpenVINO GenAI cannot be compared. Their copies of the weights would take 0.1 GiB, and 0.0 GiB are free. "
+            "Choose a smaller pair."
+        ]
+
+
+def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
+    target = SimpleNamespace(device=torch.device("cuda", 0))
+    with others_beside(replace(embedded, target=target, hardware="a GPU")) as found:
+        assert not found.ways and found.said == [
+            "llama.cpp and OpenVINO GenAI would run on the CPU and are left out beside a GPU."
+        ]
+
+
+@pytest.mark.slow
+def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stand_ins):
+    ids = embedded.tokenizer(PROMPT)["input_ids"]
+    right = peers.plain(embedded, ids, 6, 0.0)
+    for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
+        stand_ins.write(written)
+        with others_beside(embedded) as others:
+            figures = bench.run(embedded, [PROMPT], ["tree"], 6, 0.0, 0, {}, with_peers=True, others=others)
+        rows = {row["name"]: row for row in figures["peers"]}
+        names = [f"{OPENVINO} Q8_0", f"{LLAMA_CPP} F16", *(f"{group}, best of {len(GUESSES)}" for group in GROUPS)]
+        for name in names:
+            assert (rows[name]["identical"], rows[name]["tau"], rows[name]["peak_mib"]) == (same, None, None)
+            assert rows[name]["tokens_per_s"] > 0
+        table = peers.table(figures)
+        said = f"{LLAMA_CPP} F16 writes another text for 1 of 1 prompts, from token 4 on at the earliest."
+        assert (said in table) != same and all(name in table for name in names)
+        assert list(figures["other_settings"]) == GROUPS and f"{GROUPS[0]}, best setting: " in table
+
+
+def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
+    assert parted("it", [[1, 2], [3, 4]], [[1, 2], [3, 4]]) == ""
+    assert parted("it", [[1, 2, 3], [4]], [[1, 2], [5]]).startswith(
+        "it writes another text for 2 of 2 prompts, from token 1"
+    )
+    assert "from token 3 on" in parted("it", [[1, 2, 3]], [[1, 2]])
