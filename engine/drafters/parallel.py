@@ -66,9 +66,13 @@ class ParallelDrafter(Drafter):
         if max(depths) >= self.net.config.depth:
             return None
         if self.levels is None:
-            self.levels = self.forward(self.pending, self.features, self.net.config.depth - 1)
+            depth = self.net.config.depth
+            # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
+            found = self.forward(self.pending, self.features, slots=max(1, depth - 1))
+            assert found is not None  # it asked for slots
+            self.levels = found[:depth]
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
-        return rows_of(self.levels, depths)  # type: ignore[arg-type]  # it asked for slots
+        return rows_of(self.levels, depths)
 
     @property
     def at_once(self) -> torch.Tensor | None:

@@ -125,6 +125,24 @@ def test_no_guess_below_the_trained_depth(net):
         ParallelDrafter(replace(tiny_pair(), learned={}), 120)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_net_of_one_depth_guesses_what_a_deeper_one_guesses_first(packed, target):
+    """A slot stands behind its anchor, which therefore does not see it. The cache must hold the same rows afterwards too."""
+    deep = parallel_net(target)
+    shallow = parallel_net(target)
+    shallow.config = replace(shallow.config, depth=1)
+    found = []
+    for net in (deep, shallow):
+        pair = replace(tiny_pair(), learned={"parallel": net.pack() if packed else net})
+        drafter, guesses = ParallelDrafter(pair, 120), []
+        for _, tree in parallel_rounds(pair, drafter, list(range(40, 49))):
+            guesses.append(drafter.log_q(tree, [0]))
+            assert len(drafter.levels) == net.config.depth
+        found.append(torch.cat(guesses))
+    assert found[0].shape == (5, 256) and torch.allclose(*found, atol=1e-5)
+    assert drafter.log_q(tree, [1]) is None
+
+
 def test_a_net_survives_its_files(target, net, tmp_path):
     net.save(tmp_path / "parallel")
     loaded = load_nets(tmp_path, target)["parallel"]
