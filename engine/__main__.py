@@ -45,7 +45,7 @@ GROUPS = {
         ),
         "doctor": Command(
             "engine.lab.pays.doctor",
-            "tell where two runs part, and whether rounding explains it",
+            "tell where two runs part and why, or what is wrong with a learned drafter",
             race.doctor,
             "mine.json yours.json",
         ),

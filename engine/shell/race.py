@@ -50,9 +50,15 @@ def pays(parser: ArgumentParser) -> None:
 def doctor(parser: ArgumentParser) -> None:
     for letter in "ab":
         parser.add_argument(
-            letter, metavar=letter.upper(), type=Path, help="a race file, or a file of prompt and tokens"
+            letter, metavar=letter.upper(), nargs="?", type=Path, help="a race file, or a file of prompt and tokens"
         )
         parser.add_argument(f"--lane-{letter}", type=int, help="of a race file, counted from 0; the last when left out")
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="+",
+        help="files of prompts, to examine the learned drafter in --drafter, which then needs no --target",
+    )
     add_pair(parser)
     add_json(parser)
 

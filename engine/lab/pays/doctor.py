@@ -4,11 +4,16 @@ A and B are each a race file of this project, or a JSON file {"prompt": "...", "
 race file the last lane is taken unless --lane-a or --lane-b says another. The target of the pair reads the text that both have in
 common. Its logits say how near the two best tokens are there. Rounding explains a difference when both runs' tokens are within a
 threshold of the best (`engine.lab.pays.rounding`). At a temperature above 0 the seed's noise is added to the logits first.
+
+`python -m engine doctor --drafter FOLDER --prompts FILE` examines a learned drafter instead: how often it guesses right by position, by
+context and by kind of text, and what is likely wrong with it. Each cause is tried: other feature layers, tokens shifted by one, another
+rope_theta and so on. What helps most is named.
 """
 
 from argparse import Namespace
 from typing import Any
 
+from engine.lab.pays import drafter
 from engine.lab.pays.rounding import threshold
 from engine.lab.pays.runs import Run, read
 from engine.measure.options import load_given
@@ -133,6 +138,10 @@ def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
 
 
 def main(options: Namespace) -> dict:
+    if options.prompts is not None and options.a is None:
+        return drafter.main(options)
+    if options.prompts is not None or options.b is None:
+        raise ValueError("Give two runs, A and B, or --drafter FOLDER and --prompts FILE for a learned drafter alone.")
     a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
     pair = load_given(options)
     found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}

@@ -1,0 +1,270 @@
+"""The doctor of a learned drafter: acceptance by position, context and kind of text, and the likeliest cause of a bad one.
+
+A cause is found by an experiment: the drafter is tried with one thing changed, and what raises its tokens a round most is named. Where
+no repair helps, two comparisons remain: with features of other places, and with the target's free writing.
+"""
+
+import json
+import math
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
+from engine.lab.pays.followed import AS_IT_IS, DEPTH, FREELY, LENGTHS, Followed, Text, View, a_round, followed, texts_of
+from engine.measure.options import given_pair, load_given
+from engine.measure.prompts import Prompt, read_all
+from engine.models.pairs import LoadedPair
+from engine.nets import Net, net_in
+from engine.record.parsing import shown
+
+CLEAR = 3.0  # standard errors over texts that a difference must have
+LEAST = 0.05  # of the tokens a round, which a repair must add
+USELESS, FEW = 0.5, 0.5  # of the right guesses, which features must be worth; and right guesses a round that are few
+LOST = 0.5  # of the right guesses: a drafter that loses more behind long contexts, or behind prompts, was not trained for them
+SHORT = 256  # tokens; longer contexts are long where nothing says what the drafter was trained for
+MISSING = 0.1  # share of the texts' tokens; a vocabulary that lacks more was chosen on other text
+OTHERS = {
+    "target": "the drafter was trained for another target: this one was fine-tuned, quantised or rotated since",
+    "text": "the drafter was trained on other text than the target writes here",
+}
+HEALTHY = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """An experiment and what it gave: tokens of each round, `[R]`, and the rounds that it is judged by, bool `[R]`."""
+
+    experiment: Experiment
+    tokens: np.ndarray
+    where: np.ndarray
+
+
+def folder_of(given: Path) -> Path:
+    """The drafter's own folder. Raises `ValueError` where the folder holds none, or several."""
+    if (given / "config.json").is_file():
+        return given
+    inside = sorted(path.parent for path in given.glob("*/config.json"))
+    if len(inside) != 1:
+        names = f"holds the drafters {', '.join(path.name for path in inside)}" if inside else "holds no drafter"
+        raise ValueError(
+            f"--drafter {shown(str(given))} {names}. Name the folder of one, with config.json and safetensors."
+        )
+    return inside[0]
+
+
+def trained_context(folder: Path, window: int) -> int:
+    """The longest context that the drafter's config says it was trained for, in tokens; 0 where it says none.
+
+    A config that repeats the target's own `window` tells nothing of training.
+    """
+    said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    layer = said.get("transformer_layer_config")
+    found = (layer if isinstance(layer, dict) else said).get("max_position_embeddings")
+    return found if type(found) is int and 0 < found < window else 0
+
+
+def examined(pair: LoadedPair, net: Net, texts: list[Text], trained: int) -> tuple[Followed, list[Tried], np.ndarray]:
+    """The drafter as it is, every experiment, and the tokens `[R]` of its rounds with features of other places."""
+    plain = followed(pair, net, texts)
+    tried = []
+    for experiment in tqdm([*experiments(pair, net, trained, int(plain.contexts.max()))], desc="experiments"):
+        drafts = experiment.net is not net or experiment.view != AS_IT_IS
+        seen = followed(pair, experiment.net, texts, experiment.view) if drafts else plain
+        tokens = a_round(seen.right(experiment.late, experiment.renamed))
+        tried.append(Tried(experiment, tokens, plain.contexts > experiment.behind))
+    return plain, tried, a_round(followed(pair, net, texts, View(mixed=True)).right())
+
+
+def clearly(gains: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether the mean gain `[R]` is above 0 by `CLEAR` standard errors. Rounds of one text count as one."""
+    means = np.array([gains[texts == text].mean() for text in np.unique(texts)])
+    return len(means) > 1 and means.mean() > CLEAR * means.std(ddof=1) / math.sqrt(len(means))
+
+
+def best_repair(plain: Followed, tried: list[Tried]) -> Tried | None:
+    """What raises the tokens of all rounds most, of the causes that an experiment clearly speaks for; None where none does."""
+    now = a_round(plain.right())
+    helping = [each for each in tried if each.tokens[each.where].mean() >= (1 + LEAST) * now[each.where].mean()]
+    clear = [each for each in helping if clearly((each.tokens - now)[each.where], plain.texts[each.where])]
+    causes = {each.experiment.cause for each in clear}
+    able = [each for each in helping if each.experiment.cause in causes]
+    return max(able, key=lambda each: float(((each.tokens - now) * each.where).mean()), default=None)
+
+
+def verdict(
+    net: Net, texts: list[Text], plain: Followed, tried: list[Tried], mixed: np.ndarray, trained: int
+) -> tuple[str, str]:
+    """The cause, a key of `CAUSES` or `OTHERS` or `HEALTHY`, and the sentence that says why."""
+    now = a_round(plain.right())
+    writes = f"{now.mean():.2f} tokens a round"
+    if best := best_repair(plain, tried):
+        experiment, before = best.experiment, now[best.where].mean()
+        behind = f" behind contexts of more than {experiment.behind:,} tokens" if experiment.behind else ""
+        return experiment.cause, (
+            f"The likeliest cause is that {CAUSES[experiment.cause]}: with {experiment.repair} the drafter would give "
+            f"{best.tokens[best.where].mean():.2f} tokens a round{behind}, now {before:.2f}."
+        )
+    ruled_out = listed([each.experiment.cause for each in tried])
+    few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
+    if few or now.mean() - mixed.mean() <= USELESS * (now.mean() - 1):
+        return "target", (
+            f"The likeliest cause is that {OTHERS['target']}: with features of other places it gives {mixed.mean():.2f} "
+            f"tokens a round, now {writes}, so that this target's features tell it nothing; {ruled_out} were ruled out."
+        )
+    bound = trained or SHORT
+    long = plain.contexts > bound
+    if falls(now, ~long, long, plain.texts):
+        return "context", (
+            f"The likeliest cause is that {CAUSES['context']}: it gives {now[~long].mean():.2f} tokens a round behind up to "
+            f"{bound:,} tokens and {now[long].mean():.2f} behind more, and no window clearly raises that; {ruled_out} were tried."
+        )
+    free = np.array([texts[number].group == FREELY for number in plain.texts])
+    lacking = lacking_of(net, texts)
+    if free.any() and (lacking > MISSING or falls(now, free, ~free & ~long, plain.texts)):
+        lacks = f", and its vocabulary lacks {100 * lacking:.0f} % of these texts' tokens" if lacking > MISSING else ""
+        return "text", (
+            f"The likeliest cause is that {OTHERS['text']}: it gives {now[~free].mean():.2f} tokens a round there and "
+            f"{now[free].mean():.2f} in the target's free writing{lacks}; train it on by `python -m engine train "
+            f"{net.config.kind} --prompts FILE --start FOLDER --out FOLDER`."
+        )
+    return HEALTHY, (
+        f"The drafter gives {writes}, and no experiment clearly raises that: {ruled_out}, another target and other text were ruled out."
+    )
+
+
+def falls(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether rounds `there` give clearly less than those `here`, both bool `[R]`, by `LOST` of the right guesses at least."""
+    means = [[now[part & (texts == text)].mean() for text in np.unique(texts[part])] for part in (here, there)]
+    if min(map(len, means)) < 2:
+        return False
+    error = math.sqrt(sum(np.var(each, ddof=1) / len(each) for each in means))
+    gap = float(np.mean(means[0]) - np.mean(means[1]))
+    return gap > CLEAR * error and gap > LOST * float(np.mean(means[0]) - 1)
+
+
+def lacking_of(net: Net, texts: list[Text]) -> float:
+    """Share of the tokens behind prompts that the drafter's own vocabulary lacks, 0 where it has the target's."""
+    vocabulary = getattr(net, "vocabulary", None)
+    if vocabulary is None:
+        return 0.0
+    written = [token for text in texts if text.group != FREELY for token in text.ids[text.start :]]
+    return float(np.mean(~np.isin(written, vocabulary.cpu().numpy())))
+
+
+def listed(causes: list[str]) -> str:
+    """The causes that were tried, in words, each once."""
+    words = {"steps": "one step at a time", "shifted": "shifted tokens", "vocabulary": "the vocabulary map"}
+    return ", ".join(words.get(cause, cause) for cause in dict.fromkeys(causes))
+
+
+def by_depth(plain: Followed) -> Iterator[dict]:
+    """For each depth how often it was reached by right guesses, and how often the guess there was right too."""
+    right = plain.right()
+    reached = np.ones(len(right), dtype=bool)
+    for depth in range(DEPTH):
+        reached = reached & (plain.favourites[:, depth] >= 0)
+        if not reached.any():
+            return
+        yield {"depth": depth + 1, "rounds": int(reached.sum()), "accepted": float(right[reached, depth].mean())}
+        reached = reached & right[:, depth]
+
+
+def by_context(plain: Followed, trained: int) -> list[dict]:
+    """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained` is a bound."""
+    bounds = sorted({0, 64, 128, *LENGTHS, *([trained] if trained else [])})
+    now, found = a_round(plain.right()), []
+    for least, most in zip(bounds, [*bounds[1:], None], strict=True):
+        inside = (plain.contexts > least) & (plain.contexts <= (most or math.inf))
+        if inside.any():
+            beyond = bool(trained) and least >= trained
+            tokens = float(now[inside].mean())
+            row = {"least": least + 1, "most": most, "rounds": int(inside.sum()), "tokens_a_round": tokens}
+            found.append(row | {"beyond_training": beyond})
+    return found
+
+
+def by_group(plain: Followed, texts: list[Text]) -> list[dict]:
+    """Tokens a round by the kind of text."""
+    now, groups = a_round(plain.right()), np.array([texts[number].group for number in plain.texts])
+    return [
+        {"group": group, "rounds": int((groups == group).sum()), "tokens_a_round": float(now[groups == group].mean())}
+        for group in dict.fromkeys(groups.tolist())
+    ]
+
+
+def row_of(cause: str, repair: str, tokens: np.ndarray, now: np.ndarray, where: np.ndarray) -> dict:
+    """Tokens a round with the repair and as it is, over the rounds `where` it is judged."""
+    figures = {"tokens_a_round": float(tokens[where].mean()), "without": float(now[where].mean())}
+    return {"cause": cause, "with": repair, "rounds": int(where.sum()), **figures}
+
+
+def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -> dict[str, Any]:
+    """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained` is as in `texts_of`."""
+    texts = texts_of(pair, prompts, trained, layers_needed(net, pair.target.config.num_hidden_layers))
+    if not texts:
+        raise ValueError(
+            f"The target writes fewer than {DEPTH + 2} tokens behind every prompt, so nothing can be guessed."
+        )
+    plain, tried, mixed = examined(pair, net, texts, trained)
+    cause, said = verdict(net, texts, plain, tried, mixed, trained)
+    now = a_round(plain.right())
+    return {
+        "drafter": net.config.kind,
+        "pair": pair.title,
+        "dtype": pair.dtype,
+        "texts": len(texts),
+        "rounds": len(plain.contexts),
+        "tokens_a_round": float(now.mean()),
+        "trained_context": trained,
+        "by_depth": list(by_depth(plain)),
+        "by_context": by_context(plain, trained),
+        "by_group": by_group(plain, texts),
+        "experiments": [
+            *(row_of(each.experiment.cause, each.experiment.repair, each.tokens, now, each.where) for each in tried),
+            row_of("target", "features of other places", mixed, now, now > 0),
+        ],
+        "cause": cause,
+        "sentence": said,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures in a few lines, for people."""
+    lines = [
+        f"{found['drafter']} for the target of the {found['pair']}, in {found['rounds']:,} rounds along {found['texts']} of its texts",
+        f"tokens a round  {found['tokens_a_round']:.2f}",
+        "by position     " + "  ".join(f"{row['depth']}: {100 * row['accepted']:.0f} %" for row in found["by_depth"]),
+    ]
+    spans = []
+    for row in found["by_context"]:
+        beyond = ", beyond training" if row["beyond_training"] else ""
+        span = f"{row['least']:,} on" if row["most"] is None else f"{row['least']:,} to {row['most']:,}"
+        spans.append(f"{span}{beyond}: {row['tokens_a_round']:.2f}")
+    lines.append("by context      " + "  ".join(spans))
+    kinds = (f"{row['group']}: {row['tokens_a_round']:.2f}" for row in found["by_group"])
+    lines.append("by kind of text " + "  ".join(kinds))
+    best = sorted(found["experiments"], key=lambda row: row["without"] - row["tokens_a_round"])[:5]
+    tries = (f"  {row['with']:<52}{row['tokens_a_round']:.2f}, without {row['without']:.2f}" for row in best)
+    lines += ["with …", *tries, ""]
+    return "\n".join([*lines, found["sentence"]])
+
+
+def main(options: Namespace) -> dict[str, Any]:
+    """Raises `ValueError` for a drafter whose files do not fit the target, with the sentence of what reads them."""
+    if options.drafter is None:
+        raise ValueError("--prompts needs --drafter: name the folder of the learned drafter to examine.")
+    folder, prompts = folder_of(Path(options.drafter)), read_all(options.prompts)
+    given = given_pair(Namespace(**{**vars(options), "drafter": None}))
+    alone = replace(given, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
+    pair = load_given(options, alone)
+    copies = given.growth.copies if given.growth else 1
+    net = net_in(folder, pair.target.model, copies)
+    found = diagnosis(pair, net, prompts, trained_context(folder, pair.context))
+    print(table(found))
+    return found

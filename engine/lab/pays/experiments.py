@@ -1,0 +1,178 @@
+"""Experiments: what may be wrong with a learned drafter, each with a repair to try. Knows nets; knows no text and no verdict."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from engine.forward.session import tapped_layers
+from engine.lab.pays.followed import AS_IT_IS, View, layers_read
+from engine.models.pairs import LoadedPair
+from engine.nets import Net
+from engine.nets.dflash import DFlash
+from engine.nets.eagle import Eagle
+from engine.nets.layer import Rotary
+from engine.nets.parallel import Parallel
+from engine.nets.specblock import SpecBlock
+
+THETAS = (1e4, 1e5, 5e5, 1e6, 5e6, 1e7)  # that published models and drafters use
+WINDOWS = (128, 512)  # tokens
+AT_ONCE = 6  # depths that a drafter of one depth is asked about in one forward
+
+CAUSES = {
+    "layers": "it was trained on other feature layers",
+    "shifted": "its tokens are shifted by one",
+    "embedding": "its embedding is not the target's",
+    "head": "its head is wrong",
+    "vocabulary": "its vocabulary map is off",
+    "rope": "its rope settings are wrong",
+    "anchors": "its config is silent about anchors",
+    "steps": "it guesses all depths at once and is run step by step",
+    "context": "contexts are longer than those it was trained for",
+}
+
+
+def unchanged(ids: np.ndarray) -> np.ndarray:
+    return ids
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A repair to try, in words that follow "with", and which of `CAUSES` it would prove.
+
+    `net` is what drafts, and `view` how it is shown a text. Its favourites are read `late` by one depth, or `renamed`. It is judged
+    behind contexts of more than `behind` tokens alone.
+    """
+
+    cause: str
+    repair: str
+    net: Net
+    view: View = AS_IT_IS
+    late: int = 0
+    renamed: Callable[[np.ndarray], np.ndarray] = field(default=unchanged)
+    behind: int = 0
+
+
+def experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
+    """What can be tried with this net. The `longest` context and the `trained` one, 0 where nobody says it, are in tokens."""
+    yield from of_layers(net, pair.target.config.num_hidden_layers)
+    yield from of_places(net)
+    yield from of_tables(pair, net)
+    yield from of_vocabulary(net)
+    yield from of_rope(pair, net)
+    yield from of_blocks(net)
+    for window in WINDOWS:
+        # Within its training a drafter needs what a window hides, and little more than a window hides little
+        behind = max(2 * window, trained)
+        if behind < longest:
+            repair = f"the last {window} tokens alone, at positions from 0 on"
+            yield Experiment("context", repair, net, View(window=window), behind=behind)
+
+
+def of_layers(net: Net, layers: int) -> Iterator[Experiment]:
+    """The neighbours of the layers that are read, and the layers that are usually read."""
+    read = layers_read(net, layers)
+    if net.config.kind == "medusa":
+        return  # it reads what the target's head reads
+    tried = [tuple(layer + step for layer in read) for step in (-1, 1)]
+    tried += [tapped_layers(layers), (2, layers // 2, layers - 3)]
+    for other in dict.fromkeys(tried):
+        if other != read and len(other) == len(read) and min(other) >= 1 and max(other) < max(2, layers):
+            yield Experiment("layers", f"the layers {', '.join(map(str, other))}", net, View(layers=other))
+
+
+def layers_needed(net: Net, layers: int) -> tuple[int, ...]:
+    """The layers, in ascending order, whose outputs some experiment shows the net, of a target with so many."""
+    tried = [each.view.layers for each in of_layers(net, layers)]
+    return tuple(sorted({layer for group in (layers_read(net, layers), *tried) for layer in group}))
+
+
+def of_places(net: Net) -> Iterator[Experiment]:
+    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
+    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
+    for late, what in ((1, "later"), (-1, "earlier")):
+        yield Experiment("shifted", f"every guess taken for one place {what}", net, late=late)
+
+
+def of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+    """The target's own embedding and head, where the net has others of that width."""
+    model = pair.target.model
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
+    if embedding.shape == net.embedding.shape and not torch.equal(net.embedding, embedding.float()):
+        yield Experiment("embedding", "the target's embedding", altered(net, embedding=embedding.float()))
+    if head.shape[1] != net.config.hidden:
+        return
+    if isinstance(net, Eagle):
+        yield Experiment("head", "the target's head", altered(net, unembed=head[net.vocabulary]))
+    elif isinstance(net, SpecBlock):
+        yield Experiment("head", "the target's head", altered(net, unembed=head))
+    elif isinstance(net, DFlash) and not torch.equal(net.head.float(), head[net.vocabulary]):
+        yield Experiment("head", "the target's head", altered(net, head=head[net.vocabulary]))
+
+
+def of_vocabulary(net: Net) -> Iterator[Experiment]:
+    """Other readings of the map from the drafter's tokens to the target's, where there is one."""
+    vocabulary = getattr(net, "vocabulary", None)
+    if vocabulary is None or len(vocabulary) == net.config.vocab:
+        return
+    ids = vocabulary.cpu().numpy()
+    own = np.zeros(net.config.vocab, dtype=np.int64)
+    own[ids] = np.arange(len(ids))
+    readings = {
+        "its map in ascending order": np.sort(ids),
+        "its map one entry on": np.roll(ids, 1),
+        "its map one entry back": np.roll(ids, -1),
+        "every id of its map one higher": ids + 1,
+        "every id of its map one lower": ids - 1,
+        "no map": np.arange(len(ids)),
+    }
+    for repair, reading in readings.items():
+        if not np.array_equal(reading, ids):
+            yield Experiment("vocabulary", repair, net, renamed=lambda guessed, reading=reading: reading[own[guessed]])
+
+
+def of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+    """Other bases of the rotary embedding, and the target's own settings."""
+    rotary = getattr(net, "rotary", None)
+    if rotary is None:
+        return
+    inverse = rotary.inverse[: len(rotary.inverse) // 2]
+    tried = {f"rope_theta {theta:.0f}": Rotary.plain(2 * len(inverse), theta) for theta in THETAS}
+    own = getattr(getattr(pair.target.model, "model", None), "rotary_emb", None)
+    if own is not None and len(own.inv_freq) == len(inverse):
+        tried["the target's rope settings"] = Rotary(own.inv_freq.float(), own.attention_scaling)
+    for repair, other in tried.items():
+        same = torch.allclose(other.inverse.to(inverse.device)[: len(inverse)], inverse, rtol=1e-4)
+        if not same or other.scaling != rotary.scaling:
+            yield Experiment("rope", repair, altered(net, rotary=other.to(inverse.device)))
+
+
+def of_blocks(net: Net) -> Iterator[Experiment]:
+    """A block that guesses from the anchor's own slot, or does not; and all depths at once."""
+    if isinstance(net, DFlash) and net.config.kind == "dflash":
+        other = altered(net, sizes=replace(net.sizes, from_anchor=not net.sizes.from_anchor))
+        where = "from the anchor's own slot on" if other.sizes.from_anchor else "from the slot behind the anchor on"
+        yield Experiment("anchors", f"guesses {where}", other)
+    if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
+        return
+    at_once = f"{AT_ONCE} depths from one forward"
+    if isinstance(net, DFlash):
+        yield Experiment("steps", at_once, altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent)))
+    else:
+        yield Experiment("steps", at_once, altered(net, config=replace(net.config, depth=AT_ONCE)))
+
+
+def altered(net: Net, **changed: object) -> Net:
+    """The net with other values of these attributes. All its other weights are the net's own, not copies."""
+    other = copy.copy(net)
+    for name in ("_modules", "_parameters", "_buffers"):
+        other.__dict__[name] = dict(net.__dict__[name])
+    for name, value in changed.items():
+        if name in other._parameters and isinstance(value, torch.Tensor):
+            value = torch.nn.Parameter(value, requires_grad=False)
+        setattr(other, name, value)
+    if isinstance(other, DFlash):
+        other.config = replace(other.config, depth=other.sizes.block - other.sizes.silent)
+    return other.pack()

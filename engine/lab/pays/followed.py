@@ -1,0 +1,172 @@
+"""Followed: a learned drafter's favourites along texts that the target wrote, and what the drafter is shown of them.
+
+Every guess is made behind a right path, so no tree and no verdict is needed, and one forward of the target serves all experiments.
+Knows texts, features and favourites; knows no cause.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from engine.decode import decode
+from engine.drafters import DRAFTERS
+from engine.forward.layer_ops import normalised
+from engine.forward.session import tapped_layers
+from engine.lab.pays.context import lengthened
+from engine.measure.prompts import Prompt
+from engine.models.pairs import LoadedPair
+from engine.nets import Net
+from engine.race import encoded
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS
+from engine.tree import LARGEST_TREE, DraftTree
+
+TOKENS = 64  # that the target writes behind each prompt
+PROMPTS, LONG, FREE = 24, 4, 6  # texts: behind prompts, behind each length of context, and behind nothing
+OPENING = 12  # tokens of the target's free writing that are drawn at temperature 1; the rest is greedy like all texts
+DEPTH, STRIDE = 6, 3  # depths that are guessed at, and tokens from one round to the next
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)  # of contexts
+USUAL = 1024  # longest context where nothing says that the drafter was trained for more
+FREELY = "free writing"
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A text `ids`, the target's own from place `start` on, and the kind that it is counted in.
+
+    `hidden [N, layers + 1, H]` are the outputs of these `layers` of the target, and at the end what its head reads.
+    """
+
+    ids: list[int]
+    start: int
+    group: str
+    layers: tuple[int, ...]
+    hidden: torch.Tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """How the drafter is shown a text; the default is as it drafts.
+
+    `layers` replace the target's layers that it reads. Features come from `lag` places earlier, or with `mixed` in reverse order. With
+    a `window` it sees that many tokens before a root, where there are more, and counts positions from there.
+    """
+
+    layers: tuple[int, ...] = ()
+    lag: int = 0
+    mixed: bool = False
+    window: int = 0
+
+
+AS_IT_IS = View()
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """Rounds along texts: `favourites [R, DEPTH]` of the drafter, -1 for no guess, and the text's own `tokens [R, DEPTH + 2]`.
+
+    Column d + 1 of the tokens is what stood at depth d, and column 0 is the root. `contexts [R]` are the tokens up to the root, and
+    `texts [R]` number the texts.
+    """
+
+    favourites: np.ndarray
+    tokens: np.ndarray
+    contexts: np.ndarray
+    texts: np.ndarray
+
+    def right(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] = lambda ids: ids) -> np.ndarray:
+        """bool `[R, DEPTH]`: whether a favourite is the token at its depth, or with `late` at the depth one later (1) or earlier (-1).
+
+        `renamed` gives other ids for those that were guessed.
+        """
+        guessed = np.where(self.favourites < 0, -1, renamed(np.maximum(self.favourites, 0)))
+        return guessed == self.tokens[:, 1 + late : 1 + late + DEPTH]
+
+
+def a_round(right: np.ndarray) -> np.ndarray:
+    """Tokens of each round, float `[R]`: favourites that are right in a row, and the target's own token."""
+    return 1.0 + right.cumprod(1).sum(1)
+
+
+def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tuple[int, ...]) -> list[Text]:
+    """Texts that the target writes greedily: behind prompts, behind longer contexts of the same prompts, and behind nothing.
+
+    `trained` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order, are
+    kept. Raises `ValueError` for a prompt that does not fit.
+    """
+    greedy, found = Sampling(), []
+    chosen = prompts[:: max(1, len(prompts) // PROMPTS)][:PROMPTS]
+    for prompt in chosen:
+        found.append(written(pair, encoded(pair, prompt.text), greedy, TOKENS, prompt.group or "prompts", layers))
+    for length in lengths_for(pair, trained):
+        for index in range(min(LONG, len(chosen))):
+            ids = lengthened(pair, [prompt.text for prompt in chosen], index, length)
+            found.append(written(pair, ids, greedy, TOKENS, chosen[index].group or "prompts", layers))
+    begin = found[0].ids[:1]
+    for seed in range(1, FREE + 1):
+        opening = written(pair, begin, Sampling(1.0, seed=seed), OPENING, FREELY, layers).ids
+        found.append(written(pair, opening, greedy, TOKENS, FREELY, layers))
+    return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
+
+
+def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
+    """Lengths of context to try, as far as they fit: the usual ones or those up to the trained one, and one a quarter beyond it."""
+    lengths = [length for length in LENGTHS if length <= max(trained, USUAL)]
+    if trained:
+        lengths.append(trained + trained // 4)
+    return sorted({length for length in lengths if length + TOKENS < pair.context})
+
+
+def written(
+    pair: LoadedPair, ids: list[int], sampling: Sampling, tokens: int, group: str, layers: tuple[int, ...]
+) -> Text:
+    """The text that plain decoding writes behind `ids`, up to so many tokens, as the target sees it."""
+    shape = {"depth": 1, "width": 1, "nodes": 2}
+    rounds = SYSTEMS["vanilla"].rounds(pair, len(ids) + tokens + LARGEST_TREE, shape, sampling)
+    text = ids + [token for each in decode(rounds, ids, tokens, pair.stop_ids, pair.context) for token in each.burst]
+    hidden = pair.target.open(len(text), layers).prefill(text)[1]
+    assert hidden is not None  # the session was asked for them
+    return Text(text, len(ids), group, layers, hidden)
+
+
+def layers_read(net: Net, layers: int) -> tuple[int, ...]:
+    """The layers that the net reads, of a target with so many, each by how many layers are behind it."""
+    reads = getattr(net, "reads", True)
+    return reads if isinstance(reads, tuple) else tapped_layers(layers)
+
+
+def features_for(net: Net, text: Text, layers: tuple[int, ...], view: View) -> torch.Tensor:
+    """The features `[N, layers + 1, H]` of all of the text's tokens as the net reads them of these layers."""
+    features = text.hidden[:, [text.layers.index(layer) for layer in layers] + [-1]]
+    if not isinstance(getattr(net, "reads", True), tuple):
+        features = normalised(features)
+    if view.mixed:
+        features = features.flip(0)
+    places = (torch.arange(len(features), device=features.device) - view.lag).clamp(0, len(features) - 1)
+    return features[places]
+
+
+@torch.inference_mode()
+def followed(pair: LoadedPair, net: Net, texts: list[Text], view: View = AS_IT_IS) -> Followed:
+    """The net's favourites along the texts, shown by the view."""
+    alone, rows = replace(pair, learned={net.config.kind: net}), []
+    layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)
+    for number, text in enumerate(texts):
+        drafter = DRAFTERS[net.config.kind](alone, len(text.ids) + LARGEST_TREE)
+        features, begun = features_for(net, text, layers, view), False
+        for root in range(text.start - 1, len(text.ids) - DEPTH - 1, STRIDE):
+            first = max(0, root + 1 - view.window) if view.window else 0
+            if first or not begun:
+                drafter.begin(text.ids[first : root + 1], features[first:root])
+                begun = True
+            tree, favourites = DraftTree.rooted(text.ids[root]), []
+            for level in range(DEPTH):
+                log_q = drafter.log_q(tree, [level])
+                favourites.append(-1 if log_q is None else int(log_q[0].argmax()))
+                tree.add(level, text.ids[root + 1 + level], 1.0, 1.0)
+            rows.append((favourites, text.ids[root : root + DEPTH + 2], root + 1, number))
+            behind = features[root : root + len(tree)]
+            drafter.commit(tree, list(range(1, STRIDE)), text.ids[root + STRIDE], behind)
+    return Followed(*(np.array(column) for column in zip(*rows, strict=True)))

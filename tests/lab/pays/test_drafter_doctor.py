@@ -1,0 +1,309 @@
+"""The doctor of a learned drafter: each cause is provoked by a damaged checkpoint, and what would repair it is found by trying."""
+
+import json
+import shutil
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.forward.runner import Runner
+from engine.lab.pays import drafter, followed
+from engine.lab.pays.drafter import diagnosis, trained_context
+from engine.lab.pays.followed import texts_of
+from engine.measure.options import held_out
+from engine.measure.prompts import Prompt
+from engine.models.export import export
+from engine.models.loading import load
+from engine.models.pairs import MODELS, named
+from engine.nets import net_in
+from helpers.commands import SMALL, run, told
+
+SHIPPED = MODELS / "small" / "drafters"
+PROMPTS = [Prompt(text, kind) for kind in ("stories", "code") for text in held_out()[kind][:3]]
+LAYERS = tuple(range(1, 8))  # all of the small target's that a drafter may read
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load("small", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Few texts and rounds, so that a doctor's visit takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"FREE": 2, "STRIDE": 6, "LENGTHS": ()}.items():
+            patch.setattr(followed, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def texts(pair, few):
+    """Eight texts of the small target."""
+    return texts_of(pair, PROMPTS, 0, LAYERS)
+
+
+@pytest.fixture
+def examined(pair, texts, monkeypatch):
+    """What the doctor says of the drafter in a folder, along the eight texts or others, for the small target or another."""
+
+    def visit(folder, pair=pair, texts=texts):
+        monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
+        found = diagnosis(pair, net_in(folder, pair.target.model), PROMPTS, trained_context(folder, pair.context))
+        assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
+        return found
+
+    return visit
+
+
+def changed(name, folder, config=None, tensors=None):
+    """A copy of a shipped drafter, with other entries in its config and other tensors."""
+    copy = folder / name
+    shutil.copytree(SHIPPED / name, copy)
+    if config:
+        said = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps(config(said)))
+    if tensors:
+        save_file(tensors(load_file(copy / "model.safetensors")), copy / "model.safetensors")
+    return copy
+
+
+def exported(folder, config=None, tensors=None):
+    """The shipped EAGLE drafter in the layout of speculators, changed in the same way."""
+    out = folder / "exported"
+    export(named("small"), "eagle", out)
+    said = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps((config or dict)(said)))
+    file = out / "model.safetensors"
+    save_file((tensors or dict)(load_file(file)), file)
+    return out
+
+
+def tried(found, cause):
+    return max(row["tokens_a_round"] for row in found["experiments"] if row["cause"] == cause)
+
+
+# ---- damaged checkpoints
+
+
+def wrong_layers(folder):
+    return exported(folder, lambda said: said | {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]})
+
+
+def a_head_short(folder):
+    """Medusa heads whose first one is gone, so that every other one stands where the one before it belongs."""
+
+    def shifted(found):
+        moved = {}
+        for name, each in found.items():
+            group, number, *rest = name.split(".")
+            if int(number) > 0:
+                moved[".".join([group, str(int(number) - 1), *rest])] = each
+        return moved
+
+    return changed("medusa", folder, lambda said: said | {"depth": 3}, shifted)
+
+
+def foreign_embedding(folder):
+    def with_own(found):
+        draws = torch.Generator().manual_seed(0)
+        return found | {"embed_tokens.weight": torch.randn(4096, 320, generator=draws) * 0.05}
+
+    return exported(folder, tensors=with_own)
+
+
+def foreign_head(folder):
+    return changed("eagle", folder, tensors=lambda found: found | {"unembed": found["unembed"].flip(1)})
+
+
+def map_one_on(folder):
+    def rolled(found):
+        ids = found["offsets"] + torch.arange(len(found["offsets"]))
+        return found | {"offsets": ids.roll(1) - torch.arange(len(ids))}
+
+    return changed("eagle", folder, tensors=rolled)
+
+
+def other_rope(folder):
+    return changed("parallel", folder, lambda said: said | {"rope_theta": 100.0})
+
+
+def undeclared_anchor(folder):
+    """A block that guesses from its anchor on, in a form whose blocks do not."""
+
+    def without_markov(found):
+        return {name: each for name, each in found.items() if not name.startswith("markov")}
+
+    def as_dflash(said):
+        block = {name: said[name] for name in ("mask_token_id", "target_layer_ids")}
+        return said | {"architectures": ["DFlashDraftModel"], "dflash_config": block}
+
+    return changed("dspark", folder, as_dflash, without_markov)
+
+
+def one_depth(folder):
+    return changed("parallel", folder, lambda said: said | {"depth": 1})
+
+
+def one_slot(folder):
+    return changed("dflash", folder, lambda said: said | {"block_size": 2})
+
+
+def vocabulary_of(folder, ids):
+    """EAGLE with no other tokens than these."""
+
+    def reduced(found):
+        own = found["offsets"] + torch.arange(len(found["offsets"]))
+        used = torch.isin(own, torch.tensor(sorted(ids)))
+        kept = own[used]
+        return found | {"offsets": kept - torch.arange(len(kept)), "unembed": found["unembed"][used]}
+
+    copy = changed("eagle", folder, tensors=reduced)
+    config = json.loads((copy / "config.json").read_text())
+    own = len(load_file(copy / "model.safetensors")["offsets"])
+    (copy / "config.json").write_text(json.dumps(config | {"own_vocab": own}))
+    return copy
+
+
+def turned(model):
+    """A target that computes the same with its hidden numbers in reverse order, as a rotated one does."""
+    other = deepcopy(model)
+    with torch.no_grad():
+        other.model.embed_tokens.weight.copy_(model.model.embed_tokens.weight.flip(1))
+        other.model.norm.weight.copy_(model.model.norm.weight.flip(0))
+        for new, old in zip(other.model.layers, model.model.layers, strict=True):
+            for name in ("input_layernorm", "post_attention_layernorm"):
+                getattr(new, name).weight.copy_(getattr(old, name).weight.flip(0))
+            for part, names in (("self_attn", ("q_proj", "k_proj", "v_proj")), ("mlp", ("gate_proj", "up_proj"))):
+                for name in names:
+                    getattr(getattr(new, part), name).weight.copy_(getattr(getattr(old, part), name).weight.flip(1))
+            new.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight.flip(0))
+            new.mlp.down_proj.weight.copy_(old.mlp.down_proj.weight.flip(0))
+    return other
+
+
+DAMAGES = {
+    "layers": (wrong_layers, "the layers 2, 4, 7"),
+    "shifted": (a_head_short, ""),
+    "embedding": (foreign_embedding, "the target's embedding"),
+    "head": (foreign_head, "the target's head"),
+    "vocabulary": (map_one_on, "its map in ascending order"),
+    "rope": (other_rope, "rope_theta 10000"),
+    "anchors": (undeclared_anchor, "guesses from the anchor's own slot on"),
+    "steps": (one_depth, "6 depths from one forward"),
+    "steps, block": (one_slot, "6 depths from one forward"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", DAMAGES)
+def test_the_cause_is_found_by_what_repairs_it(cause, examined, tmp_path):
+    (damage, repair), cause = DAMAGES[cause], cause.partition(",")[0]
+    found = examined(damage(tmp_path))
+    assert found["cause"] == cause, found["sentence"]
+    assert f"{repair} the drafter would give {tried(found, cause):.2f}" in found["sentence"]
+    assert tried(found, cause) > 1.05 * found["tokens_a_round"]
+
+
+@pytest.mark.slow
+def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_is_ruled_out(examined):
+    found = examined(SHIPPED / "eagle")
+    assert found["cause"] == "none" and found["tokens_a_round"] > 3
+    for cause in ("layers", "shifted tokens", "the vocabulary map", "rope", "another target and other text"):
+        assert cause in found["sentence"]
+    assert found["by_depth"][0]["accepted"] > 0.75 and found["by_depth"][0]["rounds"] == found["rounds"]
+    assert [row["group"] for row in found["by_group"]] == ["stories", "code", "free writing"]
+
+
+@pytest.mark.slow
+def test_another_target_is_told_by_features_that_do_not_help(examined, pair, few):
+    """The same function and the same texts; only the hidden numbers stand elsewhere."""
+    other = replace(pair, target=Runner(turned(pair.target.model)))
+    texts = texts_of(other, PROMPTS, 0, LAYERS)
+    found = examined(SHIPPED / "eagle", other, texts)
+    assert found["cause"] == "target", found["sentence"]
+    assert found["tokens_a_round"] < 2 and "layers, shifted tokens, head" in found["sentence"]
+
+
+@pytest.mark.slow
+def test_a_drafter_of_other_text_is_told_by_the_targets_free_writing_and_its_vocabulary(examined, texts, tmp_path):
+    """Its vocabulary is that of the texts that are not code; code it then guesses badly."""
+    known = {token for text in texts if text.group != "code" for token in text.ids}
+    few = [text for text in texts if text.group != "stories"]
+    found = examined(vocabulary_of(tmp_path, known), texts=few)
+    assert found["cause"] == "text", found["sentence"]
+    by_kind = {row["group"]: row["tokens_a_round"] for row in found["by_group"]}
+    assert by_kind["code"] < by_kind["free writing"] and "its vocabulary lacks" in found["sentence"]
+    assert "python -m engine train eagle --prompts FILE" in found["sentence"]
+
+
+@pytest.mark.slow
+def test_contexts_beyond_training_are_told_by_a_window_that_helps_there(examined, pair, few, tmp_path, monkeypatch):
+    """The shipped block drafter learned from rows of 256 tokens. Its own config does not say so; this one does."""
+    for name, value in {"LENGTHS": (704,), "PROMPTS": 3}.items():
+        monkeypatch.setattr(followed, name, value)
+    texts = texts_of(pair, PROMPTS, 256, LAYERS)
+    found = examined(changed("dflash", tmp_path, lambda said: said | {"max_position_embeddings": 256}), texts=texts)
+    assert found["cause"] == "context" and found["trained_context"] == 256, found["sentence"]
+    assert "with the last 128 tokens alone, at positions from 0 on the drafter would give" in found["sentence"]
+    assert "behind contexts of more than 256 tokens, now" in found["sentence"]
+    beyond = [row for row in found["by_context"] if row["beyond_training"]]
+    within = [row for row in found["by_context"] if not row["beyond_training"]]
+    assert [row["least"] for row in beyond] == [257, 513]  # 320 tokens and 704
+    inside = sum(row["rounds"] * row["tokens_a_round"] for row in within) / sum(row["rounds"] for row in within)
+    assert inside > beyond[-1]["tokens_a_round"] + 0.5
+    window = next(row for row in found["experiments"] if row["with"].startswith("the last 128"))
+    assert 0 < window["rounds"] < found["rounds"] and window["tokens_a_round"] > 1.05 * window["without"]
+
+
+# ---- the command
+
+
+def test_a_missing_tensor_is_told_by_its_name(tmp_path, capsys):
+    def headless(found):
+        return {name: each for name, each in found.items() if name != "lm_head.weight"}
+
+    folder, file = exported(tmp_path, tensors=headless), prompts_in(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        run("doctor", "--drafter", folder, "--prompts", file, *SMALL, "--device", "cpu")
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and "lacks the tensor lm_head.weight. Fetch its files anew." in said.err
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_a_sentence_and_with_json_the_figures_alone(tmp_path, capsys, few):
+    words = ("--drafter", SHIPPED / "medusa", "--prompts", prompts_in(tmp_path), *SMALL, "--device", "cpu")
+    run("doctor", *words, "--json")
+    found = json.loads(capsys.readouterr().out)
+    said, again = told(capsys, "doctor", *words)
+    assert again == found and said[-1] == found["sentence"]
+    assert said[1] == f"tokens a round  {found['tokens_a_round']:.2f}" and len(said) < 20
+    assert [row["depth"] for row in found["by_depth"]] == [1, 2, 3, 4]  # a head each
+
+
+def prompts_in(folder):
+    file = folder / "my.jsonl"
+    file.write_text("\n".join(json.dumps({"prompt": prompt.text, "group": prompt.group}) for prompt in PROMPTS))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--prompts", "{file}"), "--prompts needs --drafter: name the folder of the learned drafter to examine."),
+        (("--drafter", "{all}", "--prompts", "{file}"), "holds the drafters dflash, dspark, eagle, medusa"),
+        (("--drafter", "{folder}", "--prompts", "{file}"), "holds no drafter. Name the folder of one"),
+        (("a.json",), "Give two runs, A and B, or --drafter FOLDER and --prompts FILE"),
+        (("a.json", "b.json", "--prompts", "{file}"), "Give two runs, A and B, or --drafter FOLDER and --prompts FILE"),
+        (("--drafter", "{all}/eagle", "--prompts", "no.txt"), "There is no file 'no.txt'."),
+    ],
+)
+def test_what_cannot_be_examined_is_refused_with_a_sentence(words, sentence, tmp_path, capsys):
+    named = {"file": prompts_in(tmp_path), "all": SHIPPED, "folder": tmp_path}
+    with pytest.raises(SystemExit) as ended:
+        run("doctor", *(word.format(**named) for word in words), *SMALL)
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and sentence in said.err and said.err.count("\n") == 1

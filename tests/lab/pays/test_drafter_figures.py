@@ -1,0 +1,109 @@
+"""The figures of the doctor of a learned drafter, by hand: rounds, clear gains, lengths of context, and what a folder says."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from engine.lab.pays import drafter, followed
+from engine.lab.pays.drafter import clearly, folder_of, trained_context
+from engine.lab.pays.experiments import Experiment, layers_needed
+from engine.lab.pays.followed import Followed, Text, View, a_round, lengths_for
+from engine.models.loading import load
+from engine.models.pairs import MODELS
+from engine.nets import net_in
+
+SHIPPED = MODELS / "small" / "drafters"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load("small", device="cpu")
+
+
+def test_rounds_are_counted_up_to_the_first_wrong_guess_and_at_other_places():
+    tokens = np.array([[9, 1, 2, 3, 4, 5, 6, 7]])
+    plain = Followed(np.array([[1, 2, 0, 4, -1, -1]]), tokens, np.array([5]), np.array([0]))
+    assert a_round(plain.right()).tolist() == [3] and plain.right()[0, 3]
+    later = Followed(np.array([[2, 3, 4, 5, 6, 7]]), tokens, np.array([5]), np.array([0]))
+    assert a_round(later.right()).tolist() == [1] and a_round(later.right(late=1)).tolist() == [7]
+    assert a_round(later.right(renamed=lambda ids: ids - 1)).tolist() == [7]
+    depths = list(drafter.by_depth(plain))
+    assert [(row["rounds"], row["accepted"]) for row in depths] == [(1, 1), (1, 1), (1, 0)]
+
+
+def test_a_gain_is_clear_by_texts_and_not_by_rounds():
+    texts = np.array([0] * 50 + [1])
+    assert not clearly(np.array([1.0] * 50 + [-0.9]), texts)
+    assert clearly(np.array([1.0] * 50 + [1.1]), texts)
+    assert not clearly(np.array([1.0] * 50), np.zeros(50))  # one text says nothing of others
+
+
+def test_a_fall_is_half_of_the_right_guesses_at_least():
+    texts, free = np.arange(8), np.arange(8) < 4
+    far = np.array([4.0, 4.2, 3.8, 4.0, 1.9, 2.0, 2.1, 2.0])
+    assert drafter.falls(far, free, ~free, texts)
+    assert not drafter.falls(far, ~free, free, texts)
+    assert not drafter.falls(np.where(free, far, far + 1), free, ~free, texts)  # another text may be harder to guess
+    assert not drafter.falls(far, free, texts == 4, texts)  # one text says nothing of others
+
+
+@pytest.mark.parametrize(("trained", "cause"), [(0, "context"), (300, "context"), (1000, "none")])
+def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_not_taken_for_other_text(
+    trained, cause, pair
+):
+    """Four texts of free writing, four behind short contexts and four behind long ones, where no guess is right."""
+    texts, groups = np.arange(12), ["free writing"] * 4 + ["code"] * 8
+    tokens = np.tile(np.arange(8), (12, 1))
+    guesses = np.where((texts > 7)[:, None], -1, tokens[:, 1:7])
+    plain = Followed(guesses, tokens, np.where(texts > 7, 900, 50), texts)
+    read = [Text([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
+    net = net_in(SHIPPED / "medusa", pair.target.model)
+    found, said = drafter.verdict(net, read, plain, [], np.ones(12), trained)
+    assert found == cause, said
+    if cause == "context":
+        assert f"gives 7.00 tokens a round behind up to {trained or 256} tokens and 1.00 behind more" in said
+
+
+def test_lengths_reach_beyond_the_trained_context_as_far_as_the_window_does(pair, monkeypatch):
+    monkeypatch.setattr(followed, "LENGTHS", (256, 512, 1024))
+    assert lengths_for(pair, 512) == [256, 512, 640]
+    assert lengths_for(pair, 0) == [256, 512]  # the window holds 1,024 tokens, and some must be written
+    assert lengths_for(pair, 128) == [160, 256, 512]  # a drafter is used beyond what it was trained for
+
+
+def test_a_config_that_repeats_the_targets_window_tells_nothing_of_training(tmp_path):
+    layer = {"max_position_embeddings": 1024}
+    for said in (layer, {"transformer_layer_config": layer, "max_position_embeddings": 7}):
+        (tmp_path / "config.json").write_text(json.dumps(said))
+        assert [trained_context(tmp_path, window) for window in (1024, 2048)] == [0, 1024]
+    assert trained_context(SHIPPED / "eagle", 1024) == 0
+
+
+def test_an_experiment_about_long_contexts_is_judged_by_long_contexts_alone():
+    """The window helps two of twelve texts; over all rounds that would be no clear gain."""
+    texts, long = np.arange(12), np.arange(12) > 9
+    tokens = np.tile(np.arange(8), (12, 1))
+    guesses = np.where(long[:, None], -1, tokens[:, 1:7])
+    plain = Followed(guesses, tokens, np.where(long, 900, 50), texts)
+    now = a_round(plain.right())
+    window = Experiment("context", "a window", None, View(window=128), behind=256)
+    helped = drafter.Tried(window, np.where(long, 3.0, now), plain.contexts > 256)
+    assert drafter.best_repair(plain, [helped]) is helped
+    assert not clearly(helped.tokens - now, texts)
+    useless = drafter.Tried(window, np.where(long, 1.0, 9.0), plain.contexts > 256)
+    assert drafter.best_repair(plain, [useless]) is None
+
+
+def test_only_the_layers_that_some_experiment_shows_are_kept(pair):
+    net = net_in(SHIPPED / "eagle", pair.target.model)
+    assert layers_needed(net, 36) == (2, 8, 9, 17, 18, 33, 34, 35)  # no layer behind the last but one
+    assert layers_needed(net_in(SHIPPED / "medusa", pair.target.model), 36) == (9, 18, 35)
+
+
+def test_one_drafters_folder_is_found_by_its_config_or_as_the_only_one_inside(tmp_path):
+    assert folder_of(SHIPPED / "eagle") == SHIPPED / "eagle"
+    shutil.copytree(SHIPPED / "medusa", tmp_path / "medusa")
+    assert folder_of(tmp_path) == tmp_path / "medusa"
