@@ -110,19 +110,19 @@ def verdict(
             f"The likeliest cause is that {CAUSES[experiment.cause]}: with {experiment.repair} the drafter would give "
             f"{best.tokens[best.where].mean():.2f} tokens a round{behind}, now {before:.2f}."
         )
-    ruled_out = listed([each.experiment.cause for each in tried])
+    causes = listed([each.experiment.cause for each in tried])
     few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
     if few or now.mean() - mixed.mean() <= USELESS * (now.mean() - 1):
         return "target", (
             f"The likeliest cause is that {OTHERS['target']}: with features of other places it gives {mixed.mean():.2f} "
-            f"tokens a round, now {writes}, so that this target's features tell it nothing; {ruled_out} were ruled out."
+            f"tokens a round, now {writes}, so that this target's features tell it nothing; {causes} were tried too."
         )
     bound = trained or SHORT
     long = plain.contexts > bound
     if falls(now, ~long, long, plain.texts):
         return "context", (
             f"The likeliest cause is that {CAUSES['context']}: it gives {now[~long].mean():.2f} tokens a round behind up to "
-            f"{bound:,} tokens and {now[long].mean():.2f} behind more, and no window clearly raises that; {ruled_out} were tried."
+            f"{bound:,} tokens and {now[long].mean():.2f} behind more, and no window clearly raises that; {causes} were tried too."
         )
     free = np.array([texts[number].group == FREELY for number in plain.texts])
     lacking = lacking_of(net, texts)
@@ -130,11 +130,11 @@ def verdict(
         lacks = f", and its vocabulary lacks {100 * lacking:.0f} % of these texts' tokens" if lacking > MISSING else ""
         return "text", (
             f"The likeliest cause is that {OTHERS['text']}: it gives {now[~free].mean():.2f} tokens a round there and "
-            f"{now[free].mean():.2f} in the target's free writing{lacks}; train it on by `python -m engine train "
-            f"{net.config.kind} --prompts FILE --start FOLDER --out FOLDER`."
+            f"{now[free].mean():.2f} in the target's free writing{lacks}; a drafter of this project's own form is "
+            f"trained on by `python -m engine train {net.config.kind} --prompts FILE --start FOLDER --out FOLDER`."
         )
     return HEALTHY, (
-        f"The drafter gives {writes}, and no experiment clearly raises that: {ruled_out}, another target and other text were ruled out."
+        f"The drafter gives {writes}, and no experiment clearly raises that: {causes}, another target and other text were tried."
     )
 
 

@@ -209,7 +209,7 @@ def test_the_cause_is_found_by_what_repairs_it(cause, examined, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_is_ruled_out(examined):
+def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_that_was_tried_is_named(examined):
     found = examined(SHIPPED / "eagle")
     assert found["cause"] == "none" and found["tokens_a_round"] > 3
     for cause in ("layers", "shifted tokens", "the vocabulary map", "rope", "another target and other text"):
