@@ -100,7 +100,7 @@ def of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
-    if embedding.shape == net.embedding.shape and not torch.equal(net.embedding, embedding.float()):
+    if embedding.shape == net.embedding.shape and not torch.equal(net.embedding.float(), embedding.float()):
         yield Experiment("embedding", "the target's embedding", altered(net, embedding=embedding.float()))
     if head.shape[1] != net.config.hidden:
         return
