@@ -112,7 +112,7 @@ def verdict(
         )
     causes = listed([each.experiment.cause for each in tried])
     few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
-    if few or now.mean() - mixed.mean() <= USELESS * (now.mean() - 1):
+    if few or clearly(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
         return "target", (
             f"The likeliest cause is that {OTHERS['target']}: with features of other places it gives {mixed.mean():.2f} "
             f"tokens a round, now {writes}, so that this target's features tell it nothing; {causes} were tried too."

@@ -107,3 +107,14 @@ def test_one_drafters_folder_is_found_by_its_config_or_as_the_only_one_inside(tm
     assert folder_of(SHIPPED / "eagle") == SHIPPED / "eagle"
     shutil.copytree(SHIPPED / "medusa", tmp_path / "medusa")
     assert folder_of(tmp_path) == tmp_path / "medusa"
+
+
+@pytest.mark.parametrize(("elsewhere", "cause"), [((6.0, 7.0), "target"), ((1.0, 7.0), "none"), ((1.0, 1.2), "none")])
+def test_another_target_is_named_only_where_features_are_clearly_worth_little(elsewhere, cause, pair):
+    """With features of other places, every second text gives the one number of tokens a round and the others the other one."""
+    texts, tokens = np.arange(12), np.tile(np.arange(8), (12, 1))
+    plain = Followed(tokens[:, 1:7], tokens, np.full(12, 50), texts)
+    read = [Text([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
+    net = net_in(SHIPPED / "medusa", pair.target.model)
+    found, said = drafter.verdict(net, read, plain, [], np.where(texts % 2, *elsewhere), 0)
+    assert found == cause, said
