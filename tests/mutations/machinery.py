@@ -183,11 +183,11 @@ MACHINERY = [
             "kernels/test_sharing.py::test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well",
         ),
         (
-            "a row of a batch sees what its sequence's first row sees",
+            "a row sees what its sequence's first row sees",
             "sequences.py::attend_some",
             "row - begin",
             "0",
-            "forward/test_batched_forward.py::test_a_compiled_batch_has_the_bits_of_every_sequence_alone -k qwen3",
+            "forward/test_llama_compiled.py::test_a_trees_node_has_the_bits_of_plain_decoding_its_path -k qwen3",
         ),
         (
             "a commit reads the wrong row",
@@ -217,7 +217,7 @@ MACHINERY = [
             "expansion.py::harvest",
             "index[parent] if parent else 0",
             "parent",
-            "policies/test_expansion.py::test_levels_enter_by_the_terms_and_the_best_are_kept",
+            "policies/test_expansion.py::test_the_kept_are_the_best_of_all",
             "speed",
         ),
         (
