@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many workers as cores: threads of two would wait for each other
 
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from transformers.utils.import_utils import is_serve_available
+from xdist.scheduler import LoadScopeScheduling
 
 from engine.forward import runner_gpu
 from engine.models.loading import load
@@ -20,6 +23,7 @@ from helpers.page import CHROMIUM, FLAGS, NO_STORY, PATIENCE, REAL_TIME
 from helpers.paths import ROOT
 
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
+SERVED = ("tests/page/browser", "tests/page/web")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
 
 
@@ -30,6 +34,20 @@ def pytest_report_header() -> list[str]:
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
         f"transformers serve: {'tested' if is_serve_available() else 'no package openai, tests marked serve are deselected'}",
     ]
+
+
+class ByFile(LoadScopeScheduling):
+    """A file stays with one worker. One worker serves the app, and opens its page, for all files that use it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return "page" if file.startswith(SERVED) else file
+
+
+@pytest.hookimpl(optionalhook=True)  # planted mistakes are tested without plugins
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
+    config.option.loadscopereorder = False  # files keep the order that they are collected in
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
@@ -48,6 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
+    items.sort(key=lambda item: not item.nodeid.startswith(SERVED))  # what takes one worker longest begins first
     there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
     missing = [name for name in there if not there[name]]
     if missing:

@@ -26,7 +26,7 @@ class Engine:
 
     kind: str
     drafts: bool = True
-    seconds: tuple[float, float] = (0.002, 0.004)
+    seconds: tuple[float, float] = (0.003, 0.008)
     accepted: int = 3
     crowd: int = 1000
     deaf: bool = False

@@ -50,9 +50,8 @@ def test_a_llama_server_is_its_own_plain_arm_and_tells_what_was_accepted(capsys,
         bodies = [body for _, body in server.requests]
     assert row["verdict"].startswith("yes: this server's guesses pay.") and lines[0] == row["verdict"]
     [point] = row["points"]
-    assert (
-        1.2 < point["interval"][0] <= point["speedup"] <= point["interval"][1] < 2.5
-    )  # 2 ms against 4 ms and what both wait
+    low, high = point["interval"]
+    assert 1.2 < low <= point["speedup"] <= high < 3.5  # 3 ms against 8 ms a token, and what both wait
     assert point["tau"] == pytest.approx(4.0) and point["acceptance"] == pytest.approx(0.75)
     assert (point["texts"], point["identical"], point["gaining"]) == (4, 4, 4)
     assert (row["engine"], row["version"], row["model"]) == ("llama-server", "b9001-abc", "model.gguf")

@@ -12,7 +12,9 @@ from helpers.page import PROMPT
 def test_the_api_streams_the_race(client):
     strings = list(client.submit(PROMPT, "tree", 4, 4, 0.0, 24, 0, api_name="/race"))
     events = [json.loads(each) for each in strings]
-    assert all(isinstance(each, str) for each in strings) and len(events) >= 2
+    assert all(isinstance(each, str) for each in strings)
+    events = [event for event in events if "place" not in event]  # others may still run
+    assert len(events) >= 2
     assert events[0]["start"] and [event["seq"] for event in events] == list(range(1, len(events) + 1))
     last = events[-1]
     assert last["end"] is True and last["identical"] is True

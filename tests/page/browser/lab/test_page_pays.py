@@ -50,7 +50,7 @@ def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(told
     cells = row.locator("td").all_text_contents()
     assert cells[0].startswith("draft tree") and cells[2] == f"{low:.2f}–{high:.2f}" and cells[-1] == "✓ identical"
     for chart in ("time", "accepted"):
-        assert told.locator(f"{VIEW} [data-{chart}-canvas] .bars path").count() > 0
+        expect(told.locator(f"{VIEW} [data-{chart}-canvas] .bars path")).not_to_have_count(0)
     assert told.evaluate(FITS) == [True, True]
 
     show(told, "prompts")
