@@ -3,7 +3,7 @@
 - Compiled forward: matrices meet all rows at once, and attention goes sequence by sequence. A row has the bits that it has alone.
 - Our own forward of tensors: the same, but library products may round differently with more rows.
 - transformers: one padded forward `[B, N]` under one additive mask `[B, 1, N, M]` over one tensor of caches.
-- transformers, of a model with states: the same, and layers with states read the trees as one forest (`engine.forward.recurrent.nodes`).
+- transformers, of a model with states: the same, and its layers read the trees as one forest (`engine.forward.recurrent.nodes`).
 
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
 """

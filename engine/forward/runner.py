@@ -69,7 +69,7 @@ class Runner:
     @property
     def way(self) -> str:
         """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules), "transformers" or
-        "states" (transformers' modules over batches of paths).
+        "states" (transformers' modules over states that are kept a node).
         """
         if isinstance(self.own, CompiledLlama | EightBitLlama):
             return "compiled"
@@ -107,15 +107,6 @@ class Runner:
     def state_bytes(self) -> int:
         """Bytes of the states that a text keeps, however long it is; 0 for a model without states."""
         return sum(each.nbytes for layer in self.zero_states for each in layer if each is not None)
-
-    def path_bytes(self, rows: int) -> int:
-        """Bytes that each path of a tree takes during a round behind `rows` tokens; 0 for a model without states.
-
-        A path has a copy of the states, and a layer that attends reads the text's keys and values once for each path.
-        """
-        if not self.recurrent:
-            return 0
-        return self.state_bytes + rows * self.row_bytes // max(1, attending(self.config))
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:

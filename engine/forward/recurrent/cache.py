@@ -239,6 +239,12 @@ class StateCache(KVCache):
         self.keep(written)
 
     @property
+    def copied_bytes(self) -> int:
+        """Bytes of the states that belong to the rows of the last forward."""
+        found = [each for layer in self.states for each in (layer.conv_states[0], layer.recurrent_states[0])]
+        return sum(each.nbytes for each in found if each is not None)
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the committed states."""
         return sum(layer.nbytes for layer in self.states)

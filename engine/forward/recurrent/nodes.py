@@ -1,7 +1,8 @@
 """A state a node: layers with a state read the trees of some texts, and keep what stands behind every node of them.
 
-A module of such a layer computes all nodes at once, as rows of one token each. Its convolution reads a node's own ancestors. Its recurrence
-alone goes level by level, each node on a copy of its parent's state. So a shared prefix is computed once, and nothing is replayed.
+A module of such a layer computes all nodes at once, as rows of one token each. Its convolution reads a node's own ancestors. Its
+recurrence alone goes level by level, each node on a copy of its parent's state. So a shared prefix is computed once, and nothing is
+replayed.
 """
 
 import sys
@@ -76,7 +77,7 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         return recurrent_states
 
     def by_level(self, step: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        """What `step` answers for all nodes `[places, ...]`. It is given the nodes of a level and copies of the states that they follow.
+        """What `step` answers for all nodes `[places, ...]`, given the nodes of a level and copies of the states that they follow.
 
         It returns what it answers for them and the states behind them. Empty places are zeros.
         """
@@ -133,7 +134,17 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
 
 
 def selective(
-    layer: NodesLayer, right: Rule, state: Any, x: Any, dt: Any, a: Any, b: Any, c: Any, d: Any, z: Any = None, **how: Any
+    layer: NodesLayer,
+    right: Rule,
+    state: Any,
+    x: Any,
+    dt: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any,
+    z: Any = None,
+    **how: Any,
 ) -> Any:
     """The recurrence of Mamba 2 over one token a row. It writes into the state that it is given."""
 
@@ -144,7 +155,9 @@ def selective(
     return layer.by_level(step)
 
 
-def gated(layer: NodesLayer, right: Rule, q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any, **how: Any) -> Any:
+def gated(
+    layer: NodesLayer, right: Rule, q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any, **how: Any
+) -> Any:
     """The gated delta rule over one token a row."""
 
     def step(nodes: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

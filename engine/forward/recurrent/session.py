@@ -3,9 +3,9 @@
 A tree is read as a forest of one text: a state is kept behind every node (`engine.forward.recurrent.nodes`), and layers with attention
 read the nodes under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
 
-`by_paths` is the other way, for comparison alone (`engine.lab.bench.states`). The paths of a tree from the root to its leaves are rows of
-one batch, each on a copy of the committed states. A state stands only behind a row's last token. A shorter path is replayed before it is
-kept: layers with a recurrent state read its tokens again. What they read is known from the forward, so no other layer computes anything.
+`by_paths` is the other way, which `bench --by state` compares with. The paths of a tree from the root to its leaves are rows of one
+batch, each on a copy of the committed states. A state stands only behind a row's last token. A shorter path is replayed before it is
+kept: layers with a recurrent state read its tokens again. What they read is known from the forward, so other layers compute nothing.
 """
 
 import inspect
@@ -107,7 +107,7 @@ class RecurrentSession(Session):
     def forward(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` the tokens are a prompt's."""
+        """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
         self.cache.room_for(len(ids))
         self.ids, self.positions = ids, positions
         if last_only or self.by_paths:
@@ -138,7 +138,12 @@ class RecurrentSession(Session):
         causal = torch.ones(width, width, dtype=torch.bool).tril_()
         with as_guesses([] if last_only else self.scans, width):
             output = self.compute(
-                torch.tensor(ids)[rows], torch.tensor(positions)[rows], causal, self.past, logits_to_keep=int(last_only), **more
+                torch.tensor(ids)[rows],
+                torch.tensor(positions)[rows],
+                causal,
+                self.past,
+                logits_to_keep=int(last_only),
+                **more,
             )
         places = [0] * count
         for row, path in enumerate(self.paths):
@@ -149,9 +154,15 @@ class RecurrentSession(Session):
 
     def features_in(self, hidden: list[torch.Tensor]) -> torch.Tensor | None:
         """The features of tokens by the hidden states that the model lists for them, if asked for."""
-        return features_of([hidden[abs(tap) - self.bare] for tap in self.taps], hidden[-1], self.taps) if self.taps else None
+        return (
+            features_of([hidden[abs(tap) - self.bare] for tap in self.taps], hidden[-1], self.taps)
+            if self.taps
+            else None
+        )
 
-    def compute(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, past: Cache, **more: Any) -> Any:
+    def compute(
+        self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, past: Cache, **more: Any
+    ) -> Any:
         """The model's output for rows `[B, n]` behind the committed text, whose tokens see those of `visible [n, n]`."""
         device = self.runner.device
         if self.bare:
@@ -198,6 +209,18 @@ class RecurrentSession(Session):
             written = list(range(len(written)))
         layers, text, _ = self.read
         self.cache.commit_nodes(layers, text, written)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the states that the last forward left beside the committed ones."""
+        if self.read is None:
+            return self.cache.copied_bytes
+        return sum(layer.nbytes for layer in self.read[0])
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the last forward computed, padding included."""
+        return len(self.ids) if self.read else len(self.paths) * max(map(len, self.paths))
 
     def rewind(self, rows: int) -> None:
         """Forget the whole text. Raises `ValueError` for any other number of `rows`: a state keeps no earlier one."""
