@@ -146,11 +146,13 @@ def test_nothing_is_replayed_where_a_state_is_kept_behind_every_node(name, place
         target.commit(path := choose(tree))
         text += [9, *(tree.tokens[node] for node in path)]
         assert target.session.replayed == 0
-    leaves = sorted(set(range(1, len(tree))) - set(tree.parents))[:2]
-    target.verify(tree)
-    target.commit(leaves)
+    forked = DraftTree.rooted(9)
+    below = forked.add(forked.add(0, 17, 1.0, 1.0), 30, 1.0, 1.0)
+    beside = forked.add(0, 31, 1.0, 1.0)
+    target.verify(forked)
+    target.commit([beside, below])
     assert target.session.replayed == 3
-    text += [9, *(tree.tokens[node] for node in leaves), 8]
+    text += [9, 31, 30, 8]
     assert (target.verify(DraftTree.rooted(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
 
 

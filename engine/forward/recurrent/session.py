@@ -201,7 +201,8 @@ class RecurrentSession(Session):
 
     def keep(self, written: list[int]) -> None:
         """Commit the tokens `written` of the last forward, as offsets in path order. The others leave no trace."""
-        self.replayed, read = self.replay(written), self.read
+        read = self.read
+        self.replayed = self.replay(written)
         if self.read is None:
             self.cache.commit(self.row, len(written))
             return
