@@ -60,7 +60,7 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         if texts[0].state is not None:
             size = (len(texts) + forest.places, *texts[0].state.shape[1:])
             self.states = texts[0].state.new_empty(size)
-            torch.cat([each.state for each in texts], out=self.states[: len(texts)])
+            torch.cat([each.state for each in texts if each.state is not None], out=self.states[: len(texts)])
         self.recurrent_states[0] = self.states
 
     def update_conv_state(
@@ -167,7 +167,7 @@ def gated(
     return layer.by_level(step), layer.states
 
 
-RULES = {  # by transformers' names of what goes on from a state by one token
+RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
     "mamba2_selective_state_update": selective,
     "torch_recurrent_gated_delta_rule": gated,
 }
@@ -199,7 +199,7 @@ def levelled(right: Rule, rule: Rule) -> Rule:
 def layer_of(module: nn.Module, args: tuple, how: dict[str, Any]) -> Any:
     """The layer of the cache that a call of a module reads, None without a cache."""
     cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
-    return cache.layers[module.layer_idx] if cache else None  # type: ignore[index]
+    return cache.layers[module.layer_idx] if cache else None
 
 
 def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:

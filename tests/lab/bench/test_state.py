@@ -3,6 +3,7 @@
 import pytest
 
 from engine.lab.bench import state
+from helpers.checkpoints import write
 from helpers.commands import run, told
 from helpers.families import STATES, state_folder
 
@@ -44,14 +45,12 @@ def test_random_models_have_a_kind_of_layer_each(tiny, capsys, monkeypatch):
     assert len(lines) == 2 * (2 + len(WAYS))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
+def test_what_cannot_be_measured_is_refused(capsys, tmp_path):
+    write(tmp_path, max_position_embeddings=160)
+    for arguments, sentence in (
         (("--repeats", "0"), "--repeats must be at least 1, got 0"),
-        (("--pair", "small"), "A llama model keeps no state, so its trees cost what --by tree tells."),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(arguments, sentence, capsys):
-    with pytest.raises(SystemExit):
-        run("bench --by state", *arguments)
-    assert sentence in capsys.readouterr().err
+        (("--target", tmp_path), "A llama model keeps no state, so its trees cost what --by tree tells."),
+    ):
+        with pytest.raises(SystemExit):
+            run("bench --by state", *arguments)
+        assert sentence in capsys.readouterr().err
