@@ -126,6 +126,12 @@ BY = {
         "--systems tree,auto --prompts 2",
     ),
     "tree": Command("engine.lab.bench.tree", "ms of a verification by its number of nodes", bench.tree, "--repeats 15"),
+    "state": Command(
+        "engine.lab.bench.state",
+        "what trees and chains cost a target with states, in time and memory",
+        bench.state,
+        "--families mamba2 --repeats 7",
+    ),
     "size": Command(
         "engine.lab.bench.sizes",
         "how near forwards come to the machine's bandwidth, by model, storage and tree",

@@ -3,10 +3,13 @@
 - Compiled forward: matrices meet all rows at once, and attention goes sequence by sequence. A row has the bits that it has alone.
 - Our own forward of tensors: the same, but library products may round differently with more rows.
 - transformers: one padded forward `[B, N]` under one additive mask `[B, 1, N, M]` over one tensor of caches.
+- transformers, of a model with states: the same, and its layers read the trees as one forest (`engine.forward.recurrent.nodes`).
 
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
 """
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +19,10 @@ from engine.forward.cache import KVCache
 from engine.forward.layer_ops import features_of
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
+from engine.forward.recurrent.cache import StateCache
+from engine.forward.recurrent.forest import Forest, parents_of
+from engine.forward.recurrent.nodes import reading_ends
+from engine.forward.recurrent.session import RecurrentSession, is_bare, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
 
@@ -47,21 +54,15 @@ class Batch:
     """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
 
     def __init__(self, runner: Runner, size: int, capacity: int, features: bool | tuple[int, ...] = False):
-        """`capacity` is the rows of each sequence's cache.
-
-        Raises `ValueError` for a batch of no sequence, and for a model with states.
-        """
+        """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
         if size < 1:
             raise ValueError(f"A batch has at least one sequence, got {size}.")
-        if runner.recurrent:
-            raise ValueError(
-                f"Texts of a {runner.config.model_type} model cannot share a forward here: it keeps states, and each path of "
-                "a text's tree is a row on a copy of them. Write its texts one after another."
-            )
         self.runner, self.size, self.capacity, self.features = runner, size, capacity, features
         self.taps = taps_of(features, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []
-        self.slots = None if isinstance(runner.own, CompiledLlama | TensorLlama) else Slots(runner, size, capacity)
+        own = isinstance(runner.own, CompiledLlama | TensorLlama)
+        kind = StateSlots if runner.recurrent else Slots
+        self.slots = None if own else kind(runner, size, capacity)
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
         """A session of the batch, with an empty cache of its `capacity`.
@@ -74,9 +75,12 @@ class Batch:
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        cache = None if self.slots is None else self.slots.enter()
-        self.sessions.append(Session(self.runner, capacity, features, cache=cache))
-        return self.sessions[-1]
+        if isinstance(self.slots, StateSlots):
+            session: Session = RecurrentSession(self.runner, capacity, features, cache=self.slots.enter())
+        else:
+            session = Session(self.runner, capacity, features, cache=None if self.slots is None else self.slots.enter())
+        self.sessions.append(session)
+        return session
 
     def leave(self, session: Session) -> None:
         """Take a session out; it must not be used afterwards. Raises `ValueError` for one that is not in the batch."""
@@ -135,22 +139,21 @@ class Batch:
                 mask[place, 0, :rows, :before] = 0
                 blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
                 mask[place, 0, :rows, before : cache.rows + rows] = blind
-        masks = self.windowed(mask.to(device), asked)
         slots.aim(starts.to(device), count, columns)
-        output = self.runner.model(
-            input_ids=ids.to(device),
-            position_ids=positions.to(device),
-            attention_mask=masks,
-            past_key_values=slots.past,
-            use_cache=True,
-            output_hidden_states=bool(self.taps),
-        )
+        masks = self.windowed(mask.to(device), asked)
+        with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
+            output = self.runner.model(
+                input_ids=ids.to(device),
+                use_cache=True,
+                output_hidden_states=bool(self.taps),
+                **slots.behind(positions.to(device), masks),
+            )
         answers: list[Answer] = []
         for each in asked:
             place, rows = slots.place(each.session.cache), len(each.ids)
             features = None
             if self.taps:
-                tapped = [output.hidden_states[abs(tap)][place, :rows] for tap in self.taps]
+                tapped = [output.hidden_states[abs(tap) - slots.bare][place, :rows] for tap in self.taps]
                 features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
             answers.append((output.logits[place, :rows], features))
         return answers
@@ -174,11 +177,14 @@ class Batch:
 class Slots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
+    caches: list[Any]
+    bare = False  # whether the model is one of those without attention
+
     def __init__(self, runner: Runner, size: int, capacity: int):
         one = runner.new_cache(1).kv
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
-        self.caches: list[SlotCache] = []
+        self.caches = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
     def enter(self) -> "SlotCache":
@@ -197,6 +203,14 @@ class Slots:
     def place(self, cache: KVCache) -> int:
         return next(place for place, each in enumerate(self.caches) if each is cache)
 
+    def reading(self, asked: "list[Asked | None]") -> AbstractContextManager[None]:
+        """Where a forward runs, given what is asked in every slot."""
+        return nullcontext()
+
+    def behind(self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor]) -> dict[str, Any]:
+        """What else the model's forward takes."""
+        return {"position_ids": positions, "attention_mask": mask, "past_key_values": self.past}
+
     def aim(self, starts: torch.Tensor, count: int, columns: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads the first `columns` rows."""
         self.slots = starts[:, None] + torch.arange(count, device=starts.device)
@@ -210,8 +224,42 @@ class SlotCache(KVCache):
         self.rows, self.numbers = 0, None
         self.stand_on(kv)
 
-    def stand_on(self, kv: torch.Tensor) -> None:
-        self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
+
+class StateSlots(Slots):
+    """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots as one forest."""
+
+    def __init__(self, runner: Runner, size: int, capacity: int):
+        super().__init__(runner, size, capacity)
+        self.runner, self.bare = runner, is_bare(runner.model)
+        cache = runner.new_cache(1)
+        assert isinstance(cache, StateCache)
+        self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
+
+    def enter(self) -> StateCache:
+        """As `Slots.enter`, with the states of an empty text."""
+        cache = self.runner.new_cache(1)
+        assert isinstance(cache, StateCache)
+        cache.stand_on(self.kv[:, :, len(self.caches)])
+        cache.numbers = None
+        self.caches.append(cache)
+        return cache
+
+    @contextmanager
+    def reading(self, asked: "list[Asked | None]") -> Iterator[None]:
+        trees = [[] if each is None else parents_of(len(each.ids), each.visible) for each in asked]
+        forest = Forest(trees, self.kv.device)
+        for number, layer in enumerate(self.nodes):
+            layer.begin(forest, [cache.states[number] for cache in self.caches])
+        for text, each in enumerate(asked):
+            if each is not None:
+                assert isinstance(each.session, RecurrentSession)
+                each.session.read = self.nodes, text, trees[text]
+                each.session.ids, each.session.positions = each.ids, each.positions
+        with reading_ends():
+            yield
+
+    def behind(self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {"cache_params": self.past} if self.bare else super().behind(positions, mask)
 
 
 class BatchedLayer(CacheLayerMixin):

@@ -21,11 +21,13 @@ class KVCache:
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
-        self.kv = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
-        self.parts = [self.kv]
-        self.layers = [layer.unsqueeze(1).unbind() for layer in self.kv]
+        self.stand_on(torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device))
         self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
+
+    def stand_on(self, kv: torch.Tensor) -> None:
+        """Take this tensor for `kv`."""
+        self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
 
     @property
     def capacity(self) -> int:

@@ -22,7 +22,7 @@ from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layer
 from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
-from engine.forward.recurrent.sizes import state_bytes
+from engine.forward.recurrent.sizes import zero_states
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
@@ -69,7 +69,7 @@ class Runner:
     @property
     def way(self) -> str:
         """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules), "transformers" or
-        "states" (transformers' modules over batches of paths).
+        "states" (transformers' modules over states that are kept a node).
         """
         if isinstance(self.own, CompiledLlama | EightBitLlama):
             return "compiled"
@@ -99,22 +99,18 @@ class Runner:
         return 2 * layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize if layers else 0
 
     @cached_property
+    def zero_states(self) -> list[tuple[torch.Tensor | None, torch.Tensor | None]]:
+        """Inputs of a convolution and recurrent state of an empty text, by layer that keeps any."""
+        return zero_states(self.model) if self.recurrent else []
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the states that a text keeps, however long it is; 0 for a model without states."""
-        return state_bytes(self.model) if self.recurrent else 0
-
-    def path_bytes(self, rows: int) -> int:
-        """Bytes that each path of a tree takes during a round behind `rows` tokens; 0 for a model without states.
-
-        A path has a copy of the states, and a layer that attends reads the text's keys and values once for each path.
-        """
-        if not self.recurrent:
-            return 0
-        return self.state_bytes + rows * self.row_bytes // max(1, attending(self.config))
+        return sum(each.nbytes for layer in self.zero_states for each in layer if each is not None)
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:
-            return StateCache(self.config, capacity, self.dtype, self.device)
+            return StateCache(self.config, capacity, self.dtype, self.device, self.zero_states)
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))

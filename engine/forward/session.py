@@ -135,10 +135,6 @@ class Session:
         empty = torch.zeros(0, len(self.taps) + 1, self.runner.config.hidden_size, device=self.runner.device)
         return logits, torch.cat([empty, *features])
 
-    def replay(self, written: list[int]) -> int:
-        """Compute again what `keep` could not keep of the rows `written`. Returns how many: none in a cache of rows."""
-        return 0
-
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""
         if self.runner.window is not None:

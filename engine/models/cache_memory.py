@@ -4,7 +4,7 @@ from engine.forward.devices import free_bytes
 from engine.models.pairs import LoadedPair
 
 SHARE = 0.5  # of the memory that is free, for all caches
-PATHS = 64  # of the largest tree that a race may ask for
+NODES = 64  # of the largest tree that a race may ask for
 
 
 def cache_row_bytes(pair: LoadedPair) -> int:
@@ -13,8 +13,8 @@ def cache_row_bytes(pair: LoadedPair) -> int:
 
 
 def cache_bytes(pair: LoadedPair, rows: int) -> int:
-    """Bytes that a lane's caches of so many rows take at most, with the states of a target that keeps any, for each path of a tree."""
-    return rows * cache_row_bytes(pair) + pair.target.state_bytes + PATHS * pair.target.path_bytes(rows)
+    """Bytes that a lane's caches of so many rows take at most, with the states of a target that keeps any, for each node of a tree."""
+    return rows * cache_row_bytes(pair) + (1 + NODES) * pair.target.state_bytes
 
 
 def cache_budget(pair: LoadedPair) -> float:

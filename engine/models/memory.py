@@ -23,7 +23,7 @@ from engine.models.quantising import bytes_of, config_of, kept_on, odd_size
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
-PATHS = 8  # of such a race's tree, each with states of its own where the target keeps any
+NODES = 12  # of such a race's tree, each with states of its own where the target keeps any
 NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -33,7 +33,7 @@ class Needed:
     """Bytes by what takes them.
 
     `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
-    and of every path of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
+    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
     share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
     """
 
@@ -88,7 +88,7 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
     tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
     if keeps_state(config):
         plain = model if quantisation == "none" else empty_model(config, dtype, "none")
-        states = LANES * (1 + PATHS) * state_bytes(plain)
+        states = LANES * (1 + NODES) * state_bytes(plain)
     elif device.type == "cuda":
         tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
     heads, layers = kv_heads_of(config) or 0, attending(config)

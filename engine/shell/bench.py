@@ -10,6 +10,7 @@ from engine.shell.names import (
     MODEL_SIZES,
     PREFIXES,
     SHAPE,
+    STATE_FAMILIES,
     STORED,
     TREE_SIZES,
     USUAL_SIZES,
@@ -82,6 +83,19 @@ def races(parser: ArgumentParser) -> None:
 
 def tree(parser: ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=25, help="timings of each number of nodes; the median counts")
+    add_pair(parser)
+    add_json(parser)
+
+
+def state(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        choices=STATE_FAMILIES,
+        default=list(STATE_FAMILIES),
+        help="random models; without --target",
+    )
+    parser.add_argument("--repeats", type=int, default=15, help="timings of each verification; the median counts")
     add_pair(parser)
     add_json(parser)
 

@@ -9,6 +9,7 @@ TREE_SIZES, PREFIXES, BLOCKS = (
     (16, 32, 64, 128),
 )
 TARGET_SIZES = ("11M", "16M", "28M", "60M")
+STATE_FAMILIES = ("mamba2", "lfm2", "qwen3_5", "falcon_h1")  # of random models, one of each kind of layer with states
 RECIPES = ("medusa", "parallel", "specblock", "eagle", "dflash", "dspark")
 DOMAINS = ("stories", "problems", "code")
 EXPORTS = ("eagle", "medusa", "parallel")

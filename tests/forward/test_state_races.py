@@ -10,13 +10,17 @@ from safetensors import safe_open
 from engine.batch import decode_together
 from engine.custom_generate import treerace
 from engine.forward.recurrent.session import RecurrentSession
+from engine.lab.pays import batch
 from engine.measure import peers
+from engine.measure.racing import Wish
 from engine.models import loading
+from engine.models.cache_memory import cache_bytes
 from engine.page.screens.break_distance import measure
 from engine.race import Race, Settings
 from engine.rounds import stopwatch
 from engine.sampling import Sampling
 from engine.systems import find
+from engine.tree import LARGEST_TREE
 from helpers.checkpoints import byte_tokenizer, pair_of, write
 from helpers.families import PROMPT, STATES, state_folder, state_model, state_pair
 
@@ -74,6 +78,7 @@ def test_races_are_lossless(name, temperature, place, draft):
 
 
 def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):
+    """Nothing of a tree's path. A lane that keeps rows in a wrong order computes them again."""
     clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
 
     def replay(session, written):
@@ -84,10 +89,10 @@ def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, dr
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(RecurrentSession, "replay", replay)
     pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
-    lane = raced(pair, "tree", tokens=12).lanes[0]
-    assert all(step.seconds["commit"] == step.replayed for step in lane.trace.steps)
-    assert {step.replayed for step in lane.trace.steps} <= {0, *(1 + len(step.path) for step in lane.trace.steps)}
-    assert sum(step.replayed for step in lane.trace.steps) > 6
+    lane, wrong = raced(pair, "tree", "tree!trim", tokens=12).lanes
+    assert {step.replayed for step in lane.trace.steps} == {0}
+    assert all(step.seconds["commit"] == step.replayed for step in wrong.trace.steps)
+    assert {step.replayed for step in wrong.trace.steps} <= {0, *(1 + len(step.path) for step in wrong.trace.steps)}
 
 
 def test_a_model_with_states_is_refused_as_a_draft(place, draft):
@@ -97,10 +102,32 @@ def test_a_model_with_states_is_refused_as_a_draft(place, draft):
         loading.load_pair(pair_of(draft, state_folder("mamba2", place)), device="cpu")
 
 
-def test_several_texts_at_once_are_refused(place):
-    pair = state_pair("mamba2", place)
-    with pytest.raises(ValueError, match=r"Texts of a mamba2 model cannot share a forward here: it keeps states"):
-        next(decode_together(pair, find("lookup"), [PROMPT, PROMPT], [Sampling(), Sampling()], 5))
+@pytest.mark.parametrize("name", PLAIN)
+def test_texts_written_together_are_those_alone(name, place, draft):
+    """Of one token, of many, and leaving at different times. Trees of all sizes share a forward, and nothing is replayed."""
+    pair = replace(state_pair(name, place, draft), stop_ids=frozenset({3}))
+    prompts = [PROMPT, [77], [9, 8, 7, 6] * 5]
+    samplings = [Sampling(), Sampling(0.8, seed=1), Sampling()]
+    written = {system: [[] for _ in prompts] for system in ("vanilla", "lookup")}
+    for system, texts in written.items():
+        for number, done in decode_together(pair, find(system), prompts, samplings, 16):
+            texts[number] += done.burst
+            assert done.replayed == 0
+    alone = []
+    for prompt, sampling in zip(prompts, samplings, strict=True):
+        steps = batch.alone(pair, prompt, sampling, 16)
+        alone.append([token for done in steps for token in done.burst])
+    assert written == {"vanilla": alone, "lookup": alone}
+
+
+def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(place, monkeypatch):
+    pair = replace(state_pair("mamba2", place), stop_ids=frozenset())
+    rows = 4 + 6 + LARGEST_TREE
+    monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
+    found = batch.curve(pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Wish(0.0, 6, 0), lambda: None)
+    [refused], [lookup] = found["refused"], found["settings"]
+    assert refused["batch"] == 4 and refused["why"].endswith("3 would fit.")
+    assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]
 
 
 def test_transformers_own_ways_are_left_out_but_for_plain_decoding(place, draft):

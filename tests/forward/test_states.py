@@ -3,18 +3,23 @@
 import random
 import re
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers as tr
 
+from engine.contracts import Drafter
 from engine.forward.recurrent import kinds
-from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.session import RecurrentSession
 from engine.models import memory, refusals
 from engine.models.cache_memory import too_large
+from engine.models.pairs import LoadedPair
+from engine.policies.auto import Auto
+from engine.record.costs import Costs
 from engine.rounds import stopwatch, timing
+from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.families import PROMPT, STATES, state_model, state_pair
@@ -102,43 +107,102 @@ def test_a_verification_changes_nothing_that_is_committed(name, place):
     before = target.verify(DraftTree.rooted(9))[0]
     for seed in range(3):
         target.verify(tree_of(30 + seed, seed))
-    target.session.replay([0])
     assert torch.equal(target.verify(DraftTree.rooted(9))[0], before) and target.length == len(PROMPT)
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_only_what_no_row_ends_behind_is_replayed(name, place):
-    """Inputs of convolutions stand behind every token, so models that have nothing else replay nothing."""
-    target = Target(state_pair(name, place).target, 96)
+@pytest.mark.parametrize("name", PLAIN)
+def test_paths_as_rows_of_a_batch_give_the_same(name, place):
+    """The way that `bench --by state` compares with. What no row ends behind is replayed, but for inputs of convolutions."""
+    target = by_paths(state_pair(name, place), 160)
+    assert rounds(target, state_model(name), [deepest, first, nothing, shortest]) < NEAR
+    replayed, rows = [], []
+    target.session.rewind(0)
     target.prefill(PROMPT)
-    replayed = []
     for choose in (deepest, first, nothing, shortest):
         tree = tree_of(9, 1)
         target.verify(tree)
+        rows.append(target.session.computed)
         target.commit(choose(tree))
         replayed.append(target.session.replayed)
-    lengths = [0, 2, 1, 1 + len(shortest(tree))]
     assert len(shortest(tree)) < len(deepest(tree))
-    assert replayed == ([0, 0, 0, 0] if name in CONVOLUTIONS else lengths)
+    assert replayed == ([0, 0, 0, 0] if name in CONVOLUTIONS else [0, 2, 1, 1 + len(shortest(tree))])
+    assert rows == 4 * [(len(tree) - len({*tree.parents[1:]})) * (1 + max(tree.depth))]
 
 
-def test_costs_of_a_tree_hold_what_is_replayed(place, monkeypatch):
-    """A target of convolutions replays nothing. Of another, half a path of every tree is replayed, and of plain decoding nothing."""
-    clock, forward, replay = SimpleNamespace(now=0.0), RecurrentSession.forward, StateCache.replay
+def by_paths(pair: LoadedPair, capacity: int) -> Target:
+    target = Target(pair.target, capacity)
+    target.session = RecurrentSession(pair.target, capacity, by_paths=True)
+    return target
 
-    def slow(right, seconds):
-        def taken(*asked, **how):
-            clock.now += seconds
-            return right(*asked, **how)
 
-        return taken
+@pytest.mark.parametrize("name", STATES)
+def test_nothing_is_replayed_where_a_state_is_kept_behind_every_node(name, place):
+    """Only tokens that are no path of the tree are computed anew, as a text, and plain decoding goes on behind them."""
+    target, text, tree = Target(state_pair(name, place).target, 96), list(PROMPT), tree_of(9, 1)
+    target.prefill(text)
+    for choose in (deepest, first, nothing, shortest):
+        target.verify(tree)
+        assert target.session.computed == len(tree)
+        target.commit(path := choose(tree))
+        text += [9, *(tree.tokens[node] for node in path)]
+        assert target.session.replayed == 0
+    forked = DraftTree.rooted(9)
+    below = forked.add(forked.add(0, 17, 1.0, 1.0), 30, 1.0, 1.0)
+    beside = forked.add(0, 31, 1.0, 1.0)
+    target.verify(forked)
+    target.commit([beside, below])
+    assert target.session.replayed == 3
+    text += [9, 31, 30, 8]
+    assert (target.verify(DraftTree.rooted(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
+
+
+def test_a_round_holds_a_state_for_every_node(place):
+    """And those of the text. By paths it holds one for every leaf, and inputs of the convolutions for every row."""
+    pair, tree = state_pair("mamba2", place), tree_of(9, 1)
+    states = sum(state.nbytes for _, state in pair.target.zero_states)
+    inputs = sum(inputs.nbytes for inputs, _ in pair.target.zero_states)
+    for target in (Target(pair.target, 96), by_paths(pair, 96)):
+        target.prefill(PROMPT)
+        target.verify(tree)
+        kernel = pair.target.config.conv_kernel
+        leaves, width = len(tree) - len({*tree.parents[1:]}), 1 + max(tree.depth)
+        rows, columns = (
+            (leaves, leaves * (kernel + width)) if target.session.by_paths else (1 + len(tree), kernel + len(tree))
+        )
+        assert target.session.held_bytes == rows * states + columns * inputs // kernel
+
+
+def test_auto_grows_by_what_a_verification_computes(place, monkeypatch):
+    """A tree of N nodes costs N rows here. Where its paths were a batch, it would cost leaves times depth, and `auto` asks for less."""
+    clock, compute = SimpleNamespace(now=0.0), RecurrentSession.compute
+
+    def slow(session, tokens, *asked, **how):
+        clock.now += 20 + tokens.numel()
+        return compute(session, tokens, *asked, **how)
 
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "forward", slow(forward, 1.0))
-    monkeypatch.setattr(StateCache, "replay", slow(replay, 0.5))
-    monkeypatch.setattr(timing, "ROWS", (1, 4, 8))
-    for name, expected in (("mamba2", {1: 1000.0, 4: 1500.0, 8: 1500.0}), ("lfm2", {1: 1000.0, 4: 1000.0, 8: 1000.0})):
-        assert timing.verify_ms(state_pair(name, place), repeats=1, seconds=9.0) == expected
+    monkeypatch.setattr(RecurrentSession, "compute", slow)
+    monkeypatch.setattr(timing, "ROWS", (1, 4, 8, 24))
+    pair, sizes = state_pair("mamba2", place), []
+    for way, rows in (("nodes", [1, 4, 8, 24]), ("paths", [1, 6, 16, 60])):
+        opened = partial(RecurrentSession, pair.target, by_paths=way == "paths")
+        monkeypatch.setattr(pair.target, "open", lambda *asked, opened=opened: opened(*asked))
+        costs = timing.verify_ms(pair, repeats=1, seconds=9.0)
+        assert costs == {nodes: 1000.0 * (20 + computed) for nodes, computed in zip((1, 4, 8, 24), rows, strict=True)}
+        auto = Auto(8, 4, 24, "ranked", None, Costs(costs, 0.0, 0.0))
+        sizes.append(len(auto.grow(Fixed(0.5), 9, 7, Sampling(), 99)))
+    assert sizes[0] > sizes[1] > 1
+
+
+class Fixed(Drafter):
+    """Says everywhere that token 1 has probability `sure`, token 2 so much of the rest, and so on."""
+
+    def __init__(self, sure: float):
+        rest = torch.full((16,), 1.0 - sure).cumprod(0)
+        self.row, self.forwards = (rest / (1.0 - sure) * sure).log(), 0
+
+    def log_q(self, tree, nodes):
+        return self.row.expand(len(nodes), -1)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -185,9 +249,9 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
         ("qwen3_next", "torch_chunk_gated_delta_rule"),
     ],
 )
-def test_guesses_are_read_in_a_chunk_of_their_own_length(name, scan, place, monkeypatch):
+def test_guesses_on_paths_are_read_in_a_chunk_of_their_own_length(name, scan, place, monkeypatch):
     """Filled up to transformers' chunks, which prompts keep, eight guesses on Mamba 2 would cost as much as 256."""
-    target = Target(state_pair(name, place).target, 64)
+    target = by_paths(state_pair(name, place), 64)
     module, chunks = sys.modules[type(target.session.runner.model).__module__], []
     right = getattr(module, scan)
     monkeypatch.setattr(module, scan, lambda *read, **how: chunks.append(how.get("chunk_size")) or right(*read, **how))
@@ -220,13 +284,13 @@ def test_memory_of_states_is_counted_from_the_configuration(name, place):
     session = target.open(64)
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
-    assert counted.states == memory.LANES * (1 + memory.PATHS) * session.cache.state_bytes > 0
+    assert counted.states == memory.LANES * (1 + memory.NODES) * session.cache.state_bytes > 0
     assert target.state_bytes == session.cache.state_bytes
     assert counted.rows == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 
 def test_states_that_do_not_fit_are_refused_before_anything_runs(place, monkeypatch):
-    """A lane of Mamba 2 holds no rows, but the states of its text and of every path."""
+    """A lane of Mamba 2 holds no rows, but the states of its text and of every node."""
     pair = state_pair("mamba2", place)
     lane = (1 + 64) * pair.target.state_bytes
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)

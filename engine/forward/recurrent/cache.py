@@ -3,7 +3,8 @@
 Invariant: a forward leaves what is committed as it was. It works on copies, one for each row of its batch. `commit` keeps one of them.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,6 +14,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DummyLayer, LinearA
 from engine.forward.cache import KVCache
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
+
+if TYPE_CHECKING:
+    from engine.forward.recurrent.nodes import NodesLayer
 
 
 def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
@@ -43,29 +47,32 @@ def note(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
 class StateLayer(LinearAttentionCacheLayerMixin):
     """A layer's states in the form that transformers' modules expect: inputs of a convolution, and a recurrent state.
 
-    During a forward over B rows `conv_states` and `recurrent_states` belong to the rows. None stands before a text's first token.
+    During a forward over B rows `conv_states` and `recurrent_states` belong to the rows. None stands before a text's first token, and
+    `inputs` and `state` are zeros then.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.record_past = True  # convolutions then hand in all their inputs, also for a single token
+        self.zeros: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # inputs and state of an empty text
         self.forget()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: states are taken as modules hand them in."""
 
     def forget(self) -> None:
-        self.inputs: torch.Tensor | None = None  # committed, [1, channels, kernel]
-        self.state: torch.Tensor | None = None  # committed, [1, ...]
+        self.inputs, self.state = self.zeros  # committed, [1, channels, kernel] and [1, ...]
+        self.started = False
         self.begin(1)
 
     def begin(self, rows: int) -> None:
         """Stand every row of the next forward behind the committed text."""
         self.rows = rows
-        self.has_previous_state[0] = self.inputs is not None
+        self.has_previous_state[0] = self.started
         self.conv_states[0] = self.inputs
         # A copy, because modules write into the state of a single token
-        self.recurrent_states[0] = None if self.state is None else self.state.repeat_interleave(rows, 0)
+        known = self.started and self.state is not None
+        self.recurrent_states[0] = self.state.repeat_interleave(rows, 0) if known else None  # type: ignore[union-attr]
 
     def update_conv_state(
         self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
@@ -90,7 +97,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
     def commit(self, row: int, count: int) -> None:
         """Keep the states of a row behind its first `count` new tokens. A recurrent state stands behind all of them."""
-        row = min(row, self.rows - 1)  # a layer that was replayed has one row
+        row, self.started = min(row, self.rows - 1), True  # a layer that was replayed has one row
         inputs, state = self.conv_states[0], self.recurrent_states[0]
         if inputs is not None:
             end = inputs.shape[-1] - self.entered + count
@@ -170,7 +177,15 @@ class HybridLayer(StateLayer, RowsLayer):
 class StateCache(KVCache):
     """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""
 
-    def __init__(self, config: PreTrainedConfig, capacity: int, dtype: torch.dtype, device: torch.device):
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        zeros: Sequence[tuple[torch.Tensor | None, torch.Tensor | None]] = (),
+    ):
+        """`zeros` are the states of an empty text by layer that keeps any, which nobody writes into (`sizes.zero_states`)."""
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
         width = head_dim_of(config) if attending(config) else 1
         super().__init__(attending(config), heads, width, capacity, dtype, device)
@@ -182,6 +197,9 @@ class StateCache(KVCache):
             self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else DummyLayer())
             place += kind in ATTENDING
         self.states = [each for each in self.held if isinstance(each, StateLayer)]
+        for layer, empty in zip(self.states, zeros, strict=bool(zeros)):
+            layer.zeros = empty
+            layer.forget()
         self.past = Cache(layers=self.held)
 
     def clear(self) -> None:
@@ -212,6 +230,19 @@ class StateCache(KVCache):
             if not isinstance(layer, DummyLayer):
                 layer.commit(row, count)
         self.rows += count
+
+    @torch.inference_mode()
+    def commit_nodes(self, layers: list["NodesLayer"], text: int, written: list[int]) -> None:
+        """Keep the nodes `written` of a text of the last forward, in path order. `layers` read them; their rows are in their places."""
+        for layer in layers:
+            layer.commit(text, written[-1])
+        self.keep(written)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the states that belong to the rows of the last forward."""
+        found = [each for layer in self.states for each in (layer.conv_states[0], layer.recurrent_states[0])]
+        return sum(each.nbytes for each in found if each is not None)
 
     @property
     def state_bytes(self) -> int:

@@ -1,21 +1,28 @@
-"""RecurrentSession: forwards of a model with states, path by path. It answers as `engine.forward.session.Session` does.
+"""RecurrentSession: forwards of a model with states. It answers as `engine.forward.session.Session` does.
 
-The paths of a tree from the root to its leaves are rows of one batch, each on a copy of the committed states. A state stands only
-behind a row's last token. A shorter path is replayed before it is kept: layers with a recurrent state read its tokens again. What they
-read is known from the forward, so no other layer computes anything.
+A tree is read as a forest of one text: a state is kept behind every node (`engine.forward.recurrent.nodes`), and layers with attention
+read the nodes under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
+
+`by_paths` is the other way, which `bench --by state` compares with. The paths of a tree from the root to its leaves are rows of one
+batch, each on a copy of the committed states. A state stands only behind a row's last token. A shorter path is replayed before it is
+kept: layers with a recurrent state read its tokens again. What they read is known from the forward, so other layers compute nothing.
 """
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.forward.cache import additive
 from engine.forward.layer_ops import features_of
-from engine.forward.recurrent.cache import StateCache, modules_with_states, take_down_inputs
+from engine.forward.recurrent.cache import RowsLayer, StateCache, StateLayer, modules_with_states, take_down_inputs
+from engine.forward.recurrent.forest import Forest, parents_of
+from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, reading_ends, teach
 from engine.forward.session import Session
 
 if TYPE_CHECKING:
@@ -33,6 +40,20 @@ def paths_of(count: int, visible: torch.Tensor | None) -> list[list[int]]:
         return [list(range(count))]
     leaves = (visible.sum(0) == 1).nonzero().flatten().tolist()
     return [visible[leaf].nonzero().flatten().tolist() for leaf in leaves]
+
+
+def is_bare(model: PreTrainedModel) -> bool:
+    """Whether a model is of those without attention. They name their cache so, and list no embedding among their hidden states."""
+    return "cache_params" in inspect.signature(model.forward).parameters
+
+
+def nodes_of(held: list[Any], attending: Callable[[RowsLayer], CacheLayerMixin]) -> tuple[list[NodesLayer], Cache]:
+    """A layer for the nodes of each of those `held` that keeps states, and all layers as a model's cache, by who attends for whom."""
+    layers: list[Any] = []
+    for each in held:
+        keeps, rows = isinstance(each, StateLayer), attending(each) if isinstance(each, RowsLayer) else None
+        layers.append((HybridNodesLayer(rows) if rows else NodesLayer()) if keeps else rows or each)
+    return [each for each in layers if isinstance(each, NodesLayer)], Cache(layers=layers)
 
 
 @contextmanager
@@ -57,87 +78,150 @@ class RecurrentSession(Session):
 
     cache: StateCache
 
-    def __init__(self, runner: "Runner", capacity: int, features: bool | tuple[int, ...] = False):
-        super().__init__(runner, capacity, features)
+    def __init__(
+        self,
+        runner: "Runner",
+        capacity: int,
+        features: bool | tuple[int, ...] = False,
+        by_paths: bool = False,
+        cache: StateCache | None = None,
+    ):
+        super().__init__(runner, capacity, features, cache=cache)
         self.past = self.cache.past
-        # Models without attention name their cache so, and list no embedding among their hidden states.
-        self.bare = "cache_params" in inspect.signature(runner.model.forward).parameters
-        take_down_inputs(runner.model)
+        self.bare = is_bare(runner.model)
+        self.by_paths = by_paths
+        teach(runner.model)
+        if by_paths:
+            take_down_inputs(runner.model)
         modules = modules_with_states(runner.model)
         self.scans = [each for each in modules if hasattr(each, "chunk_size")]
         # The gated delta rule fills up chunks of 64 tokens. Their length is an argument, which kernels of a GPU need not take.
         self.ruled = runner.device.type == "cpu" and any(hasattr(each, "head_k_dim") for each in modules)
         self.paths: list[list[int]] = []
         self.row = 0
+        self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
+        # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
+        self.read: tuple[list[NodesLayer], int, list[int]] | None = None
 
     @torch.inference_mode()
     def forward(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else.
+        """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
+        self.cache.room_for(len(ids))
+        self.ids, self.positions = ids, positions
+        if last_only or self.by_paths:
+            return self.forward_by_paths(ids, positions, visible, last_only)
+        parents = parents_of(len(ids), visible)
+        forest = Forest([parents], self.runner.device)
+        for layer, text in zip(self.nodes, self.cache.states, strict=True):
+            layer.begin(forest, [text])
+        self.read = self.nodes, 0, parents
+        if visible is None:
+            visible = torch.ones(len(ids), len(ids), dtype=torch.bool).tril_()
+        tokens, places = torch.tensor([ids]), torch.tensor([positions])
+        with reading_ends():
+            output = self.compute(tokens, places, visible, self.grown)
+        return output.logits[0], self.features_in([each[0] for each in output.hidden_states or ()])
 
-        Shorter paths are filled up behind their ends with what nobody reads, so the batch is `[leaves, longest path]`. With `last_only`
-        the tokens are a prompt's.
+    def forward_by_paths(
+        self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`forward` over rows that are paths. Shorter ones are filled up behind their ends with what nobody reads, so the batch is
+        `[leaves, longest path]`.
         """
-        count = len(ids)
-        self.cache.room_for(count)
-        self.ids, self.positions, self.paths = ids, positions, paths_of(count, visible)
+        count, self.read, self.paths = len(ids), None, paths_of(len(ids), visible)
         width = max(map(len, self.paths))
         rows = torch.tensor([path + path[-1:] * (width - len(path)) for path in self.paths])
+        self.cache.begin(len(rows))
+        more = {"chunk_size": width} if self.ruled and not last_only else {}
+        causal = torch.ones(width, width, dtype=torch.bool).tril_()
         with as_guesses([] if last_only else self.scans, width):
-            output = self.compute(torch.tensor(ids)[rows], torch.tensor(positions)[rows], last_only)
+            output = self.compute(
+                torch.tensor(ids)[rows],
+                torch.tensor(positions)[rows],
+                causal,
+                self.past,
+                logits_to_keep=int(last_only),
+                **more,
+            )
         places = [0] * count
         for row, path in enumerate(self.paths):
             for column, offset in enumerate(path):
                 places[offset] = row * width + column
         logits = output.logits[0] if last_only else output.logits.flatten(0, 1)[places]
-        if not self.taps:
-            return logits, None
-        hidden = [each.flatten(0, 1)[places] for each in output.hidden_states]
-        return logits, features_of([hidden[abs(tap) - self.bare] for tap in self.taps], hidden[-1], self.taps)
+        return logits, self.features_in([each.flatten(0, 1)[places] for each in output.hidden_states or ()])
 
-    def compute(self, tokens: torch.Tensor, positions: torch.Tensor, last_only: bool) -> Any:
-        """The model's output for a batch of rows `[B, n]` behind the committed text."""
-        self.cache.begin(len(tokens))
-        device, width = self.runner.device, tokens.shape[1]
-        more: dict[str, Any] = {"cache_params": self.past}
-        if not self.bare:
-            causal = torch.ones(width, width, dtype=torch.bool).tril_()
-            mask = additive(causal, self.rows + width, self.runner.dtype)[None, None].to(device)
-            more = {"past_key_values": self.past, "position_ids": positions.to(device), "attention_mask": mask}
-        if self.ruled and not last_only:
-            more["chunk_size"] = width
+    def features_in(self, hidden: list[torch.Tensor]) -> torch.Tensor | None:
+        """The features of tokens by the hidden states that the model lists for them, if asked for."""
+        return (
+            features_of([hidden[abs(tap) - self.bare] for tap in self.taps], hidden[-1], self.taps)
+            if self.taps
+            else None
+        )
+
+    def compute(
+        self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, past: Cache, **more: Any
+    ) -> Any:
+        """The model's output for rows `[B, n]` behind the committed text, whose tokens see those of `visible [n, n]`."""
+        device = self.runner.device
+        if self.bare:
+            more["cache_params"] = past
+        else:
+            mask = additive(visible, self.rows + tokens.shape[1], self.runner.dtype)[None, None].to(device)
+            more |= {"past_key_values": past, "position_ids": positions.to(device), "attention_mask": mask}
         return self.runner.model(
-            input_ids=tokens.to(device),
-            use_cache=True,
-            logits_to_keep=int(last_only),
-            output_hidden_states=bool(self.taps),
-            **more,
+            input_ids=tokens.to(device), use_cache=True, output_hidden_states=bool(self.taps), **more
         )
 
     @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
-        """Let states stand behind tokens of the last forward, where no row of it ends behind them. Returns how many were replayed.
+        """Let states stand behind tokens of the last forward, where none was kept there. Returns how many were replayed.
 
         `written` are their offsets in path order. Nothing is committed yet. Tokens that are no path are computed anew, as a text.
         """
-        count, width = len(written), max(map(len, self.paths))
-        found = next((row for row, path in enumerate(self.paths) if path[:count] == written), None)
-        self.row = found or 0
-        if found is not None and (count == width or not self.cache.recurs):
-            return 0
-        if found is None:
-            ids, positions = ([each[offset] for offset in written] for each in (self.ids, self.positions))
-            self.forward(ids, positions)
+        count = len(written)
+        if self.read is not None:
+            parents = self.read[2]
+            if all(parents[node] == before for before, node in zip([-1, *written], written, strict=False)):
+                return 0
         else:
-            with as_guesses(self.scans, count):
-                self.cache.replay(found, count)
+            width = max(map(len, self.paths))
+            found = next((row for row, path in enumerate(self.paths) if path[:count] == written), None)
+            self.row = found or 0
+            if found is not None and (count == width or not self.cache.recurs):
+                return 0
+            if found is not None:
+                with as_guesses(self.scans, count):
+                    self.cache.replay(found, count)
+                return count
+        ids, positions = ([each[offset] for offset in written] for each in (self.ids, self.positions))
+        self.forward(ids, positions)
         return count
 
     def keep(self, written: list[int]) -> None:
         """Commit the tokens `written` of the last forward, as offsets in path order. The others leave no trace."""
+        read = self.read
         self.replayed = self.replay(written)
-        self.cache.commit(self.row, len(written))
+        if self.read is None:
+            self.cache.commit(self.row, len(written))
+            return
+        if self.read is not read:  # computed anew, as a text
+            written = list(range(len(written)))
+        layers, text, _ = self.read
+        self.cache.commit_nodes(layers, text, written)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the states that the last forward left beside the committed ones."""
+        if self.read is None:
+            return self.cache.copied_bytes
+        return sum(layer.nbytes for layer in self.read[0])
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the last forward computed, padding included."""
+        return len(self.ids) if self.read else len(self.paths) * max(map(len, self.paths))
 
     def rewind(self, rows: int) -> None:
         """Forget the whole text. Raises `ValueError` for any other number of `rows`: a state keeps no earlier one."""

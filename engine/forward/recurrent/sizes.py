@@ -1,4 +1,4 @@
-"""Sizes: what the states of a text take in memory. Runs layers on shapes or on zeros; knows no text."""
+"""Sizes: what the states of a text take in memory, and those of an empty one. Runs layers on zeros or on shapes; knows no text."""
 
 import inspect
 
@@ -10,9 +10,8 @@ from engine.forward.recurrent.cache import StateCache, StateLayer, modules_with_
 TOKENS = 16  # more than any convolution here looks back
 
 
-@torch.inference_mode()
-def state_bytes(model: PreTrainedModel) -> int:
-    """Bytes of the states that a model keeps of one text, however long: 0 without such layers. A model on "meta" will do."""
+def behind_zeros(model: PreTrainedModel) -> StateCache:
+    """A cache whose states stand behind some zeros. A model on "meta" will do."""
     cache = StateCache(model.config, 1, model.dtype, model.device)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
     for module in modules_with_states(model):
@@ -20,4 +19,20 @@ def state_bytes(model: PreTrainedModel) -> int:
         module(hidden, **{taken: cache.past})
     for layer in cache.states:
         StateLayer.commit(layer, 0, TOKENS)
-    return cache.state_bytes
+    return cache
+
+
+@torch.inference_mode()
+def state_bytes(model: PreTrainedModel) -> int:
+    """Bytes of the states that a model keeps of one text, however long: 0 without such layers. A model on "meta" will do."""
+    return behind_zeros(model).state_bytes
+
+
+@torch.inference_mode()
+def zero_states(model: PreTrainedModel) -> list[tuple[torch.Tensor | None, torch.Tensor | None]]:
+    """Inputs and recurrent state of an empty text, by layer that keeps any."""
+
+    def zeros(each: torch.Tensor | None) -> torch.Tensor | None:
+        return None if each is None else torch.zeros_like(each)
+
+    return [(zeros(layer.inputs), zeros(layer.state)) for layer in behind_zeros(model).states]

@@ -11,9 +11,9 @@ WAYS = {  # what the page says of the forward that runs
     "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
     "states": (
-        "The target keeps states, out of which no guess can be cut. Each path of a tree is a row of its own on a copy of them: a tree "
-        "with L leaves reads them L times and keeps L copies until the round ends, a chain one. Of a longer path, layers "
-        "with states read again what was accepted. Logits may differ in the last bits with the number of tokens in a forward."
+        "The target keeps states, out of which no guess can be cut. A round keeps states behind every node of its tree, so N nodes "
+        "take N times the memory of a text's states, in a tree as in a chain. Layers with states read a tree level by level, so "
+        "time grows with its depth too. Nothing is replayed. Logits may differ in the last bits with the number of tokens in a forward."
     ),
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }

@@ -1,0 +1,73 @@
+"""Forest: the trees of one or several texts in one forward, and who follows whom in them. Knows numbers; knows no model and no state.
+
+Places count the nodes of all texts, `width` a text: node n of text t stands at `t * width + n`. Shorter trees leave places empty.
+"""
+
+from functools import cached_property
+
+import torch
+
+
+def parents_of(count: int, visible: torch.Tensor | None) -> list[int]:
+    """The parent of each of `count` tokens, of which each sees its ancestors: bool `[N, N]`. -1 is the text itself.
+
+    None is one path of all tokens.
+    """
+    if visible is None:
+        return list(range(-1, count - 1))
+    before = visible.tril(-1) * torch.arange(1, count + 1)  # the last ancestor before a node is its parent
+    return (before.amax(1) - 1).tolist()
+
+
+class Forest:
+    """The trees of some texts, each as its nodes' parents: -1 is the text itself, and parents come before children."""
+
+    def __init__(self, trees: list[list[int]], device: torch.device):
+        self.trees, self.device = trees, device
+        self.texts, self.width = len(trees), max(map(len, trees), default=0)
+
+    @property
+    def places(self) -> int:
+        return self.texts * self.width
+
+    @cached_property
+    def levels(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Level by level the places of its nodes, and what each follows: a text by its number, a node by `texts` + its place."""
+        found: list[tuple[list[int], list[int]]] = []
+        for text, parents in enumerate(self.trees):
+            depth: list[int] = []
+            for node, parent in enumerate(parents):
+                depth.append(0 if parent < 0 else depth[parent] + 1)
+                if depth[-1] == len(found):
+                    found.append(([], []))
+                nodes, followed = found[depth[-1]]
+                nodes.append(text * self.width + node)
+                followed.append(text if parent < 0 else self.texts + text * self.width + parent)
+        return [(self.on_device(nodes), self.on_device(followed)) for nodes, followed in found]
+
+    def windows(self, columns: int) -> torch.Tensor:
+        """`[places, columns]`: the last inputs up to every node, its own included, in the order of the text.
+
+        They count from the committed inputs of the texts, `columns` each, on to those of the nodes.
+        """
+        if columns not in self._windows:
+            kept = self.texts * columns
+            # An empty place follows the end of its text.
+            up = [max(0, at - 1) for at in range(kept)]
+            up += [columns * (text + 1) - 1 for text in range(self.texts) for _ in range(self.width)]
+            for text, parents in enumerate(self.trees):
+                first = kept + text * self.width
+                for node, parent in enumerate(parents):
+                    up[first + node] = first + parent if parent >= 0 else columns * (text + 1) - 1
+            before, steps = torch.tensor(up), [torch.arange(kept, kept + self.places)]
+            for _ in range(columns - 1):
+                steps.append(before[steps[-1]])
+            self._windows[columns] = torch.stack(steps[::-1], 1).to(self.device)
+        return self._windows[columns]
+
+    @cached_property
+    def _windows(self) -> dict[int, torch.Tensor]:
+        return {}
+
+    def on_device(self, numbers: list[int]) -> torch.Tensor:
+        return torch.tensor(numbers, device=self.device)

@@ -1,0 +1,154 @@
+"""`python -m engine bench --by state`: what trees and chains cost a target with states, in time and memory.
+
+There are two ways of keeping states:
+
+- paths: each path of a tree is a row of one batch on a copy of the states. A path that ends sooner is replayed before it is kept.
+- nodes: a state is kept behind every node. Shared prefixes are computed once, and nothing is replayed. Sessions take this way.
+
+Without --target it measures random models, one of each kind of layer. All verifications of a model take turns in one process, behind
+128 tokens of context; medians count. `rows` are the tokens that a verification computes, padding included. Half of the longest path is
+kept, and `replayed` tokens are computed again for that; `round ms` has both. `state MB` are the states that stand until the round ends.
+`x plain` compares with the round of a single token, `x chain` with the chain of as many nodes in the same way.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import transformers as tr
+
+from engine.forward.recurrent.session import RecurrentSession
+from engine.forward.runner import Runner
+from engine.measure.options import load_given
+from engine.models.loading import hardware_name
+from engine.rounds.timing import binary, interleaved
+from engine.target import Target
+from engine.tree import LARGEST_TREE, DraftTree
+
+NODES = (4, 8, 16, 24)
+CONTEXT = 128  # tokens before a timed round
+VOCAB = 4096
+ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+HEADS = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 1536}
+DELTA = {
+    "linear_num_key_heads": 8,
+    "linear_num_value_heads": 8,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 128,
+}
+MAMBA = {"mamba_n_heads": 16, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_d_ssm": 1024}
+KINDS = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+RANDOM: dict[str, tuple[Any, dict[str, Any]]] = {  # about 30 million weights each
+    "mamba2": (
+        tr.Mamba2Config,
+        {"num_heads": 16, "head_dim": 64, "state_size": 128, "n_groups": 1, "num_hidden_layers": 16},
+    ),
+    "lfm2": (
+        tr.Lfm2Config,
+        HEADS | {"num_hidden_layers": 8, "layer_types": 2 * ["conv", "conv", "conv", "full_attention"]},
+    ),
+    "qwen3_5": (tr.Qwen3_5TextConfig, HEADS | DELTA | {"num_hidden_layers": 8, "layer_types": 2 * KINDS}),
+    "falcon_h1": (tr.FalconH1Config, HEADS | MAMBA | {"num_hidden_layers": 6}),
+}
+
+
+def random_runner(family: str) -> Runner:
+    """A random model of this family, the same for the same name."""
+    kind, sizes = RANDOM[family]
+    torch.manual_seed(0)
+    return Runner(tr.AutoModelForCausalLM.from_config(kind(vocab_size=VOCAB, hidden_size=512, **ENDS, **sizes)))
+
+
+def chain(nodes: int) -> DraftTree:
+    """A tree that is one path of so many nodes, the root included."""
+    tree = DraftTree.rooted(0)
+    for node in range(1, nodes):
+        tree.add(node - 1, node, 1.0, 1.0)
+    return tree
+
+
+def a_round(target: Target, tree: DraftTree) -> int:
+    """Verify the tree and let the states stand behind half of its longest path. Returns how many tokens were replayed for that."""
+    target.verify(tree)
+    path = tree.path(tree.depth.index(max(tree.depth)))
+    assert isinstance(target.session, RecurrentSession)
+    return target.session.replay([0, *path[: len(path) // 2]])
+
+
+def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:
+    """Rows by way, shape and number of nodes, plain decoding's first. Raises `ValueError` for a model without states."""
+    if not runner.recurrent:
+        raise ValueError(
+            f"A {runner.config.model_type} model keeps no state, so its trees cost what --by tree tells. Name another --target."
+        )
+    context = min(CONTEXT, runner.context // 2)
+    targets = {way: Target(runner, context + LARGEST_TREE) for way in ("nodes", "paths")}
+    targets["paths"].session = RecurrentSession(runner, context + LARGEST_TREE, by_paths=True)
+    for target in targets.values():
+        target.prefill([token % runner.vocab for token in range(context)])
+    shapes = {("plain", 1): chain(1)} | {
+        (shape, nodes): made(nodes) for nodes in NODES for shape, made in (("chain", chain), ("tree", binary))
+    }
+    asked = [(way, *shape) for shape in shapes for way in targets if way == "nodes" or shape[0] != "plain"]
+    verifying: dict[tuple, Callable[[], object]] = {
+        (*each, "verify"): partial(targets[each[0]].verify, shapes[each[1:]]) for each in asked
+    }
+    rounds = {(*each, "round"): partial(a_round, targets[each[0]], shapes[each[1:]]) for each in asked}
+    ms = interleaved(runner.device, verifying | rounds, repeats)
+    for way, shape, nodes in asked:
+        tree, session = shapes[shape, nodes], targets[way].session
+        assert isinstance(session, RecurrentSession)
+        targets[way].verify(tree)
+        held, rows = session.held_bytes, session.computed
+        taken, same = ms[way, shape, nodes, "round"], ms.get((way, "chain", nodes, "round"))
+        yield {
+            "way": way,
+            "shape": shape,
+            "nodes": nodes,
+            "leaves": nodes - len({*tree.parents[1:]}),
+            "rows": rows,
+            "replayed": a_round(targets[way], tree),
+            "state_bytes": held,
+            "verify_ms": ms[way, shape, nodes, "verify"],
+            "round_ms": taken,
+            "vs_plain": taken / ms["nodes", "plain", 1, "round"],
+            "vs_chain": taken / same if same else None,
+        }
+
+
+HEAD = f"{'way':<7}{'shape':<7}{'nodes':>6}{'leaves':>8}{'rows':>6}{'replayed':>10}{'state MB':>10}{'verify ms':>11}{'round ms':>10}"
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    chained = "" if row["vs_chain"] is None else f"{row['vs_chain']:>8.2f}"
+    return (
+        f"{row['way']:<7}{row['shape']:<7}{row['nodes']:>6}{row['leaves']:>8}{row['rows']:>6}{row['replayed']:>10}"
+        f"{row['state_bytes'] / 1e6:>10.2f}{row['verify_ms']:>11.2f}{row['round_ms']:>10.2f}{row['vs_plain']:>9.2f}{chained}"
+    )
+
+
+def main(options: Namespace) -> dict:
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
+    given = options.target or options.pair
+    runners = (
+        {"given": load_given(options).target} if given else {name: random_runner(name) for name in options.families}
+    )
+    models = []
+    for runner in runners.values():
+        weights = sum(each.numel() for each in runner.model.parameters())
+        text = f"{runner.state_bytes / 1e6:.2f} MB of states a text"
+        print(
+            f"{runner.config.model_type}, {weights / 1e6:,.0f} million weights, {text}\n{HEAD}{'x plain':>9}{'x chain':>8}"
+        )
+        rows = []
+        for row in by_state(runner, options.repeats):
+            rows.append(row)
+            print(line(row))
+        models.append(
+            {"model": runner.config.model_type, "weights": weights, "state_bytes": runner.state_bytes, "rows": rows}
+        )
+    return {"machine": hardware_name(next(iter(runners.values())).device), "models": models}
