@@ -38,7 +38,7 @@ def why_not(pair: LoadedPair) -> str:
         held = f" {refused}"
     elif named := count_of(config):
         first = config.num_hidden_layers
-        held = f" Its config names {named}, and its files hold no tensor of layer {first} and none of mtp."
+        held = f" By its config it ships {named}, and its files hold no tensor of layer {first} and none of mtp."
     return (
         f"The pair {pair.title} has no MTP layers: its target ships none that can be read here.{held} Choose a target that does, "
         "or the system tree, lookup or auto."

@@ -25,7 +25,7 @@ class Mtp(Net):
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.reads = model.eval().requires_grad_(False), (target_layers,)
         kinds = getattr(model.config, "layer_types", None) or [""] * len(model.layers)
-        self.caches = kinds.count("full_attention") if hasattr(model.layers[0].mtp_block, "blocks") else len(model.layers)
+        self.caches = sum(getattr(layer.mtp_block, "caches", 1) for layer in model.layers)  # layers that attend
         self.kinds = [kind if model.has_per_layer_rope else "" for kind in kinds]
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 

@@ -1,8 +1,9 @@
 """MTP layers in the files of a target, found by name and checked. Knows files and transformers' conversions; knows no session.
 
 transformers leaves them out when it loads the target. Their layouts are DeepSeek-V3's, further `model.layers.*` behind the target's
-own, and the `mtp.*` of Mellum, Qwen3-Next and Nemotron-H. A tensor that is missing or unknown is refused by name: with random weights in its place guesses would never
-come true, and nothing would say why. So are a second embedding and head, unless they equal the target's.
+own, and the `mtp.*` of Mellum, Qwen3-Next and Nemotron-H. A tensor that is missing or unknown is refused by name: with random weights
+in its place guesses would never come true, and nothing would say why. So are an embedding and a head of their own, unless
+they equal the target's.
 """
 
 import json

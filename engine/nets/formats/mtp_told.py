@@ -1,8 +1,9 @@
 """MTP layers that no configuration of transformers names, told to it in its own terms. Knows configurations and modules; no files.
 
-Qwen3-Next and Qwen3.5 ship one layer as `mtp.*`: `fc` over the normalised embedding and final state, a layer with full attention, `norm`.
-Nemotron-H ships a short stack of its own blocks as `mtp.layers.*`. The first block holds the projection, the last one the final norm.
-GLM-4 MoE Lite ships DeepSeek-V3's form. Sources: vLLM's `qwen3_next_mtp`, `qwen3_5_mtp`, `nemotron_h_mtp` and `glm4_moe_lite_mtp`.
+Qwen3-Next and Qwen3.5 ship one layer with full attention as `mtp.*`. `fc` projects the normalised embedding and final state for it.
+Nemotron-H ships a short stack of its own blocks as `mtp.layers.*`: the first one holds the projection, the last one the final norm.
+GLM-4 MoE Lite ships DeepSeek-V3's form. These layouts are those of vLLM's `qwen3_next_mtp`, `qwen3_5_mtp`, `nemotron_h_mtp` and
+`glm4_moe_lite_mtp`, which all hand in the state behind the target's final norm.
 """
 
 import re
@@ -22,7 +23,7 @@ COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")
 
 
 def count_of(config: PreTrainedConfig) -> int:
-    """How many MTP layers a target may ship by its configuration. Published ones of Qwen3-Next say nothing, and ship one."""
+    """How many MTP layers a target may ship by its configuration. One of Qwen that says nothing stands for one, as in vLLM."""
     if config.model_type not in TOLD:
         return getattr(config, "num_mtp_layers", None) or 0
     named = [count for name in COUNTS if (count := getattr(config, name, None)) is not None]
@@ -34,7 +35,9 @@ def obstacle(config: PreTrainedConfig) -> str | None:
     count = count_of(config)
     if config.model_type in QWEN or config.model_type == NEMOTRON:
         if count > 1:
-            return f"Its config names {count} MTP layers, and nobody has tried how several share what `mtp.*` holds once."
+            return (
+                f"Its config names {count} MTP layers, and nobody has tried how several share what `mtp.*` holds once."
+            )
         others = sorted({*blocks_of(config)} - {ATTENDING, "moe", "mlp"})
         if count and others:
             return f"Its MTP layers hold {others[0]}, which keeps a state, and no rejected guess can be cut out of it."
@@ -93,6 +96,7 @@ class Blocks(nn.Module):
         attending = [block.mixer for block in self.blocks if block.block_type == ATTENDING]
         for number, mixer in enumerate(attending):
             mixer.layer_idx = number
+        self.caches = len(attending)
 
     def forward(self, hidden_states: torch.Tensor, position_embeddings: None, **more: object) -> torch.Tensor:
         """`[1, N, H]` to `[1, N, H]`. These blocks turn nothing by its position."""

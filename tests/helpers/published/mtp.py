@@ -202,7 +202,9 @@ class PlainBlocks:
 
 
 @torch.no_grad()
-def guesses(model: tr.PreTrainedModel, mtp: "MtpModel | PlainBlocks", text: list[int], path: list[int]) -> list[torch.Tensor]:
+def guesses(
+    model: tr.PreTrainedModel, mtp: "MtpModel | PlainBlocks", text: list[int], path: list[int]
+) -> list[torch.Tensor]:
     """By transformers' layers: log-probabilities `[V]` behind the text, and behind each token of the path below it.
 
     Below the last layer's depth that layer reads its own last output, the next token and its own cache.
