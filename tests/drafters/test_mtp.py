@@ -159,7 +159,7 @@ def test_chains_and_trees_are_lossless(name, folder):
 
 
 def test_a_text_of_one_token_begins_without_a_state(folder):
-    for name in ("DeepSeek-V3, three", "GLM-4 MoE"):
+    for name in ("DeepSeek-V3, three", "GLM-4 MoE", "Qwen3.5"):
         pair = replace(load_pair(own_pair(str(folder(name)))), stop_ids=frozenset())
         for temperature in (0.0, 0.8):
             race = Race(pair, Settings("O", ("vanilla", "mtp"), max_new_tokens=20, temperature=temperature))
@@ -168,8 +168,9 @@ def test_a_text_of_one_token_begins_without_a_state(folder):
             assert race.result()["identical"] is True and len(race.lanes[0].trace.prompt_tokens) == 1
 
 
-def test_a_target_alone_races_auto_with_its_own_layers(folder):
-    pair = load_pair(own_pair(str(folder("GLM-4 MoE"))))
+@pytest.mark.parametrize("name", ["GLM-4 MoE", "Nemotron-H"])
+def test_a_target_alone_races_auto_with_its_own_layers(name, folder):
+    pair = load_pair(own_pair(str(folder(name))))
     assert DRAFTERS["best"].choices(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
     assert raced(pair, "auto", max_new_tokens=30).result()["identical"] is True
 
