@@ -100,10 +100,12 @@ def write(folder: Path, family: str, mtp: int) -> None:
     """A random checkpoint with so many MTP layers and its tokenizer. Norms are random too, so that a forgotten one shows."""
     torch.manual_seed(0)
     deep = FAMILIES[family][0](config_of(family, len(KINDS.get(family, range(LAYERS + mtp))), 0)).eval()
+    one = float(family not in COUNTED)  # norms of the others multiply by one more than their weight
     for where, parameter in deep.named_parameters():
         vector = parameter.dim() == 1
         if not where.endswith(("A_log", "dt_bias")):
-            torch.nn.init.normal_(parameter, mean=float(vector), std=0.1 if vector else 0.2)
+            mean = float(vector) if where.endswith("linear_attn.norm.weight") else vector * one
+            torch.nn.init.normal_(parameter, mean=mean, std=0.1 if vector else 0.2)
     deep.save_pretrained(folder)
     config_of(family, LAYERS, mtp).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
@@ -126,7 +128,7 @@ def write(folder: Path, family: str, mtp: int) -> None:
             tensors[own + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
         for name, dimensions in names.items():
             shape = (HIDDEN,) if dimensions == 1 else (HIDDEN, 2 * HIDDEN)
-            tensors[f"{own}{name}.weight"] = (dimensions == 1) + 0.3 * torch.randn(shape)
+            tensors[f"{own}{name}.weight"] = (dimensions == 1) * one + 0.3 * torch.randn(shape)
     rewrite(folder, tensors)
 
 
