@@ -8,6 +8,7 @@ import torch
 from engine.contracts import Counterpart
 from engine.drafters.eagle import EagleDrafter
 from engine.models.pairs import QUANTISATIONS, LoadedPair
+from engine.nets.formats.mtp_told import count_of, obstacle
 
 
 class MtpDrafter(EagleDrafter):
@@ -33,9 +34,11 @@ def why_not(pair: LoadedPair) -> str:
     if pair.target.spread or pair.dtype in QUANTISATIONS:
         how = "spread over devices" if pair.target.spread else f"kept in {pair.dtype}"
         held = f" The target is {how}, and MTP layers are read beside plain weights on one device only."
-    elif named := getattr(config, "num_mtp_layers", None):
+    elif refused := obstacle(config):
+        held = f" {refused}"
+    elif named := count_of(config):
         first = config.num_hidden_layers
-        held = f" Its config names {named}, and its files hold no tensor of layer {first} and none of mtp."
+        held = f" By its config it ships {named}, and its files hold no tensor of layer {first} and none of mtp."
     return (
         f"The pair {pair.title} has no MTP layers: its target ships none that can be read here.{held} Choose a target that does, "
         "or the system tree, lookup or auto."

@@ -5,7 +5,7 @@ from transformers import PreTrainedConfig
 # These have a key and a value for every query head, and no name for their number.
 ALL_HEADS = frozenset({"gpt2", "gpt_neox", "opt"})
 # The cache of these holds a latent row as key and a rotated key as value, one each for all heads. Attention widens them to heads.
-LATENT = frozenset({"deepseek_v3"})
+LATENT = frozenset({"deepseek_v3", "glm4_moe_lite"})
 
 UNBOUNDED = 2**20  # tokens that a text may have where the model's configuration names no limit
 

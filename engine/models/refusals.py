@@ -25,7 +25,8 @@ QUANTISED = "its weights are already quantised; give the plain ones and quantise
 
 FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
     "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, gpt-oss, Ministral, StarCoder2, "
-    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3 and Mellum"
+    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3, GLM-4 MoE Lite "
+    "and Mellum"
 )
 
 STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of them

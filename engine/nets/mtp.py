@@ -25,6 +25,7 @@ class Mtp(Net):
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.reads = model.eval().requires_grad_(False), (target_layers,)
         kinds = getattr(model.config, "layer_types", None) or [""] * len(model.layers)
+        self.caches = sum(getattr(layer.mtp_block, "caches", 1) for layer in model.layers)  # layers that attend
         self.kinds = [kind if model.has_per_layer_rope else "" for kind in kinds]
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
@@ -48,7 +49,7 @@ class Mtp(Net):
         """
         model, embedded = self.model, self.model.embed_tokens(tokens[None])
         rotary = {"layer_type": self.kinds[layer]} if self.kinds[layer] else {}
-        turned = model.rotary_emb(embedded, position_ids=positions[None], **rotary)
+        turned = model.rotary_emb and model.rotary_emb(embedded, position_ids=positions[None], **rotary)
         return model.layers[layer](
             embedded,
             state[None],
@@ -75,7 +76,7 @@ class MtpSession:
         self.net, self.layers, self.device = net, len(net.model.layers), weight.device
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
-        self.cache = KVCache(self.layers, heads, width, capacity, weight.dtype, self.device)
+        self.cache = KVCache(net.caches, heads, width, capacity, weight.dtype, self.device)
         self.past = transformers_cache(self.cache)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
         # By layer, the outputs [layers, M, H] behind the root and behind the nodes asked about; nothing above a node's own layer

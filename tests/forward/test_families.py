@@ -111,6 +111,7 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
         tr.DeepseekV3ForCausalLM,
         {"intermediate_size": 64} | ROUTED | LATENT | {"kv_lora_rank": 6, "q_lora_rank": None},
     ),
+    "glm4_moe_lite": ("GLM-4 MoE Lite", tr.Glm4MoeLiteForCausalLM, {"intermediate_size": 64} | ROUTED | LATENT),
     "mellum": ("Mellum", tr.MellumForCausalLM, SHARED | EXPERTS | {"head_dim": 16}),
     "mellum, window": ("Mellum", tr.MellumForCausalLM, SHARED | EXPERTS | MIXED | {"head_dim": 16}),
 }
@@ -131,6 +132,7 @@ OFTEN = [
     "glm4_moe",
     "deepseek_v3",
     "deepseek_v3, wide keys",
+    "glm4_moe_lite",
     "mellum",
 ]
 

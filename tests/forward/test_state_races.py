@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors import safe_open
 
 from engine.batch import decode_together
 from engine.custom_generate import treerace
@@ -21,7 +20,7 @@ from engine.rounds import stopwatch
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.tree import LARGEST_TREE
-from helpers.checkpoints import byte_tokenizer, pair_of, write
+from helpers.checkpoints import pair_of, write
 from helpers.families import PROMPT, STATES, state_folder, state_model, state_pair
 
 PLAIN = ("mamba2", "lfm2", "qwen3_next", "falcon_h1")  # one of each kind of layer
@@ -146,16 +145,3 @@ def test_broken_targets_race_and_their_distance_is_refused(place, draft):
         assert len(race.lanes[1].trace.tokens) == 8
         with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
             next(measure(pair, Settings("Once", ("tree", broken))))
-
-
-def test_its_mtp_layers_are_not_read(tmp_path):
-    """The files of a Qwen3-Next hold some. Its texts are written without them."""
-    model = state_model("qwen3_next")
-    model.config.num_mtp_layers = 1
-    tensors = model.state_dict() | {"mtp.fc.weight": torch.zeros(32, 64)}
-    model.save_pretrained(tmp_path, state_dict=tensors)
-    byte_tokenizer().save_pretrained(tmp_path)
-    with safe_open(tmp_path / "model.safetensors", "pt") as stored:
-        assert "mtp.fc.weight" in stored.keys()  # noqa: SIM118
-    pair = loading.load_pair(pair_of(tmp_path), device="cpu")
-    assert pair.target.config.num_mtp_layers == 1 and "mtp" not in pair.learned

@@ -1,8 +1,9 @@
 """MTP layers in the files of a target, found by name and checked. Knows files and transformers' conversions; knows no session.
 
 transformers leaves them out when it loads the target. Their layouts are DeepSeek-V3's, further `model.layers.*` behind the target's
-own, and Mellum's `mtp.*`. A tensor that is missing or unknown is refused by name: with random weights in its place guesses would never
-come true, and nothing would say why. So are a second embedding and head, unless they equal the target's.
+own, and the `mtp.*` of Mellum, Qwen3-Next and Nemotron-H. A tensor that is missing or unknown is refused by name: with random weights
+in its place guesses would never come true, and nothing would say why. So are an embedding and a head of their own, unless
+they equal the target's.
 """
 
 import json
@@ -22,7 +23,7 @@ from transformers.utils import cached_file
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
-from engine.forward.recurrent.kinds import keeps_state
+from engine.nets.formats import mtp_told
 from engine.nets.mtp import Mtp
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -59,13 +60,13 @@ class MtpCheckpoint:
 
     def made(self, folder: Path, tensors: dict[str, torch.Tensor]) -> Mtp:
         """The net of these tensors. Raises `ValueError` unless they are all that it needs, and each in its shape."""
-        target, config = self.target, self.target.config
+        target = self.target
         with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):  # no memory for weights yet
-            model = MtpModel(target, config.num_mtp_layers)
+            model = mtp_told.model_for(target)
         settings = LoadStateDictConfig(
             weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
         )
-        report, _ = convert_and_load_state_dict_in_model(model, tensors, settings)
+        report, _ = convert_and_load_state_dict_in_model(model, mtp_told.renamed(target.config, tensors), settings)
         own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
         problems = [
             *(f"lacks {name}" for name in sorted(own)),
@@ -81,7 +82,7 @@ class MtpCheckpoint:
             raise ValueError(f"Of its MTP layers {folder} {problems[0]}.{more} Fetch the files anew.")
         model.tie_with_main_model(target)
         pack_linear_layers(model)
-        net = Mtp(model, config.num_hidden_layers)
+        net = Mtp(model, target.config.num_hidden_layers)
         if others := sorted({*net.kinds} - {"", *(model.rotary_emb.rope_type if model.has_per_layer_rope else ())}):
             raise ValueError(
                 f"The MTP layers of {folder} are of type {others[0]}, for which its target has no rotary embedding."
@@ -90,12 +91,12 @@ class MtpCheckpoint:
 
 
 def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpoint | None:
-    """The target's MTP layers, None where its config names none, its files hold none of them, it is quantised or keeps states.
+    """The target's MTP layers, None where its config names none that can be read, its files hold none, or it is quantised.
 
     `source` is what `from_pretrained` found the target by.
     """
-    count = getattr(target.config, "num_mtp_layers", None)
-    if not count or getattr(target, "hf_quantizer", None) is not None or keeps_state(target.config):
+    count = mtp_told.count_of(target.config)
+    if not count or getattr(target, "hf_quantizer", None) is not None or mtp_told.obstacle(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))
