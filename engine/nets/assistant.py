@@ -46,20 +46,31 @@ class Assistant(Net):
         """A session for a text of so many tokens."""
         return AssistantSession(self, capacity)
 
-    def step(self, tokens, state, position: int, rows: dict[str, tuple[torch.Tensor, torch.Tensor]]):
+    def step(
+        self,
+        tokens: torch.Tensor,
+        state: torch.Tensor,
+        position: int,
+        rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `rows`.
 
         `rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
         """
-        model, count = self.model, len(tokens)
-        entering = model.pre_projection(torch.cat([self.embed_tokens(tokens), state], -1))[None]
-        out = model.model(
-            inputs_embeds=entering,
-            attention_mask={kind: entering.new_zeros(1, 1, count, keys.shape[2]) for kind, (keys, _) in rows.items()},
-            position_ids=torch.full((1, count), position, device=tokens.device),
-            shared_kv_states=rows,
-            use_cache=False,
-        ).last_hidden_state
+        model, text, count = self.model, self.model.model, len(tokens)
+        x = model.pre_projection(torch.cat([self.embed_tokens(tokens), state], -1))[None]
+        places = torch.full((1, count), position, device=tokens.device)
+        turned = {kind: text.rotary_emb(x, places, kind) for kind in rows}
+        masks = {kind: x.new_zeros(1, 1, count, keys.shape[2]) for kind, (keys, _) in rows.items()}
+        for layer, kind in zip(text.layers, text.config.layer_types, strict=True):
+            x = layer(
+                x,
+                shared_kv_states=rows,
+                position_embeddings=turned[kind],
+                attention_mask=masks[kind],
+                position_ids=places,
+            )
+        out = text.norm(x)
         return self.logits(out)[0].float().log_softmax(-1), model.post_projection(out)[0]
 
     def logits(self, out: torch.Tensor) -> torch.Tensor:

@@ -29,6 +29,19 @@ TARGETS = ("gemma4_text", "gemma4_unified_text")
 EMBEDDING, HEAD, ORDER = "model.embed_tokens.weight", "lm_head.weight", "masked_embedding.token_ordering"
 
 
+def all_reading(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The assistant's configuration, all of whose layers read a cache that none of them writes.
+
+    transformers 5.23 asks that some layer writes, so that it makes no assistant at all. Its classes are found by their names, and so
+    is this one.
+    """
+    text = config.get_text_config()
+    kind = type(text)
+    modes = property(lambda self: ["reuse"] * self.num_hidden_layers)
+    text.__class__ = type(kind.__name__, (kind,), {"kv_sharing_modes": modes, "__module__": kind.__module__})
+    return config
+
+
 def is_form_of(config: dict[str, Any]) -> bool:
     return config.get("model_type") in KINDS
 
@@ -53,7 +66,6 @@ class AssistantCheckpoint:
             )
         if ORDER in found and not torch.equal(found[ORDER].long().sort().values, torch.arange(len(found[ORDER]))):
             raise ValueError(f"{folder} holds a {ORDER} that does not name every token once. Fetch its files anew.")
-        self.config._attn_implementation = "sdpa"
         model = kind(self.config)
         model.load_state_dict(found, strict=False)
         if tied:
@@ -100,4 +112,4 @@ def checkpoint_of(folder: Path, config: dict[str, Any], target: PreTrainedModel)
                 f"The assistant in {folder} was trained for another target: it needs {wanted} as {what}, and this target has {there}. "
                 "Use the assistant of this very target."
             )
-    return AssistantCheckpoint(own, target)
+    return AssistantCheckpoint(all_reading(own), target)

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import torch
 import transformers as tr
+from safetensors.torch import load_file
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
+from engine.nets.formats.assistant import all_reading
 from helpers.checkpoints import VOCAB, byte_tokenizer
 
 WINDOW = 5
@@ -35,6 +37,7 @@ OWN = {
     "num_hidden_layers": 3,
     "num_kv_shared_layers": 3,
     "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": 0,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
 }
 PLAIN = (tr.Gemma4ForCausalLM, tr.Gemma4AssistantForCausalLM)
@@ -70,14 +73,17 @@ def write(folder: Path, name: str) -> tuple[Path, Path]:
         byte_tokenizer().save_pretrained(target)
         config = assistant.config_class
         text = kind.config_class(**TEXT | OWN | both)
-        random(assistant(config(text_config=text, backbone_hidden_size=32, **more))).save_pretrained(own)
+        random(assistant(all_reading(config(text_config=text, backbone_hidden_size=32, **more)))).save_pretrained(own)
     return target, own
 
 
 def theirs(target: Path, own: Path, name: str) -> tuple[tr.PreTrainedModel, tr.PreTrainedModel]:
     """Both models in transformers' own modules."""
     kind, assistant = PAIRS[name][0]
-    return kind.from_pretrained(target).eval(), assistant.from_pretrained(own).eval()
+    small = assistant(all_reading(assistant.config_class.from_pretrained(own)))
+    small.load_state_dict(load_file(own / "model.safetensors"), strict=False)
+    small.tie_weights()
+    return kind.from_pretrained(target).eval(), small.eval()
 
 
 @torch.no_grad()
