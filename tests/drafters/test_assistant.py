@@ -65,7 +65,7 @@ def test_a_chain_is_what_transformers_candidate_generator_drafts(name, files, lo
         wanted, logits = chain(*models, text, 5)
         for node, token in enumerate(wanted):
             mine = drafter.log_q(tree, [node])[0]
-            torch.testing.assert_close(mine, logits[node].log_softmax(-1), atol=2e-5, rtol=0)
+            torch.testing.assert_close(mine, logits[node].log_softmax(-1), atol=2e-4, rtol=0)
             assert int(mine.argmax()) == token
             tree.add(node, token, 0.5, 0.5)
         _, features = target.verify(tree)
@@ -83,7 +83,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     target, forwards = Target(pair.target, 90, drafter.reads_features), []
     drafter.beside(target.session.cache)
     drafter.begin(TEXT, target.prefill(TEXT[:-1]))
-    pair.net("mtp").model.model.register_forward_hook(lambda *_: forwards.append(1))
+    pair.net("mtp").model.model.layers[0].register_forward_hook(lambda *_: forwards.append(1))
 
     def answers(*levels: list[tuple[int, int]]) -> torch.Tensor:
         """The last level's answers in a tree of these levels of (parent, token)."""
@@ -102,7 +102,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     assert len(forwards) == 3 and not torch.allclose(wide[0], wide[1], atol=1e-3)
     for at, (first, second) in enumerate(((3, 7), (9, 7), (40, 8))):
         alone = answers([(0, first)], [(1, second)])
-        torch.testing.assert_close(wide[at], alone[0], atol=2e-5, rtol=0)
+        torch.testing.assert_close(wide[at], alone[0], atol=2e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -53,7 +53,7 @@ PAIRS = {  # what differs in the target's text, in both texts, and in the assist
 def random(model: tr.PreTrainedModel) -> tr.PreTrainedModel:
     """Norms are random too, so that a forgotten one shows."""
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
+        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
     for name, buffer in model.named_buffers():
         if name.endswith("layer_scalar"):
             buffer.fill_(0.7)
