@@ -45,8 +45,7 @@ def kv_heads_of(config: PreTrainedConfig) -> int | None:
         return 1 if config.multi_query else config.num_kv_heads
     if config.model_type in ALL_HEADS:
         return config.num_attention_heads
-    counts = [getattr(each, "num_key_value_heads", None) for each in by_layer(config)]
-    return None if None in counts else max(counts)
+    return max(getattr(each, "num_key_value_heads", None) or 0 for each in by_layer(config)) or None
 
 
 def mlp_of(config: PreTrainedConfig) -> int:

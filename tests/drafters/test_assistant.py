@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.drafters import DRAFTERS
 from engine.measure import peers
@@ -18,7 +19,7 @@ from engine.race import Race, Settings
 from engine.systems import fits, serves
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.pairs import tiny_pair
+from helpers.checkpoints import SIZES
 from helpers.published.assistant import PAIRS, chain, theirs, write
 
 TEXT = [5, 80, 33, 12, 200, 41, 7, 90, 14]  # longer than the window
@@ -207,4 +208,4 @@ def test_an_assistant_of_another_target_is_refused_by_a_sentence(config, sentenc
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):
     with pytest.raises(ValueError, match=r"is an assistant of Gemma 4 .* this one is of type llama"):
-        load_nets(files("plain")[1], tiny_pair().target.model)
+        load_nets(files("plain")[1], LlamaForCausalLM(LlamaConfig(**SIZES)))
