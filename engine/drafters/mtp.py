@@ -10,6 +10,7 @@ from engine.contracts import Counterpart
 from engine.drafters.eagle import EagleDrafter
 from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
+from engine.nets.assistant import AssistantSession
 from engine.nets.formats.assistant import TARGETS
 
 
@@ -27,7 +28,8 @@ class MtpDrafter(EagleDrafter):
         super().__init__(pair, capacity)
 
     def beside(self, cache: KVCache) -> None:
-        self.session.target = cache
+        if isinstance(self.session, AssistantSession):
+            self.session.target = cache
 
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> None:
         """A level is asked for by `log_q`."""

@@ -75,7 +75,6 @@ class MtpSession:
         self.net, self.layers, self.device = net, len(net.model.layers), weight.device
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
-        self.target: KVCache | None = None  # nothing of the target's own rows is read
         self.cache = KVCache(self.layers, heads, width, capacity, weight.dtype, self.device)
         self.past = transformers_cache(self.cache)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
