@@ -18,6 +18,7 @@ from engine.tree import DraftTree
 if TYPE_CHECKING:
     import numpy as np
 
+    from engine.forward.cache import KVCache
     from engine.kernels.expansion import Expansion
     from engine.models.pairs import LoadedPair
     from engine.record.calibration import Calibration
@@ -108,6 +109,12 @@ class Drafter(Part):
     def choices(cls, pair: "LoadedPair") -> list[str]:
         """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first."""
         return []
+
+    def beside(self, cache: "KVCache") -> None:
+        """Take in the cache of the target's session, once and before `begin`. Its committed rows may be read, and are never changed.
+
+        Most drafters read none.
+        """
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it."""

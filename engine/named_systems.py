@@ -101,7 +101,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "mtp": {
         "title": "MTP tree",
         "idea": "Layers that the target brings along guess the tokens after the next one, from its own final state. Only targets that "
-        "ship such layers can race it.",
+        "ship such layers, or an assistant of Gemma 4, can race it.",
         "source": "multi-token prediction of DeepSeek-V3 (2024), with token match",
         "cost": "One forward of such a layer per tree level.",
         "drafter": "mtp", "policy": "best_first", "acceptance": "token_match", "depth": 3, "width": 3, "nodes": 8,

@@ -11,6 +11,7 @@ import torch
 
 from engine.contracts import Counterpart, Drafter
 from engine.drafters import DRAFTERS
+from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -95,6 +96,9 @@ class BestDrafter(Drafter):
     @property
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
+
+    def beside(self, cache: KVCache) -> None:
+        self.inner.beside(cache)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.inner.begin(prompt, features)

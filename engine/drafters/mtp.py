@@ -1,19 +1,23 @@
 """MTP drafter: the target's own layers for multi-token prediction go on from its final state. One call a level answers all branches.
 
-It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made anew from the target's true states.
+It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made anew from the target's true states. Gemma 4's assistant
+takes the layers' place where the pair has one. It reads the target's own cache, and keeps no rows.
 """
 
 import torch
 
 from engine.contracts import Counterpart
 from engine.drafters.eagle import EagleDrafter
+from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
+from engine.nets.assistant import AssistantSession
+from engine.nets.formats.assistant import TARGETS
 from engine.nets.formats.mtp_told import count_of, obstacle
 
 
 class MtpDrafter(EagleDrafter):
     title = "MTP"
-    about = "Layers of the target's own checkpoint that were trained to guess some tokens ahead."
+    about = "Layers of the target's own checkpoint, or its assistant's, that were trained to guess some tokens ahead."
     source = "multi-token prediction of DeepSeek-V3 (2024)"
     counterpart = Counterpart("MTP")
     trained = "mtp"
@@ -23,6 +27,10 @@ class MtpDrafter(EagleDrafter):
         if self.trained not in pair.learned:
             raise ValueError(why_not(pair))
         super().__init__(pair, capacity)
+
+    def beside(self, cache: KVCache) -> None:
+        if isinstance(self.session, AssistantSession):
+            self.session.target = cache
 
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> None:
         """A level is asked for by `log_q`."""
@@ -34,6 +42,8 @@ def why_not(pair: LoadedPair) -> str:
     if pair.target.spread or pair.dtype in QUANTISATIONS:
         how = "spread over devices" if pair.target.spread else f"kept in {pair.dtype}"
         held = f" The target is {how}, and MTP layers are read beside plain weights on one device only."
+    elif config.model_type in TARGETS:
+        held = " The assistant of a Gemma 4 is a checkpoint of its own: give its folder as --drafter."
     elif refused := obstacle(config):
         held = f" {refused}"
     elif named := count_of(config):

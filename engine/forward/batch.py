@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from engine.forward.cache import KVCache
+from engine.forward.cache import KVCache, of_size
 from engine.forward.layer_ops import features_of
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
@@ -280,7 +280,7 @@ class BatchedLayer(CacheLayerMixin):
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
-            rows = slots.kv[self.layer, kind, :batch]
+            rows = of_size(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
             found.append(rows[:, :, : slots.columns])
         return found

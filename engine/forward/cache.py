@@ -92,9 +92,12 @@ class TransformersLayer(CacheLayerMixin):
         return keys[:, :, :end], values[:, :, :end]
 
     def rows_for(self, key_states: torch.Tensor, value_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layer's keys and values `[1, heads, capacity, width]`, each as wide as its new rows: latent rows differ in width."""
+        """The layer's keys and values `[1, heads, capacity, width]`, with the heads and the width of their new rows.
+
+        Latent rows differ in width, and so do layers of models whose kinds of layers have heads of their own.
+        """
         keys, values = self.cache.layers[self.layer]
-        return keys[..., : key_states.shape[-1]], values[..., : value_states.shape[-1]]
+        return of_size(keys, key_states), of_size(values, value_states)
 
     def get_mask_sizes(self, query_length):
         return self.cache.rows + query_length, 0
@@ -106,6 +109,11 @@ class TransformersLayer(CacheLayerMixin):
         return self.cache.capacity
 
     get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
+
+
+def of_size(rows: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new` ones `[B, heads, N, width]`."""
+    return rows[:, : new.shape[1], :, : new.shape[-1]]
 
 
 def transformers_cache(cache: KVCache) -> Cache:

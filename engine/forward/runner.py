@@ -114,7 +114,7 @@ class Runner:
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
-        return KVCache(self.config.num_hidden_layers, self.kv_heads, width, capacity, self.dtype, self.device)
+        return KVCache(attending(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
         self,

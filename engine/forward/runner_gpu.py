@@ -46,7 +46,7 @@ AttentionMaskInterface.register("folded_sdpa", sdpa_mask)
 def fold_heads(model: PreTrainedModel) -> int:
     """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
-    shared = None if config.model_type in LATENT else kv_heads_of(config)
+    shared = None if config.model_type in LATENT or config.is_heterogeneous else kv_heads_of(config)
     groups = config.num_attention_heads // (shared or config.num_attention_heads)
     if groups > 1 and config._attn_implementation not in ("folded_sdpa", "eager"):  # eager has soft caps or sinks
         model.set_attn_implementation("folded_sdpa")

@@ -16,14 +16,27 @@ def context_of(config: PreTrainedConfig) -> int:
 
 
 def head_dim_of(config: PreTrainedConfig) -> int:
-    """How many numbers a row of the cache has for a head; of a latent row, whose value is narrower, those of its key."""
+    """How many numbers a row of the cache has for a head; of a latent row, whose value is narrower, those of its key.
+
+    Where layers differ, this is the widest.
+    """
     if config.model_type in LATENT:
         return max(config.kv_lora_rank, config.qk_rope_head_dim)
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return max(
+        getattr(each, "head_dim", None) or each.hidden_size // each.num_attention_heads for each in by_layer(config)
+    )
+
+
+def by_layer(config: PreTrainedConfig) -> list[PreTrainedConfig]:
+    """The configuration of every layer where they differ, as Gemma 4's do in heads; else the one of all."""
+    return list(config.per_layer_config) if config.is_heterogeneous else [config]
 
 
 def kv_heads_of(config: PreTrainedConfig) -> int | None:
-    """How many keys and values a layer's cache holds for a token; None where that is not known to be plain heads."""
+    """How many keys and values a layer's cache holds for a token; None where that is not known to be plain heads.
+
+    Where layers differ, this is the most.
+    """
     if hasattr(config, "kv_lora_rank"):
         return 1 if config.model_type in LATENT else None
     if config.model_type == "falcon":  # its newer architecture repeats keys and values before they are cached
@@ -32,7 +45,7 @@ def kv_heads_of(config: PreTrainedConfig) -> int | None:
         return 1 if config.multi_query else config.num_kv_heads
     if config.model_type in ALL_HEADS:
         return config.num_attention_heads
-    return getattr(config, "num_key_value_heads", None)
+    return max(getattr(each, "num_key_value_heads", None) or 0 for each in by_layer(config)) or None
 
 
 def mlp_of(config: PreTrainedConfig) -> int:

@@ -17,6 +17,8 @@ MASK_BY_LAYER = frozenset(
         "exaone4",
         "gemma2",
         "gemma3_text",
+        "gemma4_text",
+        "gemma4_unified_text",
         "gpt_oss",
         "mellum",
         "ministral",

@@ -27,6 +27,7 @@ from engine.measure.footprint import peak_mib
 from engine.measure.other_engines import Others, parted
 from engine.measure.verdict import ratios
 from engine.models.pairs import LoadedPair
+from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
 from engine.race import Lane, Settings
 from engine.record import trace_statistics
@@ -39,6 +40,7 @@ Way = Callable[[LoadedPair, list[int], int, float], list[int]]
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
 LOOKUP_TOKENS = 10
+GUESSES = 3  # a round, by an assistant of Gemma 4
 LENT: WeakKeyDictionary[PreTrainedModel, MtpModel] = WeakKeyDictionary()  # by target
 READ = MtpModel.from_pretrained
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
@@ -83,11 +85,15 @@ def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float)
 
 
 def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer.
+    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer; or, of a pair with Gemma 4's
+    assistant, `generate(assistant_model=...)` with that one, `GUESSES` a round.
 
     It is lent those that are loaded. By itself it would read them in every call, by the name of a repository without its commit.
     """
-    net: Mtp = pair.net("mtp")
+    net: Mtp | Assistant = pair.net("mtp")
+    if isinstance(net, Assistant):
+        with generation_settings(net.model, num_assistant_tokens=GUESSES):
+            return generated(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
     LENT[pair.target.model] = net.model
     MtpModel.from_pretrained = lent
     return generated(pair, prompt, tokens, temperature, use_mtp=True, **how)
@@ -123,7 +129,8 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
         found[ASSISTED] = assisted
         found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
-    if "mtp" in pair.learned:
+    # transformers shows an assistant only rows that layers of the target share
+    if "mtp" in pair.learned and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
         found[MTP] = mtp
     return found | {LOOKUP: lookup}
 

@@ -204,10 +204,10 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
 
     Raises `ValueError`, with the option's name, for what is no folder of that kind and for a revision that is no full commit.
     """
-    if drafters is not None and not any(Path(drafters).glob("*/config.json")):
+    if drafters is not None and not any(any(Path(drafters).glob(each)) for each in ("config.json", "*/config.json")):
         raise ValueError(
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
-            "config.json, as `python -m engine train` writes them."
+            "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
     (path, revision), title = place("--target", target), short_name(target)
     guess, guess_revision = (None, None) if draft is None else place("--draft", draft)

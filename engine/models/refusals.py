@@ -24,9 +24,9 @@ UNSTEADY_ROPE = {"dynamic", "longrope"}
 QUANTISED = "its weights are already quantised; give the plain ones and quantise them by --quantisation"
 
 FAMILIES = (  # tests/forward/test_families.py verifies trees with each of them
-    "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, gpt-oss, Ministral, StarCoder2, "
-    "Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3, GLM-4 MoE Lite "
-    "and Mellum"
+    "Llama, Qwen2, Qwen3, Mistral, Gemma, Phi-3, OLMo 2, SmolLM3, Granite, Mixtral, Gemma 2, Gemma 3, Gemma 4, gpt-oss, Ministral, "
+    "StarCoder2, Qwen2-MoE, Qwen3-MoE, Command R7B, EXAONE 4, OLMo 3, GPT-2, GPT-NeoX, OPT, Falcon, GLM-4 MoE, DeepSeek-V3, "
+    "GLM-4 MoE Lite and Mellum"
 )
 
 STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of them
@@ -51,7 +51,11 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return f"it has layers of type {', '.join(others)}, and a tree's mask serves full attention and sliding windows only"
     if "sliding_attention" in layer_types(config) and config.model_type not in TRIED:
         return "it has a sliding window, and nobody has tried here how it takes a tree's mask"
-    if getattr(config, "use_bidirectional_attention", False):
+    if getattr(config, "use_bidirectional_attention", None) not in (
+        None,
+        False,
+        "vision",
+    ):  # of text alone all is in order
         return "its tokens attend to later ones, and a tree is verified for text that is written in order"
     if recurrent and not kinds.attending(config):
         return QUANTISED if quantised else None  # the rest is about attention

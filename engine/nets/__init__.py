@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
-from engine.nets.formats import PUBLISHED, mtp
+from engine.nets.formats import PUBLISHED, assistant, mtp
 from engine.nets.grown import for_grown
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
@@ -70,7 +70,8 @@ def load_nets(
 ) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
-    A published drafter's folder may have any name. `source` is what `from_pretrained` found the target by; None reads no MTP layers.
+    A published drafter's folder may have any name, and `folder` may be that folder itself.
+    `source` is what `from_pretrained` found the target by; None reads no MTP layers.
     With `copies` the nets are those of the smaller target that this one grew from.
     Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
@@ -79,20 +80,28 @@ def load_nets(
     own = None if source is None else mtp.checkpoint_of(target, source)
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
-    for path in sorted(folder.glob("*/config.json")) if folder else ():
-        name, kind = kind_in(path, embedding, target.config.num_hidden_layers)
+    for path in configs_in(folder) if folder else ():
+        name, kind = kind_in(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = kind, path.parent
     return StoredNets(found, embedding, head, copies)
 
 
-def kind_in(config_file: Path, embedding: torch.Tensor, layers: int) -> tuple[str, Kind]:
+def configs_in(folder: Path) -> list[Path]:
+    """The configs of the drafters in a folder: its own where it is a drafter's, else those of the folders in it."""
+    own = folder / "config.json"
+    return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
+
+
+def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Kind]:
     """The name of the drafter that a config describes, and what makes its net.
 
-    It is for a target of so many `layers` and `embedding [V, H]`. Raises `ValueError` when it does not fit that target.
+    It is for this target, or the smaller one that it grew from. Its `embedding` is `[V, H]`. Raises `ValueError` when it does not fit.
     """
-    config, folder = config_in(config_file), config_file.parent
+    config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
+    if assistant.is_form_of(config):
+        return "mtp", assistant.checkpoint_of(folder, config, target)
     name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
     if name:
         return name, PUBLISHED[name].checkpoint_of(folder, config, embedding, layers)
@@ -106,7 +115,7 @@ def net_in(folder: Path, target: PreTrainedModel, copies: int = 1) -> Net:
     Raises `ValueError` when the folder holds none that fits the target.
     """
     tables = tables_of(target, copies)
-    _, kind = kind_in(folder / "config.json", tables[0], target.config.num_hidden_layers)
+    _, kind = kind_in(folder / "config.json", tables[0], target)
     net = kind.load(folder, *tables)
     return net if copies == 1 else for_grown(net, copies)
 
@@ -123,7 +132,7 @@ def config_in(path: Path) -> dict:
         config = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise TypeError("it holds no names and values")
-        if any(form.is_form_of(config) for form in PUBLISHED.values()):
+        if any(form.is_form_of(config) for form in (assistant, *PUBLISHED.values())):
             return config
         kind = config["kind"]
     except (OSError, KeyError, TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from engine.contracts import Drafter
+from engine.forward.cache import KVCache
 from engine.sampling import Guide
 from engine.tree import DraftTree
 
@@ -60,6 +61,9 @@ class GuidedDrafter(Drafter):
     @property
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
+
+    def beside(self, cache: KVCache) -> None:
+        self.inner.beside(cache)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.inner.begin(prompt, features)

@@ -46,7 +46,7 @@ ARROWS = {
     "policies": "contracts forward kernels record sampling tree",
     "drafters": "contracts models nets forward kernels tree",
     "acceptance": "contracts kernels sampling tree",
-    "contracts": "models kernels record sampling tree",
+    "contracts": "models forward kernels record sampling tree",  # a drafter may be shown the cache of the target
     "target": "forward tree",
     "models": "nets forward remote record sampling",
     "nets": "forward kernels",

@@ -40,6 +40,25 @@ ROUTED = {
     "topk_group": 1,
 }
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12}
+GEMMA_4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0,
+    "final_logit_softcapping": 5.0,
+    "use_bidirectional_attention": "vision",
+}
+SHARING = {  # the last two layers read the keys and values of those before them, and every layer the tokens themselves
+    "num_hidden_layers": 4,
+    "layer_types": MIXED["layer_types"] * 2,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": VOCAB,
+    "attention_k_eq_v": False,
+}
+GEMMA_4_EXPERTS = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
 QWEN_MIXED = {"use_sliding_window": True, "sliding_window": 3, "layer_types": MIXED["layer_types"]}
 CHECKED = {  # variant -> the loader's word for the family, model class, configuration
     "llama": ("Llama", tr.LlamaForCausalLM, SHARED),
@@ -75,6 +94,9 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
         tr.Gemma3ForCausalLM,
         SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5},
     ),
+    "gemma4, window": ("Gemma 4", tr.Gemma4ForCausalLM, SHARED | MIXED | GEMMA_4 | SHARING),
+    "gemma4, experts, window": ("Gemma 4", tr.Gemma4ForCausalLM, SHARED | MIXED | GEMMA_4 | GEMMA_4_EXPERTS),
+    "gemma4, unified, window": ("Gemma 4", tr.Gemma4UnifiedForCausalLM, SHARED | MIXED | GEMMA_4),
     "gpt_oss, window": ("gpt-oss", tr.GptOssForCausalLM, SHARED | MIXED | {"head_dim": 16, "num_local_experts": 4}),
     "ministral, window": ("Ministral", tr.MinistralForCausalLM, SHARED | MIXED | {"head_dim": 16}),
     "starcoder2, window": ("StarCoder2", tr.Starcoder2ForCausalLM, SHARED | {"sliding_window": 3}),

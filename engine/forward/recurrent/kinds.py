@@ -35,7 +35,7 @@ def layers_of(config: PreTrainedConfig) -> list[str]:
 
 
 def attending(config: PreTrainedConfig) -> int:
-    """How many layers hold keys and values for every token of the text."""
+    """How many layers hold keys and values for every token of the text. The last ones may read those of others."""
     if not keeps_state(config):
-        return config.num_hidden_layers
+        return config.num_hidden_layers - (getattr(config, "num_kv_shared_layers", None) or 0)
     return sum(kind in ATTENDING for kind in layers_of(config))

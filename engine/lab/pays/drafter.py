@@ -21,6 +21,7 @@ from engine.measure.options import given_pair, load_given
 from engine.measure.prompts import Prompt, read_all
 from engine.models.pairs import LoadedPair
 from engine.nets import Net, net_in
+from engine.nets.assistant import Assistant
 from engine.record.parsing import shown
 
 CLEAR = 3.0  # standard errors over texts that a difference must have
@@ -265,6 +266,11 @@ def main(options: Namespace) -> dict[str, Any]:
     pair = load_given(options, alone)
     copies = given.growth.copies if given.growth else 1
     net = net_in(folder, pair.target.model, copies)
+    if isinstance(net, Assistant):
+        raise ValueError(
+            f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
+            "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."
+        )
     found = diagnosis(pair, net, prompts, trained_context(folder, pair.context))
     print(table(found))
     return found

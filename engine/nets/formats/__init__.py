@@ -1,7 +1,7 @@
 """Formats: the files in which drafters are published. One file per drafter and one line in `PUBLISHED`.
 
 A config tells the format (`is_form_of`). `checkpoint_of` checks sizes, and what it returns loads the net. `checked` is what all of them
-share, and `exported` writes our own drafters.
+share, and `exported` writes our own drafters. `mtp` and `assistant` read more of a target than its sizes, and stand beside the list.
 """
 
 from engine.nets.formats import dflash, dspark, eagle3, medusa, parallel

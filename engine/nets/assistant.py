@@ -1,0 +1,144 @@
+"""Gemma 4's assistant: a small model of its own that reads keys and values of the target's cache, and writes none.
+
+Each of its layers attends to the rows that the target's last layer of the same type wrote. All guesses of a round are made at one
+position, the root's, so no node sees another. What a node goes on from is its token's embedding in the target and its parent's state.
+"""
+
+import sys
+
+import torch
+from torch import nn
+from transformers import (
+    Gemma4AssistantForCausalLM,
+    Gemma4UnifiedAssistantForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from engine.forward.cache import KVCache
+from engine.forward.recurrent.kinds import attending
+from engine.forward.uploads import rows_of, uploaded
+from engine.nets.layer import Net
+
+SLIDING = "sliding_attention"
+
+
+class Assistant(Net):
+    window = sys.maxsize  # it has no rows of its own that could be left out
+
+    def __init__(self, model: Gemma4AssistantForCausalLM | Gemma4UnifiedAssistantForCausalLM, target: PreTrainedModel):
+        """`model` is the assistant; of the target its embedding and its configuration are read."""
+        nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
+        self.model, self.embed_tokens = model.eval().requires_grad_(False), target.get_input_embeddings()
+        self.places = places_of(model.config.get_text_config(), target.config)
+        self.reads = (target.config.num_hidden_layers,)
+        self.sliding = model.config.get_text_config().sliding_window
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """One of its own weights, which has their type and device."""
+        return self.model.pre_projection.weight
+
+    def packed(self) -> None:
+        """It drafts with tensors on every device."""
+
+    def open(self, capacity: int) -> "AssistantSession":
+        """A session for a text of so many tokens."""
+        return AssistantSession(self, capacity)
+
+    def step(
+        self,
+        tokens: torch.Tensor,
+        state: torch.Tensor,
+        position: int,
+        rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `rows`.
+
+        `rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
+        """
+        model, text, count = self.model, self.model.model, len(tokens)
+        x = model.pre_projection(torch.cat([self.embed_tokens(tokens), state], -1))[None]
+        places = torch.full((1, count), position, device=tokens.device)
+        turned = {kind: text.rotary_emb(x, places, kind) for kind in rows}
+        masks = {kind: x.new_zeros(1, 1, count, keys.shape[2]) for kind, (keys, _) in rows.items()}
+        for layer, kind in zip(text.layers, text.config.layer_types, strict=True):
+            x = layer(
+                x,
+                shared_kv_states=rows,
+                position_embeddings=turned[kind],
+                attention_mask=masks[kind],
+                position_ids=places,
+            )
+        out = text.norm(x)
+        return self.logits(out)[0].float().log_softmax(-1), model.post_projection(out)[0]
+
+    def logits(self, out: torch.Tensor) -> torch.Tensor:
+        """Logits `[1, N, V]` by the head. With ordered embeddings, tokens outside the best groups share one low logit a node."""
+        head, masked = self.model.lm_head, self.model.masked_embedding
+        if masked is None:
+            return head(out)
+        return torch.cat([masked(each, head.weight) for each in out.split(1, dim=1)], 1)  # the low logit is a call's
+
+
+class AssistantSession:
+    """One lane's round: the states behind the root and the nodes asked about. The rows are the target's."""
+
+    def __init__(self, net: Assistant, capacity: int):
+        weight = net.weight
+        self.net, self.device = net, weight.device
+        self.cache = KVCache(
+            0, 1, 1, capacity, weight.dtype, weight.device
+        )  # it counts a stream's entries, and holds nothing
+        self.target: KVCache | None = None
+
+    def root(
+        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
+    ) -> torch.Tensor:
+        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
+
+        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`. All other arguments are as for nets with rows.
+        """
+        self.cache.room_for(len(tokens))
+        self.cache.rows += len(tokens)
+        self.position, self.rows = position + len(tokens) - 1, self.committed()
+        state = rows_of(features, chosen[-1:])[:, -1].to(self.net.weight.dtype)
+        log_q, self.outs = self.net.step(uploaded(tokens[-1:], self.device), state, self.position, self.rows)
+        return log_q
+
+    def level(
+        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
+    ) -> torch.Tensor:
+        """Log-probabilities `[n, V]` behind n nodes. `above` numbers those of this round that they go on from; the root is 0."""
+        self.cache.room_for(len(tokens))
+        self.cache.rows += len(tokens)
+        state = self.outs[uploaded(above, self.device)]
+        log_q, out = self.net.step(uploaded(tokens, self.device), state, self.position, self.rows)
+        self.outs = torch.cat([self.outs, out])
+        return log_q
+
+    def committed(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """The target's committed rows by type of layer, of sliding ones as many as the window and one more.
+
+        Before the first of them is written there is a row of zeros, to which attention gives nothing.
+        """
+        assert self.target is not None  # the drafter was shown it
+        count, found = max(1, self.target.rows), {}
+        for kind, (layer, heads, width) in self.net.places.items():
+            first = max(0, count - 1 - self.net.sliding) if kind == SLIDING else 0
+            keys, values = (each[:, :heads, first:count, :width] for each in self.target.layers[layer])
+            found[kind] = keys, values
+        return found
+
+
+def places_of(own: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
+    """By type of the assistant's layers: the target's last layer of that type that writes rows, and their heads and width.
+
+    Raises `KeyError` for a type that the target does not have.
+    """
+    last = {kind: layer for layer, kind in enumerate(target.layer_types[: attending(target)])}
+    sizes = target.per_layer_config
+    return {
+        kind: (last[kind], sizes[last[kind]].num_key_value_heads, sizes[last[kind]].head_dim)
+        for kind in {*own.layer_types}
+    }

@@ -1,0 +1,115 @@
+"""Gemma 4's assistant in its own folder, as transformers writes it. Knows files; knows no session.
+
+It reads the target's cache, so more than the hidden size must fit: the heads of keys and values, by type of layer.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    Gemma4AssistantConfig,
+    Gemma4AssistantForCausalLM,
+    Gemma4UnifiedAssistantConfig,
+    Gemma4UnifiedAssistantForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from engine.forward.packed_linear import pack_linear_layers
+from engine.nets.assistant import Assistant, places_of
+from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+
+KINDS = {
+    "gemma4_assistant": (Gemma4AssistantConfig, Gemma4AssistantForCausalLM),
+    "gemma4_unified_assistant": (Gemma4UnifiedAssistantConfig, Gemma4UnifiedAssistantForCausalLM),
+}
+TARGETS = ("gemma4_text", "gemma4_unified_text")
+EMBEDDING, HEAD, ORDER = "model.embed_tokens.weight", "lm_head.weight", "masked_embedding.token_ordering"
+
+
+def all_reading(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The assistant's configuration, all of whose layers read a cache that none of them writes.
+
+    transformers 5.23 asks that some layer writes, so that it makes no assistant at all. Its classes are found by their names, and so
+    is this one.
+    """
+    text = config.get_text_config()
+    kind = type(text)
+    modes = property(lambda self: ["reuse"] * self.num_hidden_layers)
+    text.__class__ = type(kind.__name__, (kind,), {"kv_sharing_modes": modes, "__module__": kind.__module__})
+    return config
+
+
+def is_form_of(config: dict[str, Any]) -> bool:
+    return config.get("model_type") in KINDS
+
+
+class AssistantCheckpoint:
+    """The files of an assistant whose sizes fit the target."""
+
+    def __init__(self, config: PreTrainedConfig, target: PreTrainedModel):
+        self.config, self.target = config, target
+
+    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Assistant:
+        """Raises `ValueError` for a tensor that is missing, unknown or of another shape, and for an order that names a token twice."""
+        found, kind = tensors_of(folder), KINDS[self.config.model_type][1]
+        with torch.device("meta"):  # shapes alone
+            wanted = {name: tuple(each.shape) for name, each in kind(self.config).state_dict().items()}
+        tied = self.config.tie_word_embeddings
+        optional = {HEAD: wanted.pop(HEAD)} if tied else {}
+        refuse_other_tensors(folder, found, wanted, optional)
+        if tied and HEAD in found and not torch.equal(found[HEAD], found[EMBEDDING]):
+            raise ValueError(
+                f"{folder} holds {HEAD}, which differs from {EMBEDDING}, and its config ties them. Fetch its files anew."
+            )
+        if ORDER in found and not torch.equal(found[ORDER].long().sort().values, torch.arange(len(found[ORDER]))):
+            raise ValueError(f"{folder} holds a {ORDER} that does not name every token once. Fetch its files anew.")
+        model = kind(self.config)
+        model.load_state_dict(found, strict=False)
+        if tied:
+            model.tie_weights()
+        model.to(self.target.device, self.target.dtype)
+        pack_linear_layers(model)
+        return Assistant(model, self.target)
+
+
+def checkpoint_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> AssistantCheckpoint:
+    """The assistant that `config` describes. Raises `ValueError` when it cannot be computed and when it does not fit the target."""
+    kind = KINDS[config["model_type"]][0]
+    try:
+        own = kind.from_dict(config)
+    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        said = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{folder}/config.json describes no assistant that can be computed: {said}.") from error
+    text, theirs = own.get_text_config(), target.config
+    if theirs.model_type not in TARGETS:
+        raise ValueError(
+            f"{folder} is an assistant of Gemma 4 and reads the cache of such a target, and this one is of type {theirs.model_type}. "
+            "Name its Gemma 4 as --target."
+        )
+    if text.num_kv_shared_layers != text.num_hidden_layers:
+        raise ValueError(
+            f"{folder}/config.json describes no assistant that can be computed: {text.num_kv_shared_layers} of its "
+            f"{text.num_hidden_layers} layers read the target's cache, and all must."
+        )
+    if missing := sorted({*text.layer_types} - {*theirs.layer_types}):
+        raise ValueError(
+            f"{folder} has layers of type {missing[0]}, and the target has none whose cache they could read."
+        )
+    sizes = {
+        "hidden size": (own.backbone_hidden_size, theirs.hidden_size),
+        "tokens": (text.vocab_size, theirs.vocab_size),
+    }
+    for layer, of in zip(text.layer_types, text.per_layer_config, strict=True):
+        _, heads, width = places_of(text, theirs)[layer]
+        sizes[f"key-value heads in {layer}"] = of.num_key_value_heads, heads
+        sizes[f"head size in {layer}"] = of.head_dim, width
+    for what, (wanted, there) in sizes.items():
+        if wanted != there:
+            raise ValueError(
+                f"The assistant in {folder} was trained for another target: it needs {wanted} as {what}, and this target has {there}. "
+                "Use the assistant of this very target."
+            )
+    return AssistantCheckpoint(all_reading(own), target)
