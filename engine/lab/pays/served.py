@@ -118,7 +118,8 @@ def send(arm: Arm, streams: list[int], prompts: list[str], wish: Wish, tokens: i
             while not pieces[-1].end:
                 pieces.append(answer.waited())
             if pieces[-1].end == FAILED:
-                raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}")
+                hint = " Where its model has no chat template, --raw sends prompts as they are." if chat else ""
+                raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}{hint}")
             texts.append("".join(piece.text for piece in pieces))
             ended.append(answer.begun + pieces[-1].at)
     finally:

@@ -219,6 +219,7 @@ def test_an_error_of_the_server_ends_the_command_with_its_sentence(capsys, file)
 
     said = refused(capsys, file, Full("llama-server"))
     assert said.startswith("llama-server at 127.0.0.1:") and "failed with 1 at once. The connection to" in said
+    assert "no chat template, --raw sends prompts as they are." in said
 
 
 # ---- the table
