@@ -1,11 +1,12 @@
-"""Other engines as peers: llama.cpp and OpenVINO GenAI in this process, on the pair's own weights, with and without own guesses.
+"""Other engines as peers: llama.cpp and OpenVINO GenAI in this process, on the pair's own weights, and servers.
 
-Knows how each is asked and what it lacks. They take and give token ids. They round sums in another order, so near-ties may fall
-differently.
+Knows how each is asked, with and without its own guesses, and what it lacks. Those in this process take and give token ids. They round
+sums in another order, so near-ties may fall differently. Servers are `engine.measure.server_peers`.
 """
 
 import importlib.util
 import os
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from engine.forward.devices import free_bytes
+from engine.measure.server_peers import ServerPeer, said_of, server_peers
+from engine.measure.ways import AnyWay
 from engine.models import gguf
 from engine.models.export import export_gguf, export_openvino
 from engine.models.pairs import LoadedPair
@@ -26,14 +29,12 @@ PACKAGES = {LLAMA_CPP: ("llama_cpp", "llama-cpp-python"), OPENVINO: ("openvino_g
 GUESSES = (3, 5, 8)  # a round
 COPIES = 5  # of the target's weights that an engine may hold, one for each way of being asked
 
-Way = Callable[[LoadedPair, list[int], int, float], list[int]]
-
 
 @dataclass
 class Others:
     """Ways of other engines by name. `groups` holds settings of one way, by guesses a round; `said` tells which engine is left out."""
 
-    ways: dict[str, Way] = field(default_factory=dict)
+    ways: dict[str, AnyWay] = field(default_factory=dict)
     groups: dict[str, dict[int, str]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
 
@@ -43,9 +44,21 @@ class Others:
         self.ways |= {name: partial(way, guesses=count) for count, name in self.groups[group].items()}
 
 
+def given_peers(options: Namespace, constraint: str) -> list[ServerPeer]:
+    """The servers that the options of `add_peers` name.
+
+    Raises `ValueError` for a server without --peers, for peers under a constraint, and for a server that cannot be reached.
+    """
+    if options.peer_server and not options.peers:
+        raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
+    if constraint and options.peers:
+        raise ValueError("--peers write freely, so a constraint cannot be compared with them: leave one of them out.")
+    return server_peers(options.peer_server or [])
+
+
 @contextmanager
-def others_beside(pair: LoadedPair) -> Iterator[Others]:
-    """The engines whose packages are installed, with the pair's weights loaded. Their files are gone afterwards."""
+def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Others]:
+    """The servers, and the engines whose packages are installed, with the pair's weights loaded. Their files are gone afterwards."""
     found = Others()
     there = [name for name, (module, _) in PACKAGES.items() if importlib.util.find_spec(module)]
     for name in PACKAGES.keys() - set(there):
@@ -62,6 +75,8 @@ def others_beside(pair: LoadedPair) -> Iterator[Others]:
         except ValueError as error:
             found.said.append(f"{' and '.join(there)} cannot be compared. {error}")
             found.ways, found.groups = {}, {}
+        found.ways |= {each.name: each for each in servers}
+        found.said += said_of(servers)
         yield found
         found.ways.clear()
 
@@ -157,15 +172,3 @@ def add_openvino(found: Others, pair: LoadedPair, folder: Path) -> None:
 
 NGRAM = 3  # tokens that must have stood in the text before, at most
 ADD = {LLAMA_CPP: add_llama_cpp, OPENVINO: add_openvino}
-
-
-def parted(name: str, ours: list[list[int]], theirs: list[list[int]]) -> str:
-    """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
-    places = [
-        next((at for at, both in enumerate(zip(a, b, strict=False), 1) if both[0] != both[1]), min(len(a), len(b)) + 1)
-        for a, b in zip(ours, theirs, strict=True)
-        if a != b
-    ]
-    if not places:
-        return ""
-    return f"{name} writes another text for {len(places)} of {len(ours)} prompts, from token {min(places)} on at the earliest."

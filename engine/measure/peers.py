@@ -8,12 +8,10 @@ write different texts.
 """
 
 import statistics
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,8 +22,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from engine.measure.footprint import peak_mib
-from engine.measure.other_engines import Others, parted
+from engine.measure.other_engines import Others
 from engine.measure.verdict import ratios
+from engine.measure.ways import Way, Written, apart, parted, told_tau
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
@@ -34,8 +33,6 @@ from engine.record import trace_statistics
 from engine.record.trace import Trace
 from engine.sampling import Sampling
 from engine.systems import find
-
-Way = Callable[[LoadedPair, list[int], int, float], list[int]]
 
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
@@ -135,6 +132,17 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
     return found | {LOOKUP: lookup}
 
 
+def groups(calls: Container[str]) -> dict[str, dict[int, str]]:
+    """The settings of `assisted`, by tokens a round, where it is among the ways."""
+    return {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in calls else {}
+
+
+def beside(pair: LoadedPair, others: Others) -> Others:
+    """The peers of `pays`: `others`, and what `generate()` offers beside what always runs there: token by token, and MTP layers."""
+    own = {name: way for name, way in ways(pair).items() if name not in (PLAIN, MTP)}
+    return Others(own | others.ways, groups(own) | others.groups, others.said)
+
+
 def setting_name(draft_tokens: int) -> str:
     return f"{ASSISTED}, {draft_tokens} tokens"
 
@@ -147,24 +155,6 @@ def linear_layers(model: PreTrainedModel) -> str:
         if isinstance(module, torch.nn.Linear) or "linear" in type(module).__name__.lower()
     )
     return kinds.most_common(1)[0][0] if kinds else "no linear"
-
-
-@dataclass(frozen=True)
-class Written:
-    """What one call wrote, and the seconds it took, prefill included."""
-
-    tokens: list[int]
-    seconds: float
-
-    @property
-    def seconds_per_token(self) -> float:
-        return self.seconds / len(self.tokens)
-
-
-def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
-    start = time.perf_counter()
-    written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
-    return Written(written, time.perf_counter() - start)
 
 
 def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
@@ -194,11 +184,11 @@ def compare(
 ) -> dict:
     """The rows of systems, peers and `others`. `figures` and `traces` are the bench's, `written` is by way.
 
-    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Other engines tell neither.
-    Of an assistant's settings the best by median gets a row.
+    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of other engines a server
+    may tell its tau, and none tells its memory. Of an assistant's settings the best by median gets a row.
     """
     others = others or Others()
-    calls, base = ways(pair) | others.ways, traces["vanilla"]
+    calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
     per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
@@ -206,15 +196,16 @@ def compare(
     def versus(name: str, other: str) -> float:
         return statistics.median(ratios(per_token[other], per_token[name]))
 
-    groups = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in calls else {}
     settings, best, hidden = {}, {}, set[str]()
-    for group, names in (groups | others.groups).items():
+    for group, names in (groups(calls) | others.groups).items():
         settings[group] = {count: versus(name, "vanilla") for count, name in names.items()}
         chosen = names[max(settings[group], key=settings[group].__getitem__)]
         best[chosen] = f"{group}, best of {len(names)}"
         hidden |= set(names.values()) - {chosen}
-    layers, rows, apart = linear_layers(pair.target.model), [], []
-    for name in tqdm([*traces, *(name for name in calls if name not in hidden)], desc="tau and memory"):
+    layers, rows, said = linear_layers(pair.target.model), [], []
+    for name in tqdm(
+        [*traces, *(name for name in [*calls, *others.ways] if name not in hidden)], desc="tau and memory"
+    ):
         passed: float | None = None
         peak: float | None = None
         if name in traces:
@@ -227,10 +218,11 @@ def compare(
                 peak = peak_mib(
                     pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature)
                 )
-            ours, theirs = [trace.tokens for trace in base], [each.tokens for each in written[name]]
-            same = None if temperature else ours == theirs
+            else:
+                passed = told_tau(written[name])
+            same = None if temperature else not apart(base, written[name])
             if name in others.ways and not temperature:
-                apart.append(parted(best.get(name, name), ours, theirs))
+                said.append(parted(best.get(name, name), base, written[name]))
         shown = best.get(name, name)
         own = name in traces or name in others.ways or layers == "Linear"
         rows.append(
@@ -249,7 +241,7 @@ def compare(
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
         "assisted_settings": settings.pop(ASSISTED, {}),
         "other_settings": settings,
-        "others": [*others.said, *filter(None, apart)],
+        "others": [*others.said, *filter(None, said)],
     }
 
 

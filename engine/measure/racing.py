@@ -11,11 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import product
 from typing import TypeVar
 
 from engine.measure import peers, processes
+from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
+from engine.measure.ways import AnyWay, Written, timed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, Race, Settings, encoded
 from engine.record.trace import Trace
@@ -69,8 +72,10 @@ class Races:
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
     raced: dict[str, Raced]
-    generated: list[peers.Written]
-    by_mtp: list[peers.Written]  # by `generate(use_mtp=True)`, nothing where the target has no MTP layers
+    generated: list[Written]
+    beside: dict[
+        str, list[Written]
+    ]  # by every other way, such as `generate(use_mtp=True)` where the target has MTP layers
 
 
 def allows(pair: LoadedPair, system: System) -> str:
@@ -164,28 +169,38 @@ def groups(names: list[str]) -> list[list[str]]:
     return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)]
 
 
-def races(systems: int, prompts: int) -> int:
-    """How many pieces of work `steps` completes."""
-    return systems + prompts * (1 + math.ceil(systems / IN_A_RACE))
+def races(systems: int, prompts: int, groups: int = 0) -> int:
+    """How many pieces of work `steps` completes, and `race` with so many groups of other engines' settings."""
+    return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
-def race(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish, tell: Callable[[], object]) -> Races:
+def race(
+    pair: LoadedPair,
+    prompts: list[str],
+    systems: list[str],
+    wish: Wish,
+    tell: Callable[[], object],
+    others: Others | None = None,
+) -> Races:
     """All of `steps` at once, over this process's share of the prompts. `tell` is called after every piece of work.
 
-    Every process of a launch runs the first one's settings and gets the outcome of all prompts.
+    Every process of a launch runs the first one's settings and gets the outcome of all prompts. `others` run beside them; of the
+    settings of one way the best runs.
     """
-    settings, tried = processes.of_first(drained(best_settings(pair, prompts[:PROBES], systems, wish), tell))
+    others = others or Others()
+    probes = prompts[:PROBES]
+    settings, tried = processes.of_first(drained(best_settings(pair, probes, systems, wish), tell))
+    names = processes.of_first(drained(best_ways(pair, probes, others, wish), tell))
     mine = processes.share(prompts, pair.target)
-    parts = processes.together([drained(raced_in(pair, mine, settings, wish), tell)], pair.target)
+    calls = {name: others.ways[name] for name in names}
+    parts = processes.together([drained(raced_in(pair, mine, settings, wish, calls), tell)], pair.target)
     raced = {
         name: Raced(*([each for part, *_ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
         for name in systems
     }
-    generated, by_mtp = (
-        [each for _, found, _ in parts for each in found],
-        [each for *_, found in parts for each in found],
-    )
-    return Races(settings, tried, raced, generated, by_mtp)
+    generated = [each for _, found, _ in parts for each in found]
+    beside = {name: [each for *_, found in parts for each in found[name]] for name in parts[0][-1]}
+    return Races(settings, tried, raced, generated, beside)
 
 
 def drained(work: Generator[bool, None, Found], tell: Callable[[], object]) -> Found:
@@ -219,22 +234,36 @@ def best_settings(
     return settings, tried
 
 
-def raced_in(
-    pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish
-) -> Generator[bool, None, tuple[dict[str, Raced], list[peers.Written], list[peers.Written]]]:
-    """Every system in its setting over the prompts, what `generate()` wrote, and what it wrote with the target's own MTP layers.
-
-    Plain decoding runs in every race. `generate()` takes every place between a prompt's races in turn.
-    """
-    systems = list(settings)
-    raced = {name: Raced() for name in systems}
-    generated: list[peers.Written] = []
-    by_mtp: list[peers.Written] = []
-    ways: list[tuple[Callable[..., list[int]] | None, list[peers.Written]]] = [(None, generated)]
-    if peers.MTP in peers.ways(pair):
-        ways.append((peers.mtp, by_mtp))
+def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) -> Generator[bool, None, list[str]]:
+    """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
+    hidden = set[str]()
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
-    for way, _ in ways:
+    for way in others.ways.values():
+        timed(pair, way, first, 8, wish.temperature)  # first calls
+    for group in others.groups.values():
+        taken = dict.fromkeys(group.values(), 0.0)
+        for name, prompt in product(taken, prompts):
+            ids, tokens = encoded(pair, prompt), min(PROBE_TOKENS, wish.tokens)
+            taken[name] += timed(pair, others.ways[name], ids, tokens, wish.temperature).seconds_per_token
+        hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
+        yield True
+    return [name for name in others.ways if name not in hidden]
+
+
+def raced_in(
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish, calls: dict[str, AnyWay] | None = None
+) -> Generator[bool, None, tuple[dict[str, Raced], list[Written], dict[str, list[Written]]]]:
+    """Every system in its setting over the prompts, what `generate()` wrote, and by way what others wrote.
+
+    Others are `generate()` with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every race.
+    `generate()` and the others take every place between a prompt's races in turn.
+    """
+    systems, calls = list(settings), calls or {}
+    raced = {name: Raced() for name in systems}
+    by_step = {peers.PLAIN: None} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
+    written: dict[str, list[Written]] = {name: [] for name in [*by_step, *calls]}
+    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    for way in by_step.values():
         yield from stepped(pair, first, 8, wish.temperature, way)  # first calls
     for index, prompt in enumerate(prompts):
         work: list[list[str]] = groups(systems)
@@ -244,11 +273,16 @@ def raced_in(
                 lanes = (BASELINE, *(settings[name] for name in names))
                 keep(raced, names, (yield from believed(pair, wish.settings(prompt, lanes))))
             else:
-                ids = encoded(pair, prompt)
-                for way, found in ways:
-                    found.append((yield from stepped(pair, ids, wish.tokens, wish.temperature, way)))
+                ids, turn = encoded(pair, prompt), index % len(written)
+                for name in [*written][turn:] + [*written][:turn]:
+                    if name in calls:
+                        written[name].append(timed(pair, calls[name], ids, wish.tokens, wish.temperature))
+                        yield False
+                    else:
+                        way = by_step[name]
+                        written[name].append((yield from stepped(pair, ids, wish.tokens, wish.temperature, way)))
             yield True
-    return raced, generated, by_mtp
+    return raced, written.pop(peers.PLAIN), written
 
 
 def best_setting(

@@ -1,7 +1,10 @@
 """Report: every figure of the races as plain values, as --json prints them. Knows traces; prints nothing."""
 
+import numpy as np
+
 from engine.measure.racing import Races, Wish
 from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
+from engine.measure.ways import Written, apart, parted, told_tau
 from engine.models.pairs import LoadedPair
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
@@ -47,6 +50,33 @@ def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> l
     return found
 
 
+def peer_row(
+    name: str,
+    written: list[Written],
+    base: list[Trace],
+    others: list[list[float]],
+    drawn: np.ndarray,
+    temperature: float,
+) -> dict:
+    """The figures of one peer. `others` are seconds a token by prompt of plain decoding, of `generate()` and of the best system.
+
+    `best_vs` is how many times as fast the best system is. Above temperature 0 texts are not compared.
+    """
+    plain, generated, best = others
+    mine = [each.seconds_per_token for each in written]
+    against = ratios(mine, best)
+    return {
+        "name": name,
+        **compared(mine, plain, generated, drawn),
+        "tokens_per_s": 1 / mean(mine),
+        "best_vs": mean(against),
+        "best_vs_interval": interval(against, drawn),
+        "tau": told_tau(written),
+        "identical": None if temperature else not apart(base, written),
+        "parted": "" if temperature else parted(name, base, written),
+    }
+
+
 def report(
     pair: LoadedPair,
     prompts: list[str],
@@ -87,9 +117,12 @@ def report(
     grouped = [(groups or [""] * len(prompts))[index] for index in raced]
     base = outcome.raced[best["name"]].plain
     plain = [trace.seconds_per_token for trace in base]
-    by_mtp = [each.seconds_per_token for each in outcome.by_mtp]
-    mtp = {"generate_mtp": compared(by_mtp, plain, generated, drawn)} if by_mtp else {}
-    return mtp | {
+    mine = [trace.seconds_per_token for trace in outcome.raced[best["name"]].traces]
+    beside = [
+        peer_row(name, written, base, [plain, generated, mine], drawn, wish.temperature)
+        for name, written in outcome.beside.items()
+    ]
+    return ({"peers": beside} if beside else {}) | {
         "answer": verdict(best),
         "best": best["name"],
         "pair": pair.title,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from transformers.generation.streamers import BaseStreamer
 
 from engine.measure import peers
+from engine.measure.ways import Written
 from engine.models.pairs import LoadedPair
 
 
@@ -53,7 +54,7 @@ def stepped(
     tokens: int,
     temperature: float,
     way: Callable[..., list[int]] | None = None,
-) -> Generator[bool, None, peers.Written]:
+) -> Generator[bool, None, Written]:
     """`peers.generated`, or that other way, in steps of a forward, each of which yields False; returns what it wrote.
 
     Closing the generator ends the thread. Raises what `generate()` raises.
@@ -83,4 +84,4 @@ def stepped(
         thread.join()
     if failures:
         raise failures[0]
-    return peers.Written(written, gate.seconds)
+    return Written(written, gate.seconds)

@@ -1,11 +1,12 @@
 """Words: the report for people."""
 
-from engine.measure.peers import MTP, SAME
+from engine.measure.peers import SAME
 from engine.record.disturbance import disturbed_twice
 
 PLAIN = "plain decoding"
 MOST_PROMPTS = 5  # that gain, and as many that lose
 TOO_FEW = 10  # prompts; a percentile bootstrap over fewer is too narrow
+NO_SHARES = 30  # characters of the columns that a peer does not tell
 BEGINNING = 60  # characters of a prompt
 
 
@@ -44,6 +45,7 @@ def report(figures: dict) -> str:
         sentence(figures),
         f"Against generate() it is {row['vs_generate']:.2f} times as fast, {between(row['vs_generate_interval'])}. "
         f"Plain decoding of this engine alone is {plain['vs_generate']:.2f} times as fast.",
+        *against_peers(figures),
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
         + (", with a memory of earlier prompts." if figures["memory"] else "."),
@@ -61,15 +63,17 @@ def report(figures: dict) -> str:
         )
     if unlike := [each["name"] for each in figures["systems"] if each["identical"] is False]:
         parts.append(f"Another text than plain decoding's: {', '.join(unlike)}. `python -m engine doctor` tells why.")
+    parts += [*filter(None, (each["parted"] for each in figures.get("peers", []))), *figures.get("others", [])]
     for each in figures["refused"]:
         parts.append(f"Prompt {each['index'] + 1} was not raced: {each['why']}")
     return "\n".join(parts)
 
 
 def systems(figures: dict) -> list[str]:
-    """A line for every system, the fastest first. Shares are of a system's own time."""
+    """A line for every system, the fastest first, and for every peer. Shares are of a system's own time."""
     rows = sorted(figures["systems"], key=lambda row: -row["speedup"])
-    wide = max(len(name) for name in (PLAIN, *(row["setting"] for row in rows))) + 2
+    peers = fastest_first(figures)
+    wide = max(len(name) for name in (PLAIN, *(row["setting"] for row in rows), *(peer["name"] for peer in peers))) + 2
     lines = [
         f"{'best setting':<{wide}}{'speedup':>8}{'95 %':>14}{'x generate()':>14}{'tau':>6}{'draft':>7}{'verify':>8}{'prefill':>9}"
         f"{'rest':>6}{'gain':>6}{'identical':>11}"
@@ -82,10 +86,27 @@ def systems(figures: dict) -> list[str]:
         )
     plain = figures["plain"]
     lines.append(f"{PLAIN:<{wide}}{1:>7.2f}x{'':>14}{plain['vs_generate']:>13.2f}x{1:>6.2f}{shares(plain['time'])}")
-    if peer := figures.get("generate_mtp"):
+    for peer in peers:
         low, high = peer["interval"]
-        lines.append(f"{MTP:<{wide}}{peer['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{peer['vs_generate']:>13.2f}x")
+        tau = "-" if peer["tau"] is None else f"{peer['tau']:.2f}"
+        lines.append(
+            f"{peer['name']:<{wide}}{peer['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{peer['vs_generate']:>13.2f}x{tau:>6}"
+            f"{'':>{NO_SHARES}}{peer['gaining']:>6}{SAME[peer['identical']]:>11}"
+        )
     return lines
+
+
+def fastest_first(figures: dict) -> list[dict]:
+    """The rows of peers."""
+    return sorted(figures.get("peers", []), key=lambda peer: -peer["speedup"])
+
+
+def against_peers(figures: dict) -> list[str]:
+    """A sentence on the best system against the fastest peer, where there are peers."""
+    return [
+        f"Against {peer['name']}, the fastest peer, it is {peer['best_vs']:.2f} times as fast, {between(peer['best_vs_interval'])}."
+        for peer in fastest_first(figures)[:1]
+    ]
 
 
 def shares(time: dict[str, float]) -> str:

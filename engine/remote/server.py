@@ -94,8 +94,11 @@ class Failure(Exception):
 class Answer:
     """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
 
-    def __init__(self, server: Server, prompt: str, asked: dict[str, Any], chat: bool = False, whole: bool = False):
+    def __init__(
+        self, server: Server, prompt: str | list[int], asked: dict[str, Any], chat: bool = False, whole: bool = False
+    ):
         """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template.
+        A prompt of token ids is for the completions endpoint alone.
 
         With `whole` the answer is read on behind the end of its text, because engines say there what it took; `told` keeps it by name.
         """
@@ -162,9 +165,12 @@ class Answer:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
         identity = {"Accept-Encoding": "identity"}
         async with httpx.AsyncClient(timeout=wait, trust_env=False, headers=identity, verify=trusted()) as client:
-            if self.chat or not await self.ask(client, "completions", {"prompt": self.prompt}):
-                self.note = "" if self.chat else BY_CHAT
-                await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
+            if not self.chat and await self.ask(client, "completions", {"prompt": self.prompt}):
+                return
+            if not isinstance(self.prompt, str):
+                raise Failure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
+            self.note = "" if self.chat else BY_CHAT
+            await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
 
     async def ask(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
         """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""

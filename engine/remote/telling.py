@@ -2,12 +2,13 @@
 
 | engine | of itself | of its guesses |
 | --- | --- | --- |
-| llama-server | `/props` | `timings` of every answer; takes no draft where a request says `speculative.n_max` 0 |
+| llama-server | `/props` | `timings` of every answer; older ones take no draft where a request says `speculative.n_max` 0 |
 | vLLM | `/version` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
 | SGLang | `/get_server_info` | `sglext.spec_tokens_details` of every answer |
 | others | `/v1/models` | `usage.completion_tokens_details` of an answer, where it counts predictions |
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,13 +23,14 @@ from engine.record.served_trace import TOTALS
 from engine.remote.server import CONNECT, SILENCE, Server, quoted
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
-WITHOUT_GUESSES: dict[str, dict[str, Any]] = {"llama-server": {"speculative.n_max": 0}}  # that a request may ask for
+N_MAX = "speculative.n_max"  # of llama-server: guesses a round
 ASKED: dict[
     str, dict[str, Any]
 ] = {  # beside the text, so that nothing is kept from the other arm, and guesses are told
     "llama-server": {"cache_prompt": False},
     "SGLang": {"return_spec_tokens_details": True},
 }
+TELLS_SECONDS = ("llama-server",)
 COUNTERS = tuple(f"vllm:spec_decode_num_{what}_total" for what in ("drafts", "draft_tokens", "accepted_tokens"))
 MOST_BODY = 8_000_000  # bytes of what a server says of itself
 SHOWN_MODELS = 5
@@ -94,6 +96,12 @@ def values(client: httpx.Client, url: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def address_of(given: str) -> str:
+    """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
+    scheme, mark, rest = given.partition("://")
+    return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else given
+
+
 def root(server: Server) -> str:
     """The address without the part that OpenAI's endpoints share."""
     return server.address.rstrip("/").removesuffix("/v1")
@@ -111,6 +119,14 @@ def about(server: Server) -> About:
         listed = ", ".join(map(shown, names[:SHOWN_MODELS])) + ", …" * (len(names) > SHOWN_MODELS)
         raise ValueError(f"{server.label} serves {len(names)} models: {listed}. Name one by --server-model.")
     return About(engine, version, server.model or next(iter(names), ""), flags)
+
+
+def without_guesses(about: About) -> dict[str, Any] | None:
+    """What a request says to get no guesses, None where none can.
+
+    A llama-server lists the setting among a request's as long as a request may change it. Newer ones list the kind of guesses alone.
+    """
+    return {N_MAX: 0} if about.engine == "llama-server" and N_MAX in about.flags else None
 
 
 def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[str, str | int | float | bool]]:
@@ -174,6 +190,20 @@ def tokens_of(told: dict[str, Any]) -> int | None:
         if (count := number(told.get(part), name)) is not None:
             return count
     return None
+
+
+def seconds_of(told: dict[str, Any]) -> float | None:
+    """The seconds that an answer says it took, prompt included; None where it does not say."""
+    timings = told.get("timings")
+    if not isinstance(timings, dict):
+        return None
+    total = 0.0
+    for name in ("prompt_ms", "predicted_ms"):
+        part = timings.get(name)
+        if not isinstance(part, int | float) or not 0 <= part < math.inf:
+            return None
+        total += part
+    return total / 1000 or None
 
 
 def guesses_of(told: dict[str, Any]) -> Guesses | None:

@@ -26,6 +26,21 @@ def add_acceptance(parser: ArgumentParser, systems: str) -> None:
     )
 
 
+def add_peers(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="measure transformers' assisted generation and prompt lookup in the same run, and llama.cpp and OpenVINO GenAI where they "
+        "are installed",
+    )
+    parser.add_argument(
+        "--peer-server",
+        metavar="ADDRESS",
+        nargs="+",
+        help="with --peers: servers of the same weights that run already, such as llama-server at http://127.0.0.1:8080",
+    )
+
+
 def bench(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--by",
@@ -37,11 +52,7 @@ def bench(parser: ArgumentParser) -> None:
         help="names or mixes (drafter/policy/rule), comma-separated, or all; tree when left out, with --peers also chain, eagle "
         "and auto as far as the pair has them",
     )
-    parser.add_argument(
-        "--peers",
-        action="store_true",
-        help="measure transformers' assisted generation and prompt lookup in the same run",
-    )
+    add_peers(parser)
     add_acceptance(parser, "--systems, or tree and chain,")
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     parser.add_argument(

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape
-from engine.shell.bench import add_acceptance
+from engine.shell.bench import add_acceptance, add_peers
 
 
 def pays(parser: ArgumentParser) -> None:
@@ -30,6 +30,7 @@ def pays(parser: ArgumentParser) -> None:
     add_shape(parser)
     parser.add_argument("--context", metavar="TOKENS", help="also race behind contexts so long, such as 512,2048,8192")
     add_memory(parser)
+    add_peers(parser)
     add_pair(parser)
     parser.add_argument(
         "--server",
@@ -39,7 +40,7 @@ def pays(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--plain",
         metavar="ADDRESS",
-        help="the same model without guesses; llama-server needs none, because a request can leave its guesses out",
+        help="the same model without guesses; an older llama-server needs none, because a request can leave its guesses out",
     )
     parser.add_argument("--server-model", metavar="NAME", help="the model to ask for, where a server has several")
     parser.add_argument("--machine", metavar="WORDS", help="what the server runs on, for the row")

@@ -329,9 +329,10 @@ def test_pays_tells_what_generate_gains_by_the_same_layers(folder):
         ["Once", "A cat", "Tom"],
     )
     outcome = racing.race(pair, prompts, ["mtp:2x1x3"], wish, int)
-    assert len(outcome.by_mtp) == len(outcome.generated) == 3
+    by_mtp = outcome.beside[peers.MTP]
+    assert len(by_mtp) == len(outcome.generated) == 3
     figures = report.report(pair, prompts, [0, 1, 2], {}, wish, outcome)
-    assert [len(each.tokens) for each in outcome.by_mtp] == [len(each.tokens) for each in outcome.generated]
-    peer = figures["generate_mtp"]
+    assert [len(each.tokens) for each in by_mtp] == [len(each.tokens) for each in outcome.generated]
+    [peer] = figures["peers"]
     assert peer["interval"][0] <= peer["speedup"] <= peer["interval"][1]
     assert sum(line.startswith("generate() MTP") for line in words.report(figures).splitlines()) == 1

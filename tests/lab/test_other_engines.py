@@ -11,8 +11,10 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import other_engines, peers
-from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, others_beside, parted
+from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, others_beside
+from helpers.commands import SMALL, told
 from helpers.paths import ROOT
+from helpers.remote.engines import Engine, running
 
 PROMPT = "Story: Once upon a time"
 MODULES = ("llama_cpp", "llama_cpp.llama_speculative", "openvino", "openvino_genai")
@@ -37,7 +39,7 @@ def stand_ins(monkeypatch):
 
 def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting(embedded, stand_ins):
     stand_ins.write([11, 12, 13, 14, 15])
-    with others_beside(embedded) as found:
+    with others_beside(embedded, []) as found:
         plain = [f"{engine} {kind}" for engine in (LLAMA_CPP, OPENVINO) for kind in ("F16", "Q8_0")]
         settings = [f"{group}, {count} tokens" for group in GROUPS for count in GUESSES]
         assert sorted(found.ways) == sorted([*plain, *settings]) and list(found.groups) == GROUPS
@@ -64,7 +66,7 @@ def test_the_pair_says_which_weights_guess(embedded):
 
 def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with others_beside(embedded) as found:
+    with others_beside(embedded, []) as found:
         assert not found.ways and sorted(found.said) == [
             "OpenVINO GenAI is left out: `pip install openvino-genai` adds it.",
             "llama.cpp is left out: `pip install llama-cpp-python` adds it.",
@@ -73,7 +75,7 @@ def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch)
 
 def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeypatch):
     monkeypatch.setattr(other_engines, "free_bytes", lambda device: 2**25)
-    with others_beside(embedded) as found:
+    with others_beside(embedded, []) as found:
         assert not found.ways and found.said == [
             "llama.cpp and OpenVINO GenAI cannot be compared. Their copies of the weights would take 0.1 GiB, and 0.0 GiB are free. "
             "Choose a smaller pair."
@@ -82,7 +84,7 @@ def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeyp
 
 def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
     target = SimpleNamespace(device=torch.device("cuda", 0))
-    with others_beside(replace(embedded, target=target, hardware="a GPU")) as found:
+    with others_beside(replace(embedded, target=target, hardware="a GPU"), []) as found:
         assert not found.ways and found.said == [
             "llama.cpp and OpenVINO GenAI would run on the CPU and are left out beside a GPU."
         ]
@@ -94,7 +96,7 @@ def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stan
     right = peers.plain(embedded, ids, 6, 0.0)
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
-        with others_beside(embedded) as others:
+        with others_beside(embedded, []) as others:
             figures = bench.run(embedded, [PROMPT], ["tree"], 6, 0.0, 0, {}, with_peers=True, others=others)
         rows = {row["name"]: row for row in figures["peers"]}
         names = [f"{OPENVINO} Q8_0", f"{LLAMA_CPP} F16", *(f"{group}, best of {len(GUESSES)}" for group in GROUPS)]
@@ -107,9 +109,39 @@ def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stan
         assert list(figures["other_settings"]) == GROUPS and f"{GROUPS[0]}, best setting: " in table
 
 
-def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
-    assert parted("it", [[1, 2], [3, 4]], [[1, 2], [3, 4]]) == ""
-    assert parted("it", [[1, 2, 3], [4]], [[1, 2], [5]]).startswith(
-        "it writes another text for 2 of 2 prompts, from token 1"
-    )
-    assert "from token 3 on" in parted("it", [[1, 2, 3]], [[1, 2]])
+@pytest.mark.slow
+def test_pays_has_a_row_for_each_of_them_in_its_best_setting(capsys, tmp_path, embedded, stand_ins):
+    texts = [PROMPT, f"{PROMPT} there", "Story: A cat"]
+    file = tmp_path / "my.txt"
+    file.write_text("\n\n".join(texts), encoding="utf-8")
+    stand_ins.write([11, 12, 13, 14, 15, 16])
+    asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "6", "--device", "cpu", "--peers")
+    with running(Engine("llama-server", says=" a fox")) as server:
+        lines, figures = told(capsys, "pays", *SMALL, *asked, "--peer-server", server.address)
+        prompts = [body["prompt"] for _, body in server.requests]
+    rows = {row["name"]: row for row in figures["peers"]}
+    plain = [f"{engine} {kind}" for engine in (LLAMA_CPP, OPENVINO) for kind in ("F16", "Q8_0")]
+    at = "llama-server at " + server.address.removeprefix("http://").removesuffix("/v1")
+    best = [[name for name in rows if name.startswith(f"{group}, ")] for group in GROUPS]
+    assert [*map(len, best)] == [1, 1, 1] and {at, *plain, peers.ASSISTED, peers.LOOKUP} < set(rows)
+    printed = "\n".join(lines)
+    for name, row in rows.items():
+        assert row["interval"][0] <= row["speedup"] <= row["interval"][1] and f"\n{name} " in printed
+        assert row["identical"] is name.startswith("generate() ")
+    assert rows[at]["tau"] == pytest.approx(3.0) and rows[plain[0]]["tau"] is None
+    fastest = max(rows.values(), key=lambda row: row["speedup"])
+    assert f"Against {fastest['name']}, the fastest peer, it is {fastest['best_vs']:.2f} times as fast" in lines[2]
+    assert prompts[1:] == [embedded.tokenizer(text)["input_ids"] for text in texts]  # behind a first call
+    assert f"{at} writes another text for 3 of 3 prompts, from character " in printed
+
+
+def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatch):
+    absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
+    monkeypatch.setattr(other_engines, "PACKAGES", absent)
+    monkeypatch.setattr(peers, "ways", lambda pair: {peers.PLAIN: peers.plain})
+    file = tmp_path / "my.txt"
+    file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
+    asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "4", "--device", "cpu", "--peers")
+    lines, figures = told(capsys, "pays", *SMALL, *asked)
+    assert "llama.cpp is left out: `pip install llama-cpp-python` adds it." in lines and "peers" not in figures
+    assert "OpenVINO GenAI is left out: `pip install openvino-genai` adds it." in figures["others"]

@@ -6,7 +6,7 @@ speedups run by run. A race whose clocks were disturbed is run once more, and co
 seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
 `least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
 forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
-`transformers` itself offers (assisted generation, prompt lookup) to the same run.
+`transformers` itself offers (assisted generation, prompt lookup), other engines and the servers of `--peer-server` to the same run.
 
 `--acceptance 3.0` races nothing. It estimates from this machine's measured forwards what a tree or a chain would give with that many
 tokens a round, such as a paper reports (`engine.measure.forced`).
@@ -28,9 +28,10 @@ from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
 from engine.measure.options import first_prompts, given_constraint, held_out, load_given, shaped
-from engine.measure.other_engines import Others, others_beside
+from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained
 from engine.measure.verdict import ratios
+from engine.measure.ways import AnyWay, Written, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -70,7 +71,7 @@ class Prompted:
 
     traces: dict[str, Trace]
     identical: dict[str, bool | str]
-    written: dict[str, peers.Written]
+    written: dict[str, Written]
     runs: dict[str, list[float]]  # by lane: seconds a token of every run
     disturbed: int  # runs
 
@@ -97,11 +98,11 @@ def run(
     names = ["vanilla", *(name for name in systems if name != "vanilla")]
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
-    ways = peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain}
+    ways: dict[str, AnyWay] = {**(peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain})}
     ways |= others.ways if others else {}
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
     for call in ways.values():
-        peers.timed(pair, call, first, 8, temperature)  # first calls
+        timed(pair, call, first, 8, temperature)  # first calls
     mine: list[Prompted] = []
     for index, prompt in enumerate(
         tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
@@ -114,7 +115,7 @@ def run(
             turn = (index + repeat) % len(ways)
             for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
                 ids = race.lanes[0].trace.prompt_tokens
-                calls[way].append(peers.timed(pair, ways[way], ids, tokens, temperature))
+                calls[way].append(timed(pair, ways[way], ids, tokens, temperature))
         results = [race.result() for race in races]
         lanes = list(enumerate(names))
         mine.append(
@@ -302,13 +303,12 @@ def main(options: Namespace) -> dict | None:
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
     bound = {"constraint": given_constraint(options), "guesses": options.guesses}
-    if bound["constraint"] and options.peers:
-        raise ValueError("--peers write freely, so a constraint cannot be compared with them: leave one of them out.")
     how = {"temperature": options.temperature, "max_new_tokens": options.tokens, "seed": options.seed, **bound}
     Settings("a prompt", tuple(named or ()), **shape, **how)  # refuses what no race takes, before a model is loaded
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
     assumed = None if options.acceptance is None else forced.checked(options.acceptance)
+    servers = given_peers(options, bound["constraint"])
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
     if every:
@@ -318,7 +318,7 @@ def main(options: Namespace) -> dict | None:
     pair = replace(pair, memory=Memory()) if options.memory else pair
     systems = named or (beside_peers(pair) if options.peers else ["tree"])
     found = {}
-    with others_beside(pair) if options.peers else nullcontext() as others:
+    with others_beside(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
             found[domain] = figures = {"domain": domain} | run(
                 pair,

@@ -12,6 +12,9 @@ A speedup compares seconds a token, prefill included. Over prompts it is the geo
 The best of many systems is chosen after the fact, so where several are close the interval is a little too kind.
 Over fewer than ten prompts an interval is too narrow.
 
+`--peers` runs beside it what transformers itself offers, and llama.cpp and OpenVINO GenAI where they are installed. Of their settings
+the best on the first three prompts runs over all. `--peer-server ADDRESS` adds a server that runs already, which gets the same prompts.
+
 `--server ADDRESS` measures a server that runs already, with its guesses and without (`engine.lab.pays.served`). It prints a row that
 can be shared.
 
@@ -23,13 +26,15 @@ setting and `auto`. `--acceptance 3.0` estimates what every best setting would g
 
 import json
 from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tqdm import tqdm
 
 from engine.lab.pays import batch, context, curve_words, served, served_words, table
-from engine.measure import forced, processes, words
+from engine.measure import forced, peers, processes, words
 from engine.measure.options import given_constraint, load_given, shaped
+from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read_all
 from engine.measure.racing import Wish, chosen, fitting, race, races
 from engine.measure.report import report
@@ -41,6 +46,8 @@ LOCAL = (
     "context",
     "acceptance",
     "memory",
+    "peers",
+    "peer_server",
     "shape",
     "pair",
     "target",
@@ -82,6 +89,7 @@ def judged(options: Namespace) -> dict:
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
     tau = None if options.acceptance is None else forced.checked(options.acceptance)
     wish = Wish(options.temperature, options.tokens, options.seed, given_constraint(options))
+    servers = given_peers(options, wish.constraint)
     wish.settings("a prompt", tuple(name.strip() for name in options.systems.split(",")) if options.systems else ())
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
@@ -89,10 +97,13 @@ def judged(options: Namespace) -> dict:
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, wish)
     texts = [prompts[index] for index in raced]
-    with tqdm(total=races(len(systems), len(processes.share(texts, pair.target))), desc="races", unit="race") as bar:
-        outcome = race(pair, texts, systems, wish, bar.update)
+    with others_beside(pair, servers) if options.peers else nullcontext() as found_others:
+        others = peers.beside(pair, found_others) if found_others else Others()
+        total = races(len(systems), len(processes.share(texts, pair.target)), len(others.groups))
+        with tqdm(total=total, desc="races", unit="race") as bar:
+            outcome = race(pair, texts, systems, wish, bar.update, others)
     figures = report(pair, prompts, raced, refused, wish, outcome, [each.group for each in given])
-    found = {"verdict": words.sentence(figures)} | figures
+    found = {"verdict": words.sentence(figures)} | figures | ({"others": others.said} if options.peers else {})
     if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:

@@ -61,26 +61,19 @@ def sizes_of(given: str | None) -> list[int]:
     return numbers("--batch", SIZES if given is None else given, LARGEST_BATCH)
 
 
-def address_of(given: str) -> str:
-    """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
-    scheme, mark, rest = given.partition("://")
-    return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else given
-
-
 def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
-    server = Server(address_of(address), model)
+    server = Server(telling.address_of(address), model)
     found = telling.about(server)
     guessing = arm(server, found, {}, True)
     if plain is None:
-        if (switch := telling.WITHOUT_GUESSES.get(found.engine)) is None:
-            able = " or ".join(telling.WITHOUT_GUESSES)
+        if (switch := telling.without_guesses(found)) is None:
             raise ValueError(
-                f"{guessing.label} cannot leave out its guesses for one request; only {able} can. "
+                f"{guessing.label} cannot leave out its guesses for one request; only a llama-server that tells {telling.N_MAX} can. "
                 "Start it a second time without a drafter, and name that one by --plain."
             )
         return arm(server, found, switch, False), guessing
-    other = Server(address_of(plain), model)
+    other = Server(telling.address_of(plain), model)
     if other.address.rstrip("/") == server.address.rstrip("/"):
         raise ValueError(f"--server and --plain are the same address, {server.label}. Name two servers.")
     return arm(other, telling.about(other), {}, False), guessing
@@ -125,7 +118,8 @@ def send(arm: Arm, streams: list[int], prompts: list[str], wish: Wish, tokens: i
             while not pieces[-1].end:
                 pieces.append(answer.waited())
             if pieces[-1].end == FAILED:
-                raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}")
+                hint = " Where its model has no chat template, --raw sends prompts as they are." if chat else ""
+                raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}{hint}")
             texts.append("".join(piece.text for piece in pieces))
             ended.append(answer.begun + pieces[-1].at)
     finally:

@@ -30,6 +30,8 @@ class Engine:
     accepted: int = 3
     crowd: int = 1000
     deaf: bool = False
+    switch: bool = True  # whether a request may leave out guesses; newer llama-servers tell their kind of guesses alone
+    says: str = ""  # the whole text, in place of words and prompt
     mute: bool = False  # whether answers say nothing of guesses and tokens
     models: tuple[str, ...] = ("/disk/of/somebody/model.gguf",)
     words: str = "word"
@@ -42,7 +44,8 @@ class Engine:
         if path == "/v1/models":
             told = {"data": [{"id": each, "owned_by": OWNERS[self.kind]} for each in self.models]}
         elif path == "/props" and self.kind == "llama-server":
-            params = {"speculative.n_max": 16, "temperature": 0.8}
+            guesses = {"speculative.n_max": 16} if self.switch else {"speculative.types": "draft-simple"}
+            params = guesses | {"temperature": 0.8}
             told = {"build_info": "b9001-abc", "total_slots": 4, "default_generation_settings": {"params": params}}
         elif path == "/version" and self.kind == "vLLM":
             told = {"version": "0.32.0"}
@@ -80,7 +83,7 @@ class Engine:
             self.streams -= 1
             for name, count in zip(self.counts, (passes, drafted, accepted), strict=True):
                 self.counts[name] += count if guessing else 0
-        said = f" {self.words} of {prompt}"
+        said = self.says or f" {self.words} of {prompt}"
         piece = {"text": said} if path == "completions" else {"delta": {"content": said}}
         yield event({"choices": [{"index": 0, **piece, "finish_reason": None}]})
         last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
@@ -88,7 +91,12 @@ class Engine:
         if self.mute:
             yield event(last)
         elif self.kind == "llama-server":
-            timings = {"predicted_n": tokens} | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
+            clock = {"prompt_ms": 20.0, "predicted_ms": 1000 * tokens * pace}
+            timings = (
+                {"predicted_n": tokens}
+                | clock
+                | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
+            )
             yield event(last | {"timings": timings})
         elif self.kind == "SGLang" and body.get("return_spec_tokens_details"):
             details = {

@@ -10,6 +10,7 @@ import pytest
 from engine.__main__ import main
 from engine.lab.pays import served, served_words, table
 from engine.measure.racing import Wish
+from engine.remote import telling
 from helpers.commands import told
 from helpers.remote.engines import Engine, running
 
@@ -60,6 +61,14 @@ def test_a_llama_server_is_its_own_plain_arm_and_tells_what_was_accepted(capsys,
     assert [body.get("speculative.n_max") for body in bodies[2:]] == [0, None, None, 0, 0, None, None, 0]
     assert [body["max_tokens"] for body in bodies] == [4, 4] + [16] * 8
     assert all(body["cache_prompt"] is False and body["model"] == engine.models[0] for body in bodies)
+
+
+def test_a_newer_llama_server_is_compared_with_a_second_one_that_drafts_nothing(capsys, file):
+    _, row = measured(
+        capsys, file, Engine("llama-server", switch=False), Engine("llama-server", switch=False, drafts=False)
+    )
+    assert row["points"][0]["tau"] == pytest.approx(4.0) and not row["plain"]["same_server"]
+    assert row["flags"] == {"total_slots": 4, "speculative.types": "draft-simple"}
 
 
 def test_two_addresses_of_vllm_are_compared_and_its_counters_read(capsys, file):
@@ -114,11 +123,11 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
 
 def test_an_address_without_a_path_gets_that_of_the_endpoints():
     assert (
-        served.address_of("http://127.0.0.1:8080")
+        telling.address_of("http://127.0.0.1:8080")
         == "http://127.0.0.1:8080/v1"
-        == served.address_of("http://127.0.0.1:8080/")
+        == telling.address_of("http://127.0.0.1:8080/")
     )
-    assert served.address_of("http://h/deep/v1") == "http://h/deep/v1" and served.address_of("h:80") == "h:80"
+    assert telling.address_of("http://h/deep/v1") == "http://h/deep/v1" and telling.address_of("h:80") == "h:80"
 
 
 def test_prompts_go_to_the_chat_unless_they_are_raw(capsys, file):
@@ -135,7 +144,9 @@ def test_prompts_go_to_the_chat_unless_they_are_raw(capsys, file):
 
 def test_a_server_that_cannot_leave_out_its_guesses_needs_a_second_one(capsys, file):
     said = refused(capsys, file, Engine("vLLM"))
-    assert "cannot leave out its guesses for one request; only llama-server can" in said and "--plain" in said
+    assert "only a llama-server that tells speculative.n_max can" in said and "--plain" in said
+    new = refused(capsys, file, Engine("llama-server", switch=False))
+    assert "cannot leave out its guesses for one request" in new and "name that one by --plain" in new
 
 
 def test_a_server_that_drafts_although_it_was_asked_not_to_is_no_baseline(capsys, file):
@@ -207,6 +218,7 @@ def test_an_error_of_the_server_ends_the_command_with_its_sentence(capsys, file)
 
     said = refused(capsys, file, Full("llama-server"))
     assert said.startswith("llama-server at 127.0.0.1:") and "failed with 1 at once. The connection to" in said
+    assert "no chat template, --raw sends prompts as they are." in said
 
 
 # ---- the table

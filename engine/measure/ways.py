@@ -1,0 +1,74 @@
+"""Ways: what writes a text beside the lanes, and what one call of it wrote. Knows seconds, tokens and texts; knows no engine."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.models.pairs import LoadedPair
+from engine.record.trace import Trace
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a server sent: a text, how many tokens it has, and the passes that they took, None where that is not told."""
+
+    text: str
+    tokens: int
+    passes: int | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one call wrote, and the seconds it took, prefill included. A server's tokens are not known, only what it `sent`."""
+
+    tokens: list[int]
+    seconds: float
+    sent: Sent | None = None
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / (len(self.tokens) if self.sent is None else self.sent.tokens)
+
+
+Way = Callable[[LoadedPair, list[int], int, float], list[int]]  # (pair, prompt, tokens, temperature) -> new tokens
+AnyWay = Callable[[LoadedPair, list[int], int, float], list[int] | Written]  # one that may know its seconds itself
+
+
+def timed(pair: LoadedPair, way: AnyWay, prompt: list[int], tokens: int, temperature: float) -> Written:
+    start = time.perf_counter()
+    written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
+    return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
+
+
+def told_tau(written: list[Written]) -> float | None:
+    """Tokens a pass over all that servers sent, None where a pass is not known."""
+    sent = [each.sent for each in written]
+    passes = [each.passes for each in sent if each is not None and each.passes is not None]
+    if not passes or len(passes) < len(sent):
+        return None
+    return sum(each.tokens for each in sent if each is not None) / sum(passes)
+
+
+def apart(base: list[Trace], theirs: list[Written]) -> list[int]:
+    """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
+    places = []
+    for trace, each in zip(base, theirs, strict=True):
+        ours, other = (trace.tokens, each.tokens) if each.sent is None else (trace.text, each.sent.text)
+        if ours != other:
+            places.append(first_other(ours, other))
+    return places
+
+
+def first_other(ours: Sequence[object], other: Sequence[object]) -> int:
+    """The first place, counted from 1, where they differ; an early end counts."""
+    pairs = enumerate(zip(ours, other, strict=False), 1)
+    return next((at for at, (a, b) in pairs if a != b), min(len(ours), len(other)) + 1)
+
+
+def parted(name: str, base: list[Trace], theirs: list[Written]) -> str:
+    """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
+    places = apart(base, theirs)
+    if not places:
+        return ""
+    unit = "token" if theirs[0].sent is None else "character"
+    return f"{name} writes another text for {len(places)} of {len(base)} prompts, from {unit} {min(places)} on at the earliest."
