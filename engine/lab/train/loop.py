@@ -9,7 +9,10 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-WARM_UP_STEPS = 100
+WARM_UP_STEPS, WARM_UP_SHARE = (
+    100,
+    0.05,
+)  # of a run; the shorter one counts, so that a run of minutes is not half warm-up
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Muon's Newton-Schulz steps
 # A drafter's own head starts as the target's; at the full rate it drifts off before it gains
 SLOW, SLOWNESS = ("unembed", "head"), 0.1
@@ -87,8 +90,8 @@ def is_table(name: str) -> bool:
 
 
 def rate(share: float, step: int) -> float:
-    """Learning-rate factor: linear warm-up, then linear to 5 % as the budget is spent."""
-    return min(1.0, (step + 1) / WARM_UP_STEPS) * (1.0 - 0.95 * share)
+    """Learning-rate factor: linear warm-up, and linear to 5 % as this `share` of the budget is spent."""
+    return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
 
 
 def train(

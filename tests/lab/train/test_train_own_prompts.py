@@ -4,6 +4,7 @@ import json
 import re
 from argparse import Namespace
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.train import features, learned, own_prompts, recipes, writing
+from engine.lab.train.loop import rate
 from engine.lab.train.own_prompts import compared, parted, written
 from engine.lab.train.writing import together
+from engine.measure.prompts import read
 from engine.nets import net_in
 from engine.sampling import seeded
 from helpers import checkpoints
@@ -149,6 +152,24 @@ def test_behind_a_text_that_ends_another_prompt_follows(monkeypatch, twice):
             row += [17, 18] if row[-1] == stop else []
         expected.append(row[:24])
     assert rows == expected and any(row[5:8] == [stop, 17, 18] for row in rows)
+
+
+def test_the_documents_example_writes_its_prompts(monkeypatch, tmp_path):
+    document = (Path(__file__).parents[3] / "engine" / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"^```python\n(.*?recipes\.jsonl.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(example)
+    learn, held_out = parted([prompt.text for prompt in read(tmp_path / "recipes.jsonl")])
+    assert (len(learn), len(held_out)) == (108, 36)
+    assert learn[0] == "Recipe: tomato soup\nYou need:\n- 2 cups of water\n- 1 onion\nHow to make it:\n1."
+
+
+def test_a_run_of_few_steps_warms_up_in_a_twentieth_of_them():
+    """A long one in 100 steps, and both end at 5 % of the rate."""
+    few, many = ([rate(step / steps, step) for step in range(steps)] for steps in (200, 20_000))
+    assert few[0] == 0.01 and max(few) == few[10] == pytest.approx(0.95, abs=0.01)
+    assert max(many) == many[99] > 0.99 and many[49] == pytest.approx(0.5, abs=0.01)
+    assert few[-1] == pytest.approx(0.05, abs=0.01) and many[-1] == pytest.approx(0.05, abs=0.001)
 
 
 def test_the_gain_is_that_of_all_tokens_and_its_interval_holds_it():
