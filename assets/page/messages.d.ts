@@ -350,7 +350,7 @@ interface LabServer {
   production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
 }
 
-type Look = (name: string) => Answer<System>;
+type Look = (name: string, pair: string) => Answer<System>;
 
 /** A pair that a visitor may choose: engine/page/screens/offered.py. `verify_ms` is empty until it was measured. */
 interface OfferedPair {

@@ -114,7 +114,7 @@ TreeRace.raceView = (() => {
      * @param {{ system: string }} asked
      */
     mixed({ system }) {
-      return { system: this.lanes[1].mix.restored ? "" : system };
+      return { system: this.lanes[1].mix.restored ? "" : system, ...TreeRace.pairs.asked() };
     }
 
     /** @param {object} form what the race is asked for with */

@@ -191,6 +191,7 @@ TreeRace.saveAndOpen = (() => {
         if (name?.includes("/")) TreeRace.view.lanes[index].mix.restore(name);
       }
       TreeRace.pairs.choose(query.get("pair") ?? undefined);
+      if (TreeRace.pairs.name) query.set("pair", TreeRace.pairs.name);
       this.query = `?${query}`;
       press("#take-link");
     }

@@ -10,7 +10,7 @@ from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_car
 from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import by_name, hidden, part
+from engine.page.web.parts import by_name, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs, told
 from engine.race import BASELINE, REMOTE, SHAPE
 
@@ -96,8 +96,8 @@ def race_form(served: Served, form: Form) -> RaceForm:
             for side, name in zip(("left", "right"), LANES, strict=True)
         )
 
-    def look(name: object) -> answers.Answer:
-        return answers.look(name, served.pair)
+    def look(asked: object) -> answers.Answer:
+        return answers.look(asked, served.pairs)
 
     systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
     part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
@@ -108,15 +108,29 @@ def race_form(served: Served, form: Form) -> RaceForm:
 
 
 def take_shapes(served: Served, form: RaceForm) -> None:
-    """Sets the dials to the shape of the right lane's system whenever that system changes."""
-    dials = form.fields(*SHAPE, "untouched")
+    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever the system changes.
 
-    def take(system):
-        found = shape(system, served.pair)
+    When the pair changes, dials that the visitor has set himself stay.
+    """
+    dials, pair = form.fields(*SHAPE, "untouched"), hidden()
+
+    def take(system, pair):
+        found = shape(system, served.pairs, pair)
         if not found:
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
 
-    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix from a link comes with its shape
-    for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):
-        chosen(take, system, [*dials.values()], js=js, trigger_mode="always_last", **QUIET)
+    def take_anew(right, right_mix, pair, untouched, **shown):
+        return take(right_mix if right == MIX else right, pair) if spelled(shown) == untouched else gr.skip()
+
+    quick = {"trigger_mode": "always_last", **QUIET}
+    for event, system, name in (
+        (form.right.input, form.right, "pairs.asked"),
+        (form.right_mix.change, form.right_mix, "view.mixed"),  # a mix from a link comes with its shape
+    ):
+        asked: Fields = {"system": system, "pair": pair}
+        event(take, [*asked.values()], [*dials.values()], js=by_name(name, asked), **quick)
+    shown = form.fields("right", "right_mix") | {"pair": pair} | dials
+    trigger("take-shape").click(
+        take_anew, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name("pairs.asked", shown), **quick
+    )
