@@ -3,6 +3,7 @@
 
 TreeRace.pairSwitch = (() => {
   const { make } = TreeRace.elements;
+  const { press } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
 
   // Says "change" when another pair was chosen, and when what is known of them has changed.
@@ -39,7 +40,7 @@ TreeRace.pairSwitch = (() => {
     choice({ name, size, title }) {
       const radio = make("input");
       Object.assign(radio, { type: "radio", name: "pair", value: name });
-      radio.addEventListener("change", () => this.choose(name));
+      radio.addEventListener("change", () => this.pick(name));
       const label = make("label", "", radio, make("span", "", size));
       label.title = `Race on the ${title}`;
       return label;
@@ -55,9 +56,23 @@ TreeRace.pairSwitch = (() => {
       this.show();
     }
 
+    /**
+     * Takes that pair because the visitor wants it: the dials take its shapes. A link brings its own.
+     * @param {string | undefined} name
+     */
+    pick(name) {
+      this.choose(name);
+      press("#take-shape");
+    }
+
+    // The dials take the shape that is best on the chosen pair.
+    asked() {
+      return { pair: this.name };
+    }
+
     turn() {
       const at = this.offered.findIndex(({ name }) => name === this.name);
-      this.choose(this.offered[(at + 1) % this.offered.length]?.name);
+      this.pick(this.offered[(at + 1) % this.offered.length]?.name);
     }
 
     /**

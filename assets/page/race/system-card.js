@@ -2,13 +2,13 @@
 "use strict";
 
 TreeRace.systemCard = (() => {
-  const { finder } = TreeRace.elements;
+  const { finder, whenThere } = TreeRace.elements;
   const { popover } = TreeRace.popover;
   const { shapesOf, shapeWords, spaced } = TreeRace.roundCosts;
   const { plainName } = TreeRace.systemNames;
   const { asNumber } = TreeRace.numbers;
   const { screenRoot } = TreeRace.screens;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   const MOST_CHOICES = 5; // that a card names
 
@@ -39,7 +39,8 @@ TreeRace.systemCard = (() => {
       this.shown = "";
       /** @type {RacedSystem | undefined} what the lane shows the race of */
       this.raced = undefined;
-      /** @type {Partial<MeasuredCosts>} of the system that is shown, as far as the server has measured them */
+      this.pair = ""; // by name, that the visitor's next race is on
+      /** @type {Partial<MeasuredCosts>} of the system that is shown on that pair, as far as the server has measured them */
       this.here = {};
       this.own = ""; // the shape of its paper
       const [badge, panel] = [this.at("badge"), this.at("card")];
@@ -48,6 +49,15 @@ TreeRace.systemCard = (() => {
       this.open = popover(this.at("about"), badge, panel);
       badge.addEventListener("click", () => panel.hidden || this.ask());
       this.at("own-shape").addEventListener("click", () => this.takeOwnShape());
+      if (!look) return;
+      const follow = () => this.follow(TreeRace.pairs.name);
+      whenThere(
+        () => TreeRace.pairs,
+        () => {
+          follow();
+          TreeRace.pairs.addEventListener("change", follow);
+        },
+      );
     }
 
     /**
@@ -81,12 +91,24 @@ TreeRace.systemCard = (() => {
       this.measured();
     }
 
+    /**
+     * The card tells of this pair.
+     * @param {string} pair
+     */
+    follow(pair) {
+      if (pair === this.pair) return;
+      this.pair = pair;
+      this.here = {};
+      this.measured();
+      if (!this.at("card").hidden) this.ask();
+    }
+
     // Asks what is measured for the system that is shown: it may be, since the page was loaded.
     async ask() {
-      const { shown, look } = this;
+      const { shown, look, pair } = this;
       if (!look || !shown) return;
-      const { costs } = await answered(look(shown));
-      if (shown !== this.shown || !costs) return;
+      const { costs } = await answered(look(shown, pair));
+      if (shown !== this.shown || pair !== this.pair || !costs) return;
       this.here = costs;
       this.measured();
     }
@@ -95,7 +117,7 @@ TreeRace.systemCard = (() => {
     measured() {
       const { raced, shown } = this;
       this.root.classList.toggle("next", Boolean(raced) && raced?.name !== shown);
-      const mine = raced?.name === shown ? raced : undefined;
+      const mine = raced?.name === shown && this.isOfPair(raced) ? raced : undefined;
       const { promised = {}, shapes = {} } = mine?.costs ?? this.here;
       const choice = this.choice(promised);
       for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
@@ -109,10 +131,19 @@ TreeRace.systemCard = (() => {
       this.at("own-shape").hidden = !this.look || !found || found.own === found.best;
     }
 
+    /**
+     * Whether a race tells what the next one costs. One on another of the pairs that are offered does not.
+     * @param {RacedSystem} system
+     */
+    isOfPair({ trace }) {
+      const name = TreeRace.pairs?.titled(trace.pair)?.name;
+      return name === undefined || name === this.pair;
+    }
+
     // Sets the dials to the paper's own shape, as if the visitor had.
     takeOwnShape() {
       const [depth, width, nodes] = this.own.split("x").map(Number);
-      TreeRace.walk.controls.set({ depth, width, nodes, untouched: "" }, {});
+      TreeRace.controls.set({ depth, width, nodes, untouched: "" }, {});
       this.open(false);
     }
 

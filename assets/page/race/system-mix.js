@@ -4,7 +4,7 @@
 TreeRace.systemMix = (() => {
   const { fill } = TreeRace.form;
   const { plainName } = TreeRace.systemNames;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
@@ -70,7 +70,7 @@ TreeRace.systemMix = (() => {
       fill(this.field, name);
       for (const { kind, menu } of this.menus) this.card.showPart(kind, menu.value, true);
       if (!this.look) return;
-      const answer = await answered(this.look(name));
+      const answer = await answered(this.look(name, TreeRace.pairs.name));
       if (!this.active || name !== this.name) return; // chosen anew meanwhile
       const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);

@@ -3,13 +3,14 @@
 Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts, race_files
 from engine.page.screens.cards import card_here, raceable
 from engine.page.screens.gallery import RACES
 from engine.page.screens.given import values
+from engine.page.screens.offered import chosen
 from engine.page.screens.serving import configurations
 from engine.page.views.wire import replay
 from engine.record.parsing import shown
@@ -25,9 +26,14 @@ def answer(make: Callable[[], Answer]) -> Answer:
         return {"refused": str(error)}
 
 
-def look(name: object, pair: LoadedPair) -> Answer:
-    """The card of the system of that name with this pair, or why there is none."""
-    return answer(lambda: card_here(raceable(name), pair))
+def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
+    """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
+
+    def card() -> Answer:
+        name, pair = values(asked, "The question", 2, 2)
+        return card_here(raceable(name), chosen(pairs, pair))
+
+    return answer(card)
 
 
 def read_prompts(file: object) -> Answer:

@@ -1,6 +1,6 @@
 """What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,6 +8,7 @@ from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
+from engine.page.screens.offered import chosen
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.remote.server import Server
@@ -83,16 +84,16 @@ def raceable(name: object) -> System:
     return system
 
 
-def shape(name: object, pair: LoadedPair) -> dict[str, int]:
-    """The depth, width and nodes that the dials take with a system; {} if there is no such system.
+def shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
+    """The depth, width and nodes that the dials take with a system on the pair of that name; {} where one of both is not there.
 
     Those that it would race in, or its own while nothing is measured for it yet.
     """
     try:
-        system = raceable(name)
+        system, found = raceable(name), chosen(pairs, pair)
     except ValueError:
         return {}
-    return system.own_shape if undecided(system, pair) else system.shape(pair)
+    return system.own_shape if undecided(system, found) else system.shape(found)
 
 
 def undecided(system: System, pair: LoadedPair) -> bool:

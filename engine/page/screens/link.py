@@ -54,7 +54,7 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
                 given[NUMBERS[name]] = dialled(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
-    asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), pair)
+    asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), [pair])
     if own and (
         not asked or (own == own | {dial: given[dial] for dial in asked} and not undecided(find(given["right"]), pair))
     ):

@@ -61,7 +61,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
             buttons = [start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = Form(prompt, **dials(**shape(LANES[1], served.pair)))
+            form = Form(prompt, **dials(**shape(LANES[1], served.pairs)))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)

@@ -10,7 +10,7 @@ from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_car
 from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import by_name, hidden, part
+from engine.page.web.parts import by_name, call, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs, told
 from engine.race import BASELINE, REMOTE, SHAPE
 
@@ -71,11 +71,12 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
             yield news
 
     form = race_form(served, form)
-    runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
+    runs(go, halt, race_on_page, form.fields(), channel="treerace")
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(served, form)
+    set_controls(form)
     api(race)
     link.fill(served, form)
     walk.fill(served, form, halt)
@@ -96,8 +97,8 @@ def race_form(served: Served, form: Form) -> RaceForm:
             for side, name in zip(("left", "right"), LANES, strict=True)
         )
 
-    def look(name: object) -> answers.Answer:
-        return answers.look(name, served.pair)
+    def look(asked: object) -> answers.Answer:
+        return answers.look(asked, served.pairs)
 
     systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
     part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
@@ -107,16 +108,39 @@ def race_form(served: Served, form: Form) -> RaceForm:
     return RaceForm(**form.fields(), **own, broken=hidden(), untouched=untouched)
 
 
-def take_shapes(served: Served, form: RaceForm) -> None:
-    """Sets the dials to the shape of the right lane's system whenever that system changes."""
-    dials = form.fields(*SHAPE, "untouched")
+def set_controls(form: RaceForm) -> None:
+    """Lets the page's scripts set what a race has: the lab, a card, the walk."""
+    given = {name: each for name, each in form.fields().items() if name not in ("left_mix", "right_mix")}
+    components = [*given.values()]
+    trigger("race-set").click(None, components, components, js=by_name("controls.take", given), **QUIET).then(
+        None, js=call("controls.settled"), **QUIET
+    )
 
-    def take(system):
-        found = shape(system, served.pair)
+
+def take_shapes(served: Served, form: RaceForm) -> None:
+    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever the system changes.
+
+    When the pair changes, dials that the visitor has set himself stay.
+    """
+    dials, pair = form.fields(*SHAPE, "untouched"), hidden()
+
+    def take(system, pair):
+        found = shape(system, served.pairs, pair)
         if not found:
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
 
-    restored = by_name("view.mixed", {"system": form.right_mix})  # a mix from a link comes with its shape
-    for chosen, system, js in ((form.right.input, form.right, None), (form.right_mix.change, form.right_mix, restored)):
-        chosen(take, system, [*dials.values()], js=js, trigger_mode="always_last", **QUIET)
+    def take_anew(right, right_mix, pair, untouched, **shown):
+        return take(right_mix if right == MIX else right, pair) if spelled(shown) == untouched else gr.skip()
+
+    quick = {"trigger_mode": "always_last", **QUIET}
+    for event, system, name in (
+        (form.right.input, form.right, "pairs.asked"),
+        (form.right_mix.change, form.right_mix, "view.mixed"),  # a mix from a link comes with its shape
+    ):
+        asked: Fields = {"system": system, "pair": pair}
+        event(take, [*asked.values()], [*dials.values()], js=by_name(name, asked), **quick)
+    shown = form.fields("right", "right_mix") | {"pair": pair} | dials
+    trigger("take-shape").click(
+        take_anew, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name("pairs.asked", shown), **quick
+    )

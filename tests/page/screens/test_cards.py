@@ -60,9 +60,9 @@ def test_lossy_systems_say_so_wherever_they_are_named():
 
 def test_a_shape_is_the_systems_own_or_none():
     pair = tiny_pair()
-    assert shape("tree", pair) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
-    assert shape("tree:3x2x8", pair) == {"depth": 3, "width": 2, "nodes": 8}
-    assert shape("warp", pair) == shape(None, pair) == shape("", pair) == {}
+    assert shape("tree", [pair]) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
+    assert shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
+    assert shape("warp", [pair]) == shape(None, [pair]) == shape("", [pair]) == {}
 
 
 def test_what_is_there_to_choose_has_words():
@@ -72,8 +72,8 @@ def test_what_is_there_to_choose_has_words():
     assert story[:4] == ("vanilla", "chain", "tree", "eagle") and {"parallel-tree", "auto"} < set(story)
     assert any(SYSTEMS[name].guarantee == "lossy" for name in story)
     pair = tiny_pair()
-    assert answers.look("tree", pair)["name"] == "tree"
-    assert "Unknown system 'warp'" in answers.look("warp", pair)["refused"]
+    assert answers.look(["tree", ""], [pair])["name"] == "tree"
+    assert "Unknown system 'warp'" in answers.look(["warp", ""], [pair])["refused"]
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
@@ -83,20 +83,22 @@ def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_n
     measured: list[str] = []
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
-    assert "costs" not in answers.look("tree", pair) and shape("tree", pair)["nodes"] == 8 and measured == []
+    assert "costs" not in answers.look(["tree", ""], [pair]) and shape("tree", [pair])["nodes"] == 8 and measured == []
     SYSTEMS["tree"].costs(pair)
-    assert shape("tree", pair) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
-    costs = answers.look("tree", pair)["costs"]
+    assert shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
+    costs = answers.look(["tree", ""], [pair])["costs"]
     assert (
         costs["promised"] == {}
         and list(costs["shapes"]) == list(shapes)
         and costs["shapes"]["2x3x4"] == {"tau": 2.4, "cost": 2.5}
     )
-    assert answers.look("tree", pair)["nodes"] == 8  # the paper's own
-    auto = answers.look("auto", pair)
+    assert answers.look(["tree", ""], [pair])["nodes"] == 8  # the paper's own
+    auto = answers.look(["auto", ""], [pair])
     assert "costs" not in auto
     SYSTEMS["auto"].costs(pair)
-    assert answers.look("auto", pair)["costs"]["promised"] == {}  # no ranks were counted, so the first drafter is taken
+    assert (
+        answers.look(["auto", ""], [pair])["costs"]["promised"] == {}
+    )  # no ranks were counted, so the first drafter is taken
 
 
 @pytest.mark.parametrize("drafted", [True, False])

@@ -69,7 +69,7 @@ def test_a_wrong_value_in_a_link_is_a_sentence_and_sets_nothing(query, words):
 
 
 def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
-    own = shape("dspark", PAIR)
+    own = shape("dspark", [PAIR])
     assert own["depth"] != 4 and read("?right=dspark", PAIR)[0] == {"right": "dspark", "untouched": "7x4x12"} | own
     given = {"right": "dspark", "left": "tree", "untouched": ""} | own | {"depth": 3}
     assert read("?right=dspark&depth=3&left=tree", PAIR)[0] == given

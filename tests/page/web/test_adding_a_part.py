@@ -154,7 +154,7 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     page = json.dumps(build(Served(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
-    assert cards()[NAMED] == {**look(MIX, replace(pair)), "name": NAMED, "title": "echoing comb"}
+    assert cards()[NAMED] == {**look([MIX, ""], [replace(pair)]), "name": NAMED, "title": "echoing comb"}
     assert cards()[NAMED]["guesses"] is True and cards()["vanilla"]["guesses"] is False
     assert ("echoing comb", NAMED) in menu("vanilla")
 

@@ -15,6 +15,7 @@ from engine.page.web import streams as streams_of_page
 from engine.page.web.lending import Served
 from engine.page.web.pace import Pace
 from engine.page.web.page import build, mounted
+from engine.race import SHAPE
 from engine.systems import find
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
@@ -116,7 +117,7 @@ STREAMS = {  # what each is given when all is right
     "distances": {"prompt": "Once", "job": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {
-    "look": "tree",
+    "look": ["tree", ""],
     "recorded": "2-story-draft-tree",
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
@@ -169,7 +170,7 @@ def refused(stream, given: dict) -> str:
 
 
 def test_no_function_of_the_page_is_left_out(streams, answers):
-    assert streams.keys() - {"take", "restore"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
+    assert streams.keys() - {"take", "take_anew", "restore"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), GIVEN)
@@ -202,9 +203,11 @@ def test_a_link_and_a_menu_take_every_hostile_value(streams):
         for query in (value, f"?right={value}&depth={value}&prompt={value}" if isinstance(value, str) else value):
             told = next(iter(streams["restore"](query).values()))
             assert len(told) < 3000 and not told.encode("utf-8").startswith(b"Traceback")
-        assert isinstance(streams["take"](value), dict)
+        for asked in ((value, ""), ("tree", value)):
+            assert isinstance(streams["take"](*asked), dict)
+        assert isinstance(streams["take_anew"](value, value, value, value, **dict.fromkeys(SHAPE, value)), dict)
         assert time.monotonic() - begun < SECONDS
-    assert len(streams["take"]("tree")) == 4
+    assert len(streams["take"]("tree", "")) == 4
 
 
 def test_a_long_name_takes_no_memory():

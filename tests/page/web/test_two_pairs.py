@@ -8,11 +8,14 @@ import gradio as gr
 import pytest
 
 from engine.models.pairs import PAIRS, LoadedPair
+from engine.page.screens.cards import MIX
 from engine.page.screens.device import Device
 from engine.page.web import streams
 from engine.page.web.lending import Served
-from engine.page.web.page import spoken_of
+from engine.page.web.page import build, spoken_of
+from engine.record.calibration import Counted
 from engine.rounds.timing import costs_of
+from engine.systems import SYSTEMS
 from helpers.commands import awaited
 from helpers.pairs import tiny_pair
 
@@ -65,3 +68,34 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
     assert (small["own"], large["own"]) == (False, True) and spoken_of(served)["pair"] == f"71M {large['pair']}"
     assert small["title"] == "11M embedded pair" and small["pair"].startswith("embedded pair · ")
+
+
+def counted(name: str, best: str) -> LoadedPair:
+    """A pair on which a draft tree of that shape is the best by far."""
+    pair = named(name)
+    shapes = {shape: Counted(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
+    pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
+    SYSTEMS["tree"].costs(pair)
+    return pair
+
+
+def test_a_card_and_the_dials_follow_the_chosen_pair():
+    """Each pair has another best shape; with a dial that the visitor has set, the switch leaves all of them."""
+    page = build(Served(counted("embedded", "4x4x8"), second=counted("small", "2x3x4")))
+    functions = {each.name: each.fn for each in page.fns.values() if each.fn}
+    [look] = [
+        each for block in page.blocks.values() for each in getattr(block, "server_fns", ()) if each.__name__ == "look"
+    ]
+    shown = {"untouched": "4x4x8", "depth": 4, "width": 4, "nodes": 8}
+    for name, best, dials in (
+        ("", "4x4x8", [4, 4, 8]),
+        ("embedded", "4x4x8", [4, 4, 8]),
+        ("small", "2x3x4", [2, 3, 4]),
+    ):
+        shapes = look(["tree", name])["costs"]["shapes"]
+        assert max(shapes, key=lambda shape: shapes[shape]["tau"]) == best
+        assert [*functions["take"]("tree", name).values()] == [*dials, best]
+        for menus in (("tree", ""), (MIX, "tree")):
+            assert [*functions["take_anew"](*menus, name, **shown).values()] == [*dials, best]
+        assert len(functions["take_anew"]("tree", "", name, **shown | {"depth": 3})) == 1  # a skip
+    assert "no pair 'warp' here" in look(["tree", "warp"])["refused"]

@@ -69,6 +69,26 @@ def test_each_visitor_races_on_the_pair_of_his_own_choice(visit):
     expect(size(other, "11M")).to_be_checked()
 
 
+def test_an_open_card_and_the_dials_follow_the_switch(visitor):
+    """The server's figures are made up here: on each pair another shape is the best."""
+    best, words = {"embedded": "4x4x8", "small": "2x3x4"}, visitor.locator(".right [data-shape-words]")
+    shapes = {
+        name: {shape: {"tau": 9 if shape == best[name] else 1, "cost": 1} for shape in best.values()} for name in best
+    }
+    visitor.evaluate(
+        """shapes => { for (const { card } of TreeRace.view.lanes)
+             card.look = async (_, pair) => ({ costs: { shapes: shapes[pair] } }); }""",
+        shapes,
+    )
+    visitor.locator(".right [data-badge]").click()
+    expect(words).to_contain_text("Races in 4 x 4 x 8")
+    with visitor.expect_request(lambda asked: '"small"' in (asked.post_data or "")):
+        visitor.keyboard.press("m")
+    expect(words).to_contain_text("Races in 2 x 3 x 4")
+    visitor.keyboard.press("m")
+    expect(words).to_contain_text("Races in 4 x 4 x 8")
+
+
 def test_every_screen_follows_the_choice_and_the_stage_shows_it(visitor):
     visitor.keyboard.press("f")
     expect(size(visitor, "71M")).to_be_attached()
