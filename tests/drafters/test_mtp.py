@@ -85,7 +85,7 @@ def test_every_node_gets_the_guesses_of_transformers_own_layers(name, folder, mo
     """A gated delta state is 1e-5 from itself, read token by token against all at once."""
     pair = load_pair(own_pair(str(folder(name))))
     model, layers = theirs(folder(name), monkeypatch)
-    assert furthest(pair, model, layers) < (5e-4 if name in STATES else 2e-5)
+    assert furthest(pair, model, layers) < (1e-4 if name in STATES else 2e-5)
 
 
 @pytest.mark.parametrize("name", ["Qwen3-Next", "Nemotron-H"])
