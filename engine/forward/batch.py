@@ -187,7 +187,7 @@ class Slots:
         self.caches = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
-    def enter(self) -> "SlotCache":
+    def enter(self) -> KVCache:
         """A cache in the next free place, its rows filled with zeros."""
         self.caches.append(SlotCache(self.kv[:, :, len(self.caches)]))
         return self.caches[-1]
