@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import torch
 import transformers as tr
 
 from engine.forward.recurrent.session import RecurrentSession
@@ -55,9 +54,8 @@ RANDOM: dict[str, tuple[Any, dict[str, Any]]] = {  # about 30 million weights ea
 
 
 def random_runner(family: str) -> Runner:
-    """A random model of this family, the same for the same name."""
+    """A random model of this family."""
     kind, sizes = RANDOM[family]
-    torch.manual_seed(0)
     return Runner(tr.AutoModelForCausalLM.from_config(kind(vocab_size=VOCAB, hidden_size=512, **ENDS, **sizes)))
 
 
