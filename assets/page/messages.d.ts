@@ -5,6 +5,20 @@ type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
 type Guarantee = "tokens" | "law" | "lossy" | "text" | "refused";
 type Identical = boolean | "law" | "lossy" | "text" | "other text" | "failed";
 
+/** What every message of a run carries: engine/page/views/stream.py. `seq` has no gaps; the last message carries `end`. */
+interface RunMessage {
+  run: string;
+  seq: number;
+  start?: boolean;
+  end?: boolean;
+}
+
+/** Where a run stands among others, between its messages. `job` is the run's name. */
+interface Place {
+  job: string;
+  place: string;
+}
+
 /** A step as engine/page/views/wire.py sends it: engine/record/trace.py's Step, its clock, its sentences and its drawing.
  * Another server's step has no node, and in `bonus_text` a sentence about the server. */
 interface Step {
@@ -121,11 +135,7 @@ interface Divergence {
 
 /** An event of a race; the first carries `start`, the last `end` with the result. One with `again` has the first run's result while the
  * race runs again, unseen. `runs` holds the seconds of every lane by run, `times` those of every step where another run is shown. */
-interface RaceMessage {
-  run: string;
-  lost?: number;
-  start?: boolean;
-  end?: boolean;
+interface RaceMessage extends RunMessage {
   systems: RacedSystem[];
   slowdown: number;
   recorded: string | null;
@@ -187,8 +197,19 @@ interface SweepAxis {
 
 type Grid = "shape" | "budget";
 
+/** What follows the first message of a sweep. The last one has all cells. */
+interface SweepNews {
+  start?: false;
+  cell?: Cell;
+  cells?: Cell[];
+  summary?: SweepSummary;
+  done: number;
+  left?: number;
+}
+
+type SweepMessage = RunMessage & (SweepNews | ({ start: true } & SweepStart));
+
 interface SweepStart {
-  run: string;
   cells: number;
   system: System;
   grid: Grid;
@@ -272,6 +293,24 @@ interface PaysReport {
   titles: Record<string, string>;
   costs: MeasuredCosts;
   point: MeasuredPoint;
+}
+
+type PromptsMessage = RunMessage & { title: string } & (
+    | { at: number; tokens: number }
+    | { row: PromptRow; summary: PromptsSummary }
+  );
+type PaysMessage = RunMessage & ({ done: number; of: number; doing: string } | PaysReport);
+type BreakMessage = RunMessage & { break: string } & ({ done: number } | BreakDistance);
+
+/** How far off a broken system's tokens are: engine/page/screens/break_distance.py. */
+interface BreakDistance {
+  wrong: number;
+  right: number;
+  floor?: number | null;
+  rows?: { token: string; right: number; wrong: number }[];
+  after?: string;
+  sentence: string;
+  temperature: number;
 }
 
 interface Engine {

@@ -44,6 +44,23 @@ interface Scene {
   words: string;
 }
 
+/**
+ * How a run ended without its last message: refused or taken back before it began; afterwards failed, stopped, or with a message that
+ * never arrived.
+ */
+type RunEnd = "refused" | "withdrawn" | "failed" | "stopped" | "lost";
+
+/** What a run needs of its screen: what it orders, and how its messages are drawn. */
+interface RunScreen<Message> {
+  root: HTMLElement;
+  order(form: any): Settings;
+  say(words: string): void; // until it begins
+  stands?(place: string): void; // among others, once it has begun
+  feed(message: Message): void;
+  over(how: RunEnd): void;
+  rest?(): void; // Stop was pressed while no run was open
+}
+
 /** The race's controls by name. */
 type Settings = Record<string, any>;
 
@@ -95,6 +112,7 @@ declare const Plotly: any;
 /** The parts of the page that are mounted; each is there once Gradio has made its element. */
 declare namespace TreeRace {
   let view: RaceView;
+  let controls: RaceControls;
   let pairs: InstanceType<typeof TreeRace.pairSwitch.PairSwitch>;
   let prix: InstanceType<typeof TreeRace.prixView.PrixView>;
   let lab: InstanceType<typeof TreeRace.labViews.LabViews>;

@@ -58,7 +58,7 @@ def play(page: Page, steps: list, **result) -> None:
         message = json.loads(event)
         if message.get("end"):
             message |= result
-        page.evaluate("event => dispatchEvent(new CustomEvent('treerace', { detail: event }))", message)
+        page.evaluate("event => TreeRace.view.race.show(event)", message)
     finish(page)
 
 

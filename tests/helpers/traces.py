@@ -1,6 +1,7 @@
 """Hand-made steps and races: one tree of six nodes, plain decoding beside it, the costs of both. No model."""
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
-    return (event for event in numbered(wire.messages(race, **pace)) if event)
+    return (event for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if event)
 
 
 def make_step(**changes) -> Step:

@@ -49,7 +49,7 @@ def races(monkeypatch) -> list[Race]:
 
 
 def messages(race: Repeated) -> list[dict]:
-    strings = numbered(wire.messages(race, 0, race.again))
+    strings = numbered("run", wire.messages(race, 0, race.again))
     return [json.loads(each) for each in strings if each]
 
 

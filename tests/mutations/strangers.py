@@ -75,8 +75,8 @@ STRANGERS = [
         (
             "nobody knows from which address a run is asked for",
             "streams.py::told",
-            "Call(asked.steps, who, asked.rank, asked.bytes, name_of(job), address)",
-            "Call(asked.steps, who, asked.rank, asked.bytes, name_of(job))",
+            "asked.rank, asked.bytes, run, address)",
+            "asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),

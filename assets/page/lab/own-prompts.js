@@ -6,15 +6,13 @@ TreeRace.ownPrompts = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { saveCsv } = TreeRace.downloads;
   const { finder } = TreeRace.elements;
-  const { press } = TreeRace.form;
   const { cell, doubted, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, isLevel } = TreeRace.numbers;
   const { PromptFile, many } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { ENDED, Run } = TreeRace.runs;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
-  const WAITING = "Waiting for the models …";
   const COLUMNS = ["#", "Prompt", "Speed", "A pass", "Tokens", "Draft", "Verify", "Text"];
   const TOKENS = COLUMNS.indexOf("Tokens");
   const FIGURES = [
@@ -35,8 +33,6 @@ TreeRace.ownPrompts = (() => {
   class PromptsView {
     /** @type {PromptRow[]} */
     rows = [];
-    /** @type {string | null} */
-    run = null;
     /** @type {PromptsSummary | null} */
     summary = null;
     title = ""; // of the system that races
@@ -51,6 +47,8 @@ TreeRace.ownPrompts = (() => {
       this.root = root;
       this.say = say;
       this.at = finder(root);
+      /** @type {InstanceType<typeof Run<PromptsMessage>>} */
+      this.run = new Run("treeprompts", this);
       this.file = new PromptFile(root, about, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
       fillSystems(this.at("system"), about.systems, "tree");
@@ -67,7 +65,7 @@ TreeRace.ownPrompts = (() => {
 
     // Other prompts are there.
     show() {
-      if (this.root.dataset.state === "running") press("#lab-halt"); // it would go on unseen
+      this.run.forget("#lab-halt");
       this.at("hint").hidden = true;
       this.at("table").hidden = false;
       this.reset();
@@ -75,12 +73,11 @@ TreeRace.ownPrompts = (() => {
     }
 
     reset() {
-      this.run = this.summary = null;
+      this.summary = null;
       this.rows = [];
       this.at("rows").replaceChildren(...this.prompts.map((prompt, index) => this.waiting(prompt, index)));
       this.total();
       this.progress(0);
-      this.root.dataset.state = "";
     }
 
     /**
@@ -97,48 +94,25 @@ TreeRace.ownPrompts = (() => {
     // ---- what arrives -----------------------------------------------------------------------------------------------
 
     // What Start sends.
-    pending() {
+    order() {
       this.reset();
-      this.root.dataset.state = "running";
-      this.say(WAITING);
       return { order: JSON.stringify({ prompts: this.prompts, system: this.at("system").value }) };
     }
 
-    /** @param {string} words where the run stands among others */
-    stands(words) {
-      if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
-    }
-
-    failed() {
-      if (this.root.dataset.state !== "running") return;
-      this.root.dataset.state = "done";
-      this.say(this.prompts.length ? this.verdict("Ended early. ") : "Choose a file first.");
+    /** @param {RunEnd} how */
+    over(how) {
+      this.say(this.prompts.length ? this.verdict(`${ENDED[how]}. `) : "Choose a file first.");
       this.settle();
     }
 
-    stop() {
-      if (this.root.dataset.state !== "running") return;
-      this.root.dataset.state = "done";
-      this.say(this.verdict("Stopped. "));
-      this.settle();
-    }
-
-    /** @param {any} message */
+    /** @param {PromptsMessage} message */
     feed(message) {
-      if (message.start) this.run = message.run;
-      if (message.run !== this.run || this.root.dataset.state !== "running") return;
-      if (message.lost) {
-        this.stop();
-        return this.say("Part of the results was lost on its way here. Press Start again.");
-      }
       if (message.start) this.title = message.title;
       if ("at" in message) this.running(message.at, message.tokens);
-      if (message.row) this.add(message.row, message.summary);
-      if (message.end) {
-        this.root.dataset.state = "done";
-        this.say(this.verdict(""));
-        this.settle();
-      }
+      if ("row" in message) this.add(message.row, message.summary);
+      if (!message.end) return;
+      this.say(this.verdict(""));
+      this.settle();
     }
 
     /**
@@ -245,8 +219,6 @@ TreeRace.ownPrompts = (() => {
     }
 
     listen() {
-      onWire("treeprompts", (message) => this.feed(message));
-      onRuns("treeprompts", this);
       this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
       const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
       copyButton(this.at("copy"), () =>

@@ -4,23 +4,19 @@
 
 TreeRace.paysView = (() => {
   const { announceResize, finder } = TreeRace.elements;
-  const { press } = TreeRace.form;
   const { PromptFile, many } = TreeRace.promptFile;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
   const { WhatIfView } = TreeRace.whatIf;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { ENDED, Run, WAITING } = TreeRace.runs;
 
   const INVITATION =
     "Is guessing worth it for your prompts? Every system in its best setting, against plain decoding and generate().";
   const DROP = "Drop a file of prompts here";
   const AGAIN = "Press Start to begin anew";
-  const WAITING = "Waiting for the models …";
   const PARTS = ["verdict", "prompts", "what-if"];
 
   class PaysView {
-    /** @type {string | null} */
-    run = null;
     /** @type {PaysReport | null} */
     report = null;
 
@@ -34,6 +30,8 @@ TreeRace.paysView = (() => {
       this.root = root;
       this.say = say;
       this.at = finder(root);
+      /** @type {InstanceType<typeof Run<PaysMessage>>} */
+      this.run = new Run("treepays", this);
       this.file = new PromptFile(root, about, read, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
@@ -55,22 +53,18 @@ TreeRace.paysView = (() => {
 
     // Other prompts are there.
     show() {
-      if (this.root.dataset.state === "running") press("#lab-halt"); // it would go on unseen
+      this.run.forget("#lab-halt");
       this.root.classList.remove("told");
-      this.root.dataset.state = "ready";
       this.progress(0, 1);
       this.tell(`Press Start: ${many(this.file.prompts.length, "prompt")} to race`);
       this.say("Press Start.");
     }
 
     // What Start sends. Without a file the page's own prompts are raced.
-    pending() {
+    order() {
       if (!this.file.prompts.length) this.file.takeGallery();
-      this.run = null;
-      this.root.dataset.state = "running";
       this.progress(0, 1);
       this.tell(WAITING);
-      this.say(WAITING);
       const system = this.at("systems").value;
       const order = {
         prompts: this.file.prompts,
@@ -80,41 +74,25 @@ TreeRace.paysView = (() => {
       return { order: JSON.stringify(order) };
     }
 
-    /** @param {string} words where the run stands among others */
-    stands(words) {
-      if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
-    }
-
-    failed() {
-      if (this.root.dataset.state !== "running") return;
-      this.root.dataset.state = "done";
-      this.tell(this.file.prompts.length ? AGAIN : DROP);
-      this.say(this.file.prompts.length ? "Ended early, so there is no verdict." : "Choose a file first.");
-    }
-
-    stop() {
-      if (this.root.dataset.state !== "running") return;
-      this.root.dataset.state = "done";
+    /** @param {RunEnd} how */
+    over(how) {
       this.tell(AGAIN);
-      this.say("Stopped, so there is no verdict.");
+      this.say(`${ENDED[how]}, so there is no verdict.`);
     }
 
-    /** @param {any} message */
+    /** @param {PaysMessage} message */
     feed(message) {
-      if (message.start) this.run = message.run;
-      if (message.run !== this.run || this.root.dataset.state !== "running") return;
       if ("done" in message) {
         this.progress(message.done, message.of);
         this.tell(`${message.doing} …`);
         this.say(`${message.doing} … ${message.done} of ${message.of} pieces of work are done.`);
       }
-      if (message.end) this.end(message);
+      if ("verdict" in message) this.end(message);
     }
 
     /** @param {PaysReport} report */
     end(report) {
       this.report = report;
-      this.root.dataset.state = "done";
       this.root.classList.add("told");
       this.progress(1, 1);
       const raced = `${many(report.prompts.length, "prompt")}, ${many(report.systems.length, "system")}`;
@@ -147,8 +125,6 @@ TreeRace.paysView = (() => {
     }
 
     listen() {
-      onWire("treepays", (message) => this.feed(message));
-      onRuns("treepays", this);
       const parts = /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=pays-part]"));
       for (const each of parts) each.addEventListener("change", () => this.choose(each.value));
       window.addEventListener("resize", () => this.draw());

@@ -7,10 +7,9 @@ TreeRace.predictView = (() => {
   const { keepDrawn } = TreeRace.plotBase;
   const { standing } = TreeRace.treeLayout;
   const { drawTree } = TreeRace.treePlot;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { ENDED, Run } = TreeRace.runs;
 
   const INVITATION = "Three trees, one text: which one is fastest? Choose first, then press Start.";
-  const WAITING = "Waiting for the models …";
   const [SURE, RIVAL] = [0.6, 0.4]; // of a favourite guess, and of each further one beside it
 
   /**
@@ -72,8 +71,7 @@ TreeRace.predictView = (() => {
 
   class PredictView {
     guess = "";
-    /** @type {string | null} */
-    run = null;
+    most = 1; // tokens of a lane
     /** @type {number[]} tokens of every lane, the baseline's first */
     tokens = [];
     /** @type {Record<string, { canvas: HTMLElement, sketch: Step, step: Step }>} by size */
@@ -93,8 +91,8 @@ TreeRace.predictView = (() => {
       this.cards = {};
       for (const [size, name] of Object.entries(trees)) this.at("cards").append(this.card(size, name));
       this.say(INVITATION);
-      onWire("treepredict", (message) => this.feed(message));
-      onRuns("treepredict", this);
+      /** @type {InstanceType<typeof Run<RaceMessage>>} */
+      this.run = new Run("treepredict", this);
     }
 
     /**
@@ -151,14 +149,12 @@ TreeRace.predictView = (() => {
     choose(size) {
       this.guess = size;
       for (const each of this.sizes) this.cards[each].toggleAttribute("data-chosen", each === size);
-      if (this.root.dataset.state === "running") return;
+      if (this.run.isOpen) return;
       this.clear();
       this.say(`You say the ${size} tree wins. Press Start.`);
     }
 
     clear() {
-      this.run = null;
-      this.root.dataset.state = "";
       this.tokens = [0, ...this.sizes.map(() => 0)];
       for (const card of Object.values(this.cards)) {
         delete card.dataset.won;
@@ -170,11 +166,9 @@ TreeRace.predictView = (() => {
     }
 
     // What Start sends. The choice stands while they race.
-    pending() {
+    order() {
       this.clear();
-      this.root.dataset.state = "running";
       this.lock(true);
-      this.say(WAITING);
       return { order: JSON.stringify({ guess: this.guess }) };
     }
 
@@ -183,35 +177,18 @@ TreeRace.predictView = (() => {
       for (const choice of this.root.querySelectorAll("input")) choice.disabled = locked;
     }
 
-    /** @param {string} words where the run stands among others */
-    stands(words) {
-      if (this.root.dataset.state === "running" && !this.run) this.say(words || WAITING);
-    }
-
-    /** @param {string} words */
-    rest(words) {
-      if (this.root.dataset.state !== "running") return;
-      this.root.dataset.state = "done";
+    /** @param {RunEnd} how */
+    over(how) {
       this.lock(false);
-      this.say(words);
+      this.say(this.guess ? `${ENDED[how]}, so nobody won.` : "Choose a tree first.");
     }
 
-    failed() {
-      this.rest(this.guess ? "Ended early, so nobody won." : "Choose a tree first.");
-    }
-
-    stop() {
-      this.rest("Stopped, so nobody won.");
-    }
-
-    /** @param {any} message */
+    /** @param {RaceMessage} message */
     feed(message) {
-      if (message.start && this.root.dataset.state === "running") {
-        this.run = message.run;
+      if (message.start) {
         this.most = message.systems[0].trace.max_new_tokens;
         this.say(`You say the ${this.guess} tree wins. They race …`);
       }
-      if (message.run !== this.run || this.root.dataset.state !== "running") return;
       for (const [lane, step] of message.steps ?? []) this.tokens[lane] += step.burst.length;
       for (const [index, size] of this.sizes.entries()) {
         const drawn = message.steps?.findLast(
@@ -242,7 +219,8 @@ TreeRace.predictView = (() => {
         finderOf(this.cards[size], ".figures").replaceChildren(make("b", "", `${asNumber(speedup, 2)}×`), sums);
       }
       this.at("why").textContent = verdictOf(this.guess, winner, found);
-      this.rest(this.guess === winner ? "Right." : `Not this time: the ${winner} tree is fastest.`);
+      this.lock(false);
+      this.say(this.guess === winner ? "Right." : `Not this time: the ${winner} tree is fastest.`);
     }
   }
 

@@ -6,7 +6,7 @@ TreeRace.productionView = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { copyOf, finder, make } = TreeRace.elements;
   const { fillSystems } = TreeRace.systemNames;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   const INVITATION = "The same setting for the engines that serve models, and what each of them cannot do of it.";
   const OWN_NAMES = /\b(TARGET|DRAFT|PROMPT)\b/; // what the reader fills in

@@ -3,7 +3,7 @@
 
 TreeRace.promptFile = (() => {
   const { finder } = TreeRace.elements;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   /**
    * @param {number} count

@@ -20,7 +20,6 @@ TreeRace.sweepRecord = (() => {
 
     /** @param {SweepStart} start */
     constructor(start) {
-      this.run = start.run;
       this.system = start.system;
       this.grid = start.grid;
       this.x = start.x;

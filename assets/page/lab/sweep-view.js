@@ -13,7 +13,7 @@ TreeRace.sweepView = (() => {
   const { SweepRecord } = TreeRace.sweepRecord;
   const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
   const { fillSystems } = TreeRace.systemNames;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { ENDED, Run } = TreeRace.runs;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */
   const GRIDS = {
@@ -29,7 +29,6 @@ TreeRace.sweepView = (() => {
   };
   const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
-  const WAITING = "Waiting for the models …";
 
   /**
    * "1, 2 3" as numbers; what is no number stays as it is, for the server to refuse in words.
@@ -67,12 +66,12 @@ TreeRace.sweepView = (() => {
       this.gallery = prompts;
       /** @type {SweepRecord | null} */
       this.measured = null;
-      /** @type {string | null} the run that takes no more cells */
-      this.stopped = null;
       /** @type {{ x: number, y: number } | null} the cell that the keys are on */
       this.picked = null;
       /** @type {Grid} */
       this.grid = "shape";
+      /** @type {InstanceType<typeof Run<SweepMessage>>} */
+      this.run = new Run("treelab", this);
       this.at = finder(root);
       const figures = /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-chart]"));
       /** @type {Record<string, HTMLElement>} */
@@ -83,7 +82,7 @@ TreeRace.sweepView = (() => {
           this.measured ? chartRows(this.measured, name) : [],
         );
       }
-      this.rest();
+      this.root.classList.add("blank");
       this.say(INVITATION);
       this.listen();
     }
@@ -110,7 +109,7 @@ TreeRace.sweepView = (() => {
     }
 
     /**
-     * The order for the server; `prompt`, `temperature` and `seed` come from the form that all screens share.
+     * What Start sends; `prompt`, `temperature` and `seed` come from the form that all screens share.
      * @param {{ prompt: string, temperature: number, seed: number }} form
      */
     order({ prompt, temperature, seed }) {
@@ -118,7 +117,7 @@ TreeRace.sweepView = (() => {
       const several = (name) => (this.at(name).value.trim() ? list(this.at(name).value) : []);
       const [tokens] = list(this.at("tokens").value);
       const each = Object.values(this.gallery).map(([first]) => first.prompt);
-      return JSON.stringify({
+      const order = {
         prompts: this.at("prompts").value === "one" ? [prompt] : each,
         system: this.at("system").value,
         grid: this.grid,
@@ -128,55 +127,26 @@ TreeRace.sweepView = (() => {
         temperature: this.grid === "budget" ? several("temperature") : [temperature],
         max_new_tokens: tokens ?? null,
         seed,
-      });
+      };
+      return { order: JSON.stringify(order) };
     }
 
     // ---- what arrives -----------------------------------------------------------------------------------------------
 
-    /**
-     * What Start sends.
-     * @param {{ prompt: string, temperature: number, seed: number }} form
-     */
-    pending(form) {
-      this.root.dataset.state = "waiting";
-      this.say(WAITING);
-      return { order: this.order(form) };
+    /** @param {RunEnd} how */
+    over(how) {
+      const { measured } = this; // of a run that has not begun it is the sweep before
+      if (how === "refused") this.say("Nothing was measured.");
+      else if (how === "withdrawn") this.say(measured?.sentence || INVITATION);
+      else this.say(measured ? after(ENDED[how], measured) : `${ENDED[how]}.`);
     }
 
-    /** @param {string} words where the sweep stands among other runs */
-    stands(words) {
-      if (this.root.dataset.state === "waiting") this.say(words || WAITING);
-    }
-
-    failed() {
-      const { state } = this.root.dataset;
-      if (state === "done") return; // it was stopped, which cancels the run
-      const refused = state === "waiting"; // what is shown is of the sweep before
-      this.rest();
-      this.say(this.measured && !refused ? after("Ended early", this.measured) : "Nothing was measured.");
-    }
-
-    stop() {
-      const { state } = this.root.dataset;
-      if (state === "done") return;
-      this.rest();
-      if (state === "waiting" || !this.measured) return this.say(this.measured?.sentence || INVITATION);
-      this.stopped = this.measured.run;
-      this.say(after("Stopped", this.measured));
-    }
-
-    rest() {
-      this.root.dataset.state = "done";
-      this.root.classList.toggle("blank", !this.measured);
-    }
-
-    /** @param {any} message */
+    /** @param {SweepMessage} message */
     feed(message) {
       if (message.start) this.begin(message);
       const { measured } = this;
-      if (!measured || message.run !== measured.run || message.run === this.stopped) return;
+      if (!measured) return;
       if (!message.start) measured.add(message);
-      if (message.end) this.rest();
       this.tell(measured, message.end);
       if (message.start || message.cell || message.end) this.draw();
     }
@@ -185,7 +155,6 @@ TreeRace.sweepView = (() => {
     begin(message) {
       this.measured = new SweepRecord(message);
       this.picked = null;
-      this.root.dataset.state = "running";
       this.root.classList.remove("blank");
     }
 
@@ -286,7 +255,7 @@ TreeRace.sweepView = (() => {
         seed,
         untouched: "",
       };
-      await TreeRace.walk.controls.set(prompts.length > 1 ? wish : { ...wish, prompt: prompts[0] }, {});
+      await TreeRace.controls.set(prompts.length > 1 ? wish : { ...wish, prompt: prompts[0] }, {});
       showScreen("race");
     }
 
@@ -304,8 +273,6 @@ TreeRace.sweepView = (() => {
     // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {
-      onWire("treelab", (message) => this.feed(message));
-      onRuns("treelab", this);
       for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=grid]"))) {
         choice.addEventListener("change", () => this.choose(/** @type {Grid} */ (choice.value)));
       }

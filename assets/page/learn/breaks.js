@@ -7,7 +7,7 @@ TreeRace.breaks = (() => {
   const { asShare } = TreeRace.numbers;
   const { visible } = TreeRace.text;
   const { shareBar } = TreeRace.walkPictures;
-  const { onWire } = TreeRace.wire;
+  const { Run, onRun } = TreeRace.runs;
 
   const SHAPE = ["depth", "width", "nodes"];
   const FORM = ["prompt", "temperature", "seed", "max_new_tokens", "constraint"];
@@ -42,23 +42,19 @@ TreeRace.breaks = (() => {
 
     /**
      * @param {HTMLElement} root
-     * @param {RaceControls} controls
      * @param {Record<string, Break>} breaks what there is to break, by name
      * @param {(name: string | null) => void} onChange told of every switch
      */
-    constructor(root, controls, breaks, onChange) {
+    constructor(root, breaks, onChange) {
       this.root = root;
-      this.controls = controls;
       this.breaks = breaks;
       this.onChange = onChange;
       this.words = make("p");
       this.result = make("div");
       this.report = make("div");
-      onWire("treerace", (message) => this.raced(message));
-      onWire("treebreak", (message) => this.measured(message));
-      document.addEventListener("click", ({ target }) => {
-        if (target instanceof Element && target.closest("#race-halt")) this.halted();
-      });
+      onRun("treerace", (message) => this.raced(message));
+      /** @type {InstanceType<typeof Run<BreakMessage>>} */
+      this.measuring = new Run("treebreak", this);
     }
 
     /**
@@ -89,8 +85,7 @@ TreeRace.breaks = (() => {
     /** @param {string} name */
     async break(name) {
       const { wrong, effect, suggestion, card } = this.breaks[name];
-      const { result, root } = TreeRace.view;
-      if (root.dataset.state === "waiting" || (root.dataset.state === "racing" && !result)) press("#race-halt"); // it would take this one's place
+      if (TreeRace.view.isLive) press("#race-halt"); // it would take this one's place
       this.busy = true;
       this.on = name;
       this.run = this.parting = null;
@@ -108,11 +103,11 @@ TreeRace.breaks = (() => {
       this.onChange(name);
       const form = Object.fromEntries(FORM.map((each) => [each, suggestion[each]]));
       const shape = Object.fromEntries(SHAPE.map((each) => [each, card[each]]));
-      await this.controls.set({ ...form, ...shape, untouched: "", broken: card.name }, this.memory);
+      await TreeRace.controls.set({ ...form, ...shape, untouched: "", broken: card.name }, this.memory);
       if (this.on !== name) return;
       const [left, broken] = [TreeRace.view.about.systems[suggestion.systems[0]], card];
       for (const [index, system] of [left, broken].entries()) TreeRace.view.lanes[index].card.show(system);
-      this.controls.race();
+      TreeRace.view.race.press("#race-go");
     }
 
     /**
@@ -159,11 +154,11 @@ TreeRace.breaks = (() => {
       return button;
     }
 
-    /** @param {any} message */
-    measured(message) {
+    /** @param {BreakMessage} message */
+    feed(message) {
       if (message.break !== this.on) return;
       const bar = this.result.querySelector("progress");
-      if (message.sentence === undefined) {
+      if (!("sentence" in message)) {
         if (bar) bar.value = message.done;
         return;
       }
@@ -181,20 +176,25 @@ TreeRace.breaks = (() => {
       this.result.scrollIntoView({ block: "nearest" });
     }
 
-    // The measuring begins, with what the form holds.
-    pending() {}
-
-    halted() {
-      this.busy = false;
-      if (this.result.querySelector("progress"))
-        this.result.replaceChildren(make("p", "", "Stopped. Race again to measure."));
-      else if (this.on && !this.result.hasChildNodes()) this.words.textContent = "Stopped.";
+    // What the form holds is all that the measuring needs.
+    order() {
+      return {};
     }
 
-    failed() {
+    say() {}
+
+    /** @param {RunEnd} how */
+    over(how) {
       this.busy = false;
-      if (this.result.querySelector("progress"))
-        this.result.replaceChildren(make("p", "", "The distance could not be measured."));
+      const stopped = how === "stopped" || how === "withdrawn";
+      const words = stopped ? "Stopped. Race again to measure." : "The distance could not be measured.";
+      this.result.replaceChildren(make("p", "", words));
+    }
+
+    // Stop was pressed before the measuring.
+    rest() {
+      this.busy = false;
+      if (this.on && !this.result.hasChildNodes()) this.words.textContent = "Stopped.";
     }
 
     // All as it was: the controls, and the race that was shown.
@@ -202,10 +202,10 @@ TreeRace.breaks = (() => {
       if (!this.on) return;
       if (this.busy) press("#race-halt");
       this.on = null;
-      await this.controls.restore(this.memory);
+      await TreeRace.controls.restore(this.memory);
       TreeRace.view.describe(TreeRace.view.lanes.map((lane) => lane.chosen?.name ?? ""));
-      if (this.sound) TreeRace.view.feed({ ...this.sound, run: `${this.sound.run} again` });
-      else this.controls.race();
+      if (this.sound) TreeRace.view.race.show({ ...this.sound, run: `${this.sound.run} again` });
+      else TreeRace.view.race.press("#race-go");
       this.onChange(null);
     }
   }

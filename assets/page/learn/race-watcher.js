@@ -91,14 +91,14 @@ TreeRace.raceWatcher = (() => {
 
     // A page that needs a tree begins a race when none is there.
     need() {
-      const { controls, memory, page } = this.walk;
+      const { memory, page } = this.walk;
       const { run, root } = TreeRace.view;
       const patience = run ? 0 : PATIENCE_MS;
       const running = ["waiting", "racing"].includes(root.dataset.state ?? "");
       const coming = run !== this.run || running || performance.now() - this.since < patience;
       if (!page.trees || this.asked || this.fits || coming) return;
       this.asked = true;
-      controls.set({}, memory).then(() => controls.race());
+      TreeRace.controls.set({}, memory).then(() => TreeRace.view.race.press("#race-go"));
     }
 
     // To the step that tells most: at once in a race that was there, at its end in one that began on this page.

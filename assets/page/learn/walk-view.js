@@ -6,14 +6,13 @@ TreeRace.walkView = (() => {
   const { Breaks } = TreeRace.breaks;
   const { announceResize, finder, isCalm, make, whenThere } = TreeRace.elements;
   const { TYPING } = TreeRace.keys;
-  const { RaceControls } = TreeRace.raceControls;
   const { RaceWatcher } = TreeRace.raceWatcher;
   const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { Spotlight } = TreeRace.spotlight;
   const { PAGES, START } = TreeRace.walkPages;
   const { PICTURES } = TreeRace.walkPictures;
   const { WalkPointer } = TreeRace.walkPointer;
-  const { onWire } = TreeRace.wire;
+  const { onRun } = TreeRace.runs;
 
   const narrow = window.matchMedia("(max-width: 900px)");
 
@@ -50,8 +49,7 @@ TreeRace.walkView = (() => {
       this.light = new Spotlight(light);
       this.pointer = new WalkPointer(this);
       this.watcher = new RaceWatcher(this);
-      this.controls = new RaceControls("#walk-set");
-      this.breaks = new Breaks(this.at("breaks"), this.controls, breaks, (name) => this.broke(name));
+      this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
       this.listen();
     }
 
@@ -90,7 +88,7 @@ TreeRace.walkView = (() => {
       this.root.hidden = false;
       this.watcher.start();
       this.laidOut(true);
-      this.controls.set({ ...START, prompt: this.prompt }, this.memory);
+      TreeRace.controls.set({ ...START, prompt: this.prompt }, this.memory);
       this.go(index);
       this.at("body").focus({ preventScroll: true });
     }
@@ -110,7 +108,7 @@ TreeRace.walkView = (() => {
         const before = this.memory[side]?.before;
         lanes[index].chosen = about.systems[before] ? chosen : mix.parts; // a mix begins with these again
       }
-      await this.controls.restore(this.memory);
+      await TreeRace.controls.restore(this.memory);
       for (const lane of lanes) lane.card.open(false);
     }
 
@@ -142,7 +140,7 @@ TreeRace.walkView = (() => {
       if (narrow.matches) find(this.page.lit)?.scrollIntoView({ behavior: isCalm() ? "auto" : "smooth" });
       const shape = form.right === this.right ? {} : shapeOf(form.right);
       this.right = form.right;
-      await this.controls.set({ ...form, ...shape }, this.memory);
+      await TreeRace.controls.set({ ...form, ...shape }, this.memory);
     }
 
     // What the page knows of the race so far: nothing.
@@ -226,7 +224,7 @@ TreeRace.walkView = (() => {
       this.at("back").addEventListener("click", () => this.go(this.index - 1));
       this.at("close").addEventListener("click", () => this.close());
       this.at("story").addEventListener("click", () => TreeRace.view.slowStart.tellShown());
-      onWire("treerace", (message) => {
+      onRun("treerace", (message) => {
         if (message.start && !message.recorded && !this.breaks.on) this.did("race", message.systems);
       });
       document.addEventListener("change", ({ target }) => {
@@ -295,7 +293,7 @@ TreeRace.walkView = (() => {
     const wanted = Number(new URLSearchParams(location.search).get("learn"));
     if (!Number.isInteger(wanted) || wanted < 1) return;
     whenThere(
-      () => TreeRace.view && find("#walk-set"),
+      () => TreeRace.view && find("#race-set"),
       () => walk.open(wanted - 1),
     );
   }

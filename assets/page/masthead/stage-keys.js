@@ -10,7 +10,7 @@ TreeRace.stageKeys = (() => {
     const box = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
 
     const next = () => {
-      if (TreeRace.take.live) return;
+      if (TreeRace.view.isLive) return;
       const at = prompts.findIndex(({ prompt }) => prompt === box().value);
       fill("#prompt textarea", prompts[(at + 1) % prompts.length].prompt);
       requestAnimationFrame(pressRace); // the form has the prompt by then
@@ -19,7 +19,7 @@ TreeRace.stageKeys = (() => {
     /** @param {number} by how many places on, among the systems that guess */
     const other = (by) => {
       const { view, take } = TreeRace;
-      if (take.live) return;
+      if (view.isLive) return;
       const names = Object.values(view.about.systems)
         .filter(({ guesses }) => guesses)
         .map(({ name }) => name);

@@ -12,17 +12,20 @@ TreeRace.prixView = (() => {
   const { horizon, retimed } = TreeRace.steps;
   const { Track } = TreeRace.track;
   const { runsOf } = TreeRace.verdict;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { Run } = TreeRace.runs;
 
   const INVITATION = "Choose a field and press Race.";
-  const WARMING = "Warming up every system …";
+  /** @type {Record<RunEnd, [words: string, kind?: string]>} */
+  const ENDS = {
+    refused: ["Nothing was raced."],
+    withdrawn: [INVITATION],
+    failed: ["The race ended early.", "different"],
+    stopped: ["Stopped: all lanes are free again. Press Race to start anew."],
+    lost: ["Part of the race was lost on its way here. Press Race again.", "different"],
+  };
   const CALM_MS = 500; // between two pictures where the visitor wants little motion
 
   class PrixView {
-    /** @type {string | null} */
-    run = null;
-    /** @type {string | null} the run that takes no more steps */
-    stopped = null;
     /** @type {RaceMessage | null} the last event */
     end = null;
     /** @type {RacedSystem[]} */
@@ -31,7 +34,6 @@ TreeRace.prixView = (() => {
     tracks = [];
     total = 1; // tokens of the whole way
     drawnAt = -Infinity;
-    isPending = false; // a race is asked for, and has not begun
 
     /**
      * @param {HTMLElement} root
@@ -49,13 +51,13 @@ TreeRace.prixView = (() => {
         this.say(INVITATION);
       });
       this.speeds.say();
-      onWire("prix", (message) => this.feed(message));
-      onRuns("prix", this);
+      /** @type {InstanceType<typeof Run<RaceMessage>>} */
+      this.run = new Run("prix", this);
       this.at("again").addEventListener("click", () => this.again());
     }
 
     clear() {
-      this.run = this.end = null;
+      this.end = null;
       this.tracks = [];
       this.drawnAt = -Infinity;
       this.player.reset();
@@ -76,7 +78,6 @@ TreeRace.prixView = (() => {
      */
     line(systems) {
       this.clear();
-      this.stopped = null;
       this.tracks = systems.map((system) => new Track(this.at("template"), system));
       this.at("tracks").replaceChildren(...this.tracks.map((track) => track.root));
       for (const track of this.tracks) track.place(0);
@@ -93,44 +94,36 @@ TreeRace.prixView = (() => {
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
     // What Race sends: the names of those that race next.
-    pending() {
-      this.isPending = true;
-      this.say(WARMING);
+    order() {
       this.field.open(false);
       return { systems: this.field.names.join(" ") };
     }
 
-    /** @param {string} words where a race stands among others, "" when the device is all its own */
-    stands(words) {
-      if (this.end && !this.isPending) return;
-      this.say(words || (this.isPending ? WARMING : ""));
+    /** @param {string} place where a race that has begun stands among others, "" when the device is all its own */
+    stands(place) {
+      if (!this.end) this.say(place);
     }
 
-    // The run has ended without its last message. One that was stopped before keeps its words.
-    failed() {
-      const begun = !this.isPending;
-      if (begun && (this.end || this.root.dataset.state !== "racing")) return;
-      this.isPending = false;
-      if (begun) this.halt();
-      if (this.end) this.verdict();
-      else this.say(begun ? "The race ended early." : "Nothing was raced.", begun ? "different" : "");
-    }
-
-    stop() {
-      this.isPending = false;
-      if (this.end) {
-        if (this.player.playing) this.player.skip();
+    /** @param {RunEnd} how */
+    over(how) {
+      if (this.end && this.player.playing) {
+        if (how !== "failed") this.player.skip();
         return;
       }
-      this.halt();
-      this.say(this.run ? "Stopped: all lanes are free again. Press Race to start anew." : INVITATION);
+      this.player.pause();
+      if (this.root.dataset.state === "racing") this.state("done");
+      if (this.end) this.verdict();
+      else this.say(...ENDS[how]);
+    }
+
+    // Stop was pressed after the race.
+    rest() {
+      if (this.player.playing) this.player.skip();
     }
 
     /** @param {RaceMessage} message */
     feed(message) {
       if (message.start) this.begin(message);
-      if (message.run !== this.run || message.run === this.stopped) return;
-      if (message.lost) return this.broken();
       for (const [lane, step] of message.steps || []) this.tracks[lane].push(step);
       if (message.again || message.end) this.end = retimed(this.tracks, message);
       const tokens = this.tracks.filter((track) => track.ended).map((track) => track.tokens);
@@ -138,22 +131,9 @@ TreeRace.prixView = (() => {
       if (message.end && this.root.dataset.state === "done") this.ended();
     }
 
-    halt() {
-      this.stopped = this.run;
-      this.player.pause();
-      this.state("done");
-    }
-
-    broken() {
-      this.halt();
-      this.say("Part of the race was lost on its way here. Press Race again.", "different");
-    }
-
     /** @param {RaceMessage} message */
     begin(message) {
       this.line(message.systems);
-      this.isPending = false;
-      this.run = message.run;
       this.systems = message.systems;
       this.total = message.systems[0].trace.max_new_tokens;
       this.result.clear();

@@ -5,7 +5,14 @@ TreeRace.raceStrip = (() => {
   const { finder, write } = TreeRace.elements;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
-  const WAITING = "Waiting for the models …";
+  /** @type {Record<RunEnd, [words: string, kind?: string]>} */
+  const ENDS = {
+    refused: ["Nothing was raced."],
+    withdrawn: ["Pick a prompt and press Race."],
+    failed: ["The race ended early. What was written so far stays.", "different"],
+    stopped: ["Stopped. Press Race to start again, or look at the steps so far."],
+    lost: ["Part of the race was lost on its way here. Press Race again.", "different"],
+  };
 
   class RaceStrip {
     /** @param {HTMLElement} root */
@@ -28,20 +35,9 @@ TreeRace.raceStrip = (() => {
       this.at("verdict").dataset.kind = kind;
     }
 
-    /**
-     * @param {string} words where the race stands among others, "" when the device is all its own
-     * @param {boolean} isWaiting it has not begun
-     * @param {boolean} [isOpen] it has not ended
-     */
-    stands(words, isWaiting, isOpen) {
-      if (isWaiting) this.say(words || WAITING);
-      else if (isOpen) this.say(words);
-    }
-
-    /** @param {boolean} begun whether there is a part of the race to look at */
-    failed(begun) {
-      if (begun) this.say("The race ended early. What was written so far stays.", "different");
-      else this.say("Nothing was raced.");
+    /** @param {RunEnd} how a race ended without its result */
+    ended(how) {
+      this.say(...ENDS[how]);
     }
 
     /**

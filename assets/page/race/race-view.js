@@ -8,6 +8,7 @@ TreeRace.raceView = (() => {
   const { Player, Speeds } = TreeRace.player;
   const { keepDrawn } = TreeRace.plotBase;
   const { Pointing } = TreeRace.pointing;
+  const { RaceControls } = TreeRace.raceControls;
   const { addRaceKeys } = TreeRace.raceKeys;
   const { RaceStrip } = TreeRace.raceStrip;
   const { originWords } = TreeRace.recordedRace;
@@ -16,9 +17,8 @@ TreeRace.raceView = (() => {
   const { StepView } = TreeRace.stepView;
   const { horizon, retimed } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
-  const { onRuns, onWire } = TreeRace.wire;
+  const { Run } = TreeRace.runs;
 
-  const INVITATION = "Pick a prompt and press Race.";
   /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
   const MIX = {
     title: "your own mix",
@@ -27,10 +27,8 @@ TreeRace.raceView = (() => {
   };
 
   class RaceView extends EventTarget {
-    /** @type {string | null} */
+    /** @type {string | null} the run that is shown */
     run = null;
-    /** @type {string | null} the run that takes no more steps */
-    stopped = null;
     /** @type {RaceMessage | null} */
     result = null;
     told = false; // how it ended
@@ -65,14 +63,16 @@ TreeRace.raceView = (() => {
       });
       this.strip = new RaceStrip(root);
       this.stepView = new StepView(root, () => this.tell());
-      this.strip.say(INVITATION);
+      /** @type {InstanceType<typeof Run<RaceMessage>>} */
+      this.race = new Run("treerace", this);
+      this.strip.ended("withdrawn");
       this.slowStart = new SlowStart(this);
       this.pointing = new Pointing(this);
       this.listen();
     }
 
     clear() {
-      this.run = this.stopped = this.result = this.recorded = this.picked = null;
+      this.run = this.result = this.recorded = this.picked = null;
       this.told = false;
       this.systems = [];
       this.costs = [];
@@ -118,42 +118,43 @@ TreeRace.raceView = (() => {
     }
 
     /** @param {object} form what the race is asked for with */
-    pending(form) {
+    order(form) {
       this.dispatchEvent(new CustomEvent("asked", { detail: form }));
       for (const lane of this.lanes) lane.card.open(false);
       this.player.pause();
       this.root.dataset.state = "waiting";
-      this.strip.stands("", true);
       this.tell();
+      return {};
     }
 
-    /** @param {string} words where a race stands among others, "" when the device is all its own */
-    stands(words) {
-      this.strip.stands(words, this.root.dataset.state === "waiting", !this.result);
+    /** @param {string} words */
+    say(words) {
+      this.strip.say(words);
     }
 
-    // The run has ended without its last message. One that was stopped before keeps its words.
-    failed() {
-      if (this.root.dataset.state === "done") return;
-      const begun = this.root.dataset.state !== "waiting" && this.run !== null && !this.result;
-      if (begun) this.halt();
+    /** @param {string} place where a race that has begun stands among others, "" when the device is all its own */
+    stands(place) {
+      if (!this.result) this.strip.say(place);
+    }
+
+    /** @param {RunEnd} how */
+    over(how) {
+      const isShown = this.run === this.race.id;
+      if (isShown && this.result && how !== "stopped") return; // it ran again, unseen
       this.told = true;
-      this.changed();
-      if (this.result) this.strip.verdict(this.result, this.systems);
-      else this.strip.failed(begun);
+      this.player.pause();
+      if (this.result && !isShown) this.strip.verdict(this.result, this.systems);
+      else if (!this.result || !this.atEnd) this.strip.ended(how);
     }
 
-    stop() {
-      this.halt();
-      if (this.result && this.atEnd) return;
-      this.strip.say(this.run ? "Stopped. Press Race to start again, or look at the steps so far." : INVITATION);
+    // Stop was pressed after the race: what is still played stands still.
+    rest() {
+      if (this.playing) this.over("stopped");
     }
 
     /** @param {RaceMessage} message */
     feed(message) {
       if (message.start) this.begin(message);
-      if (message.run !== this.run || message.run === this.stopped) return;
-      if (message.lost) return this.broken();
       if (message.start || message.slowdown < this.speeds.fitting) this.speeds.suggest(message.slowdown); // a stall is known at the end
       for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
       this.atFocus();
@@ -163,17 +164,6 @@ TreeRace.raceView = (() => {
       this.slowStart.look();
       if (message.end && this.told) return over ? this.player.skip() : this.ended();
       this.tell();
-    }
-
-    halt() {
-      this.stopped = this.run;
-      this.told = true;
-      this.player.pause();
-    }
-
-    broken() {
-      this.halt();
-      this.strip.say("Part of the race was lost on its way here. Press Race again.", "different");
     }
 
     /** @param {RaceMessage} message */
@@ -234,7 +224,12 @@ TreeRace.raceView = (() => {
     }
 
     get isOver() {
-      return this.result !== null || (this.run !== null && this.stopped === this.run);
+      return this.result !== null || (this.run !== null && !this.race.isOpen);
+    }
+
+    // A race is on its way, or steps of it are.
+    get isLive() {
+      return this.race.isOpen && (this.race.state === "asked" || !this.result);
     }
 
     ended() {
@@ -321,8 +316,6 @@ TreeRace.raceView = (() => {
     // ---- what the visitor does ------------------------------------------------------------------------------------
 
     listen() {
-      onWire("treerace", (message) => this.feed(message));
-      onRuns("treerace", this);
       this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
@@ -344,6 +337,7 @@ TreeRace.raceView = (() => {
     const root = /** @type {HTMLElement} */ (element.querySelector("[data-race]"));
     TreeRace.view = new RaceView(root, about, server.look);
     TreeRace.view.describe(lanes);
+    TreeRace.controls = new RaceControls("#race-set");
   }
 
   return { RaceView, mountRace };

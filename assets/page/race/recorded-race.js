@@ -32,7 +32,7 @@ TreeRace.recordedRace = (() => {
    * @param {RaceMessage} event
    */
   function showRecorded(event) {
-    window.dispatchEvent(new CustomEvent("treerace", { detail: event }));
+    TreeRace.view.race.show(event);
     if (isCalm()) TreeRace.view.skip();
   }
 

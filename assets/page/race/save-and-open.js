@@ -17,7 +17,8 @@ TreeRace.saveAndOpen = (() => {
   const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
-  const { answered, onWire } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
+  const { onRun } = TreeRace.runs;
 
   const LARGEST = 20_000_000; // bytes of a race file
   const NOTICE_MS = 15_000;
@@ -46,7 +47,7 @@ TreeRace.saveAndOpen = (() => {
       const [button, panel] = [this.menu.querySelector(".tool"), this.menu.querySelector(".panel")];
       this.show = popover(this.menu, button, panel);
       button.addEventListener("click", () => this.refresh());
-      onWire("treerace", () => panel.hidden || this.refresh());
+      onRun("treerace", () => panel.hidden || this.refresh());
       this.listen();
     }
 
@@ -63,15 +64,9 @@ TreeRace.saveAndOpen = (() => {
     // Its systems, lanes and day; null while there is none to save.
     get race() {
       const { run, systems, lanes, recorded, result } = TreeRace.view;
-      return run && !this.live && lanes.every((lane) => lane.steps.length)
+      return run && !TreeRace.view.isLive && lanes.every((lane) => lane.steps.length)
         ? { systems, lanes, recorded, result }
         : null;
-    }
-
-    // Steps are still on their way.
-    get live() {
-      const { run, isOver } = TreeRace.view;
-      return run !== null && !isOver;
     }
 
     refresh() {
@@ -86,7 +81,10 @@ TreeRace.saveAndOpen = (() => {
     // What there is to save.
     words() {
       const { race } = this;
-      if (!race) return this.live ? "The race can be saved when it has ended or was stopped." : "No race is shown yet.";
+      if (!race)
+        return TreeRace.view.isLive
+          ? "The race can be saved when it has ended or was stopped."
+          : "No race is shown yet.";
       const titles = race.systems.map((system) => system.title).join(" and ");
       return `${titles}${TreeRace.view.result ? "" : ", as far as it came"}`;
     }
@@ -167,7 +165,7 @@ TreeRace.saveAndOpen = (() => {
       const { refused, event, served } = await answered(answer);
       if (refused) return this.say(refused);
       if (served) return new ServedTraceView(served);
-      if (this.live) return this.say("A race is running. Stop it first, then open another.");
+      if (TreeRace.view.isLive) return this.say("A race is running. Stop it first, then open another.");
       this.open(JSON.parse(event));
     }
 
@@ -274,10 +272,9 @@ TreeRace.saveAndOpen = (() => {
      */
     restore({ query, messages }) {
       this.set(`${location.origin}${location.pathname}?${query}`);
-      for (const message of messages)
-        window.dispatchEvent(new CustomEvent("treerace", { detail: { ...message, lost: 0 } }));
+      for (const message of messages) TreeRace.view.race.show(message);
       if (!messages.length) return;
-      if (!TreeRace.view.result) TreeRace.view.failed();
+      if (!TreeRace.view.result) TreeRace.view.race.fail();
       TreeRace.view.skip();
     }
 

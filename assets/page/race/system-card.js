@@ -8,7 +8,7 @@ TreeRace.systemCard = (() => {
   const { plainName } = TreeRace.systemNames;
   const { asNumber } = TreeRace.numbers;
   const { screenRoot } = TreeRace.screens;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   const MOST_CHOICES = 5; // that a card names
 
@@ -143,7 +143,7 @@ TreeRace.systemCard = (() => {
     // Sets the dials to the paper's own shape, as if the visitor had.
     takeOwnShape() {
       const [depth, width, nodes] = this.own.split("x").map(Number);
-      TreeRace.walk.controls.set({ depth, width, nodes, untouched: "" }, {});
+      TreeRace.controls.set({ depth, width, nodes, untouched: "" }, {});
       this.open(false);
     }
 

@@ -4,7 +4,7 @@
 TreeRace.systemMix = (() => {
   const { fill } = TreeRace.form;
   const { plainName } = TreeRace.systemNames;
-  const { answered } = TreeRace.wire;
+  const { answered } = TreeRace.answers;
 
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 

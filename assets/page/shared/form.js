@@ -33,8 +33,7 @@ TreeRace.form = (() => {
 
   // Starts a race, from wherever its button is hidden; none while one is on its way.
   function pressRace() {
-    const { view, take } = TreeRace;
-    if (view.root.dataset.state !== "waiting" && !take.live) press("#race-go");
+    if (!TreeRace.view.isLive) press("#race-go");
   }
 
   const pressGo = () => goButton()?.click();

@@ -29,14 +29,12 @@ TreeRace.gradio = (() => {
    * The function for an event whose values have these names. The handler gets them as one object and may answer with those that it changes.
    * @param {string} path
    * @param {string[]} names
-   * @param {string} [channel] the wire of a run that the event begins
    * @returns {(...values: unknown[]) => unknown[]}
    */
-  function named(path, names, channel) {
+  function named(path, names) {
     return (...values) => {
       const given = Object.fromEntries(names.map((name, index) => [name, values[index]]));
-      const begun = channel ? { job: TreeRace.wire.asked(channel), pair: TreeRace.pairs.name } : {};
-      const now = { ...given, ...begun, ...called(path, { ...given, ...begun }) };
+      const now = { ...given, ...called(path, given) };
       return names.map((name) => now[name]);
     };
   }
@@ -47,7 +45,7 @@ TreeRace.gradio = (() => {
 // By these names, and by methods of the parts that they mount, Python knows the page.
 TreeRace.mount = TreeRace.gradio.mount;
 TreeRace.named = TreeRace.gradio.named;
-TreeRace.mountWire = TreeRace.wire.mountWire;
+TreeRace.mountWire = TreeRace.runs.mountWire;
 TreeRace.mountHeader = TreeRace.masthead.mountHeader;
 TreeRace.mountRace = TreeRace.raceView.mountRace;
 TreeRace.mountPrix = TreeRace.prixView.mountPrix;

@@ -19,20 +19,20 @@ from engine.page.screens.cards import unbroken
 from engine.page.screens.device import DEVICE
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.stream import numbered
 from engine.page.views.wire import messages
 from engine.race import BASELINE, REMOTE, Settings, field
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
+Message = dict[str, Any]
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 
 
 @dataclass(frozen=True)
 class Order:
-    """Checked: the steps that carry it out, its rank, and the most tokens and bytes of caches that it takes."""
+    """Checked: the steps that carry it out and yield its messages, its rank, and the most tokens and bytes of caches that it takes."""
 
-    steps: Callable[[], Iterator[str | None]]
+    steps: Callable[[], Iterator[Message | None]]
     rank: int
     tokens: int
     bytes: int
@@ -52,10 +52,10 @@ def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
 def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
     asked = Settings(prompt, tuple(systems), **settings)
 
-    def steps() -> Iterator[str | None]:
+    def steps() -> Iterator[Message | None]:
         """Further runs, unseen, take place while nobody else wants the device."""
         made = Repeated(pair, asked, alone=DEVICE.is_alone)
-        yield from numbered(messages(made, again=made.again))
+        yield from messages(made, again=made.again)
 
     return Order(
         steps,
@@ -72,7 +72,7 @@ def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
     asked = Plan(prompts, **more)  # type: ignore[arg-type]  # it checks them
     return Order(
-        lambda: numbered(Sweep(pair, asked).run()),
+        lambda: Sweep(pair, asked).run(),
         LONG,
         2 * len(asked.cells) * len(asked.prompts) * asked.max_new_tokens,
         cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2),
@@ -83,7 +83,7 @@ def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) 
     asked = own_prompts.checked_prompts(prompts)
     probe = Settings(own_prompts.PROBE, tuple(local([BASELINE, system])), **settings)
     return Order(
-        lambda: numbered(own_prompts.results(pair, asked, system, **settings)),
+        lambda: own_prompts.results(pair, asked, system, **settings),
         LONG,
         2 * len(asked) * probe.max_new_tokens,
         cache_bytes(pair, asked, probe.max_new_tokens, 2),
@@ -101,7 +101,7 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
     probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, asked.tokens)
     raced = (count + count // IN_A_RACE + 2) * len(prompts) * asked.tokens  # a baseline in every race, and generate()
     return Order(
-        lambda: numbered(does_it_pay.results(pair, prompts, systems, **settings)),
+        lambda: does_it_pay.results(pair, prompts, systems, **settings),
         LONG,
         probes + raced,
         cache_bytes(pair, prompts, asked.tokens, 1 + IN_A_RACE),
@@ -116,7 +116,7 @@ def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Ord
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
     # The right system's, the broken target's and a plain one's
     room = cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)
-    return Order(lambda: numbered(measure(pair, asked)), LONG, 3 * asked.max_new_tokens, room)
+    return Order(lambda: measure(pair, asked), LONG, 3 * asked.max_new_tokens, room)
 
 
 def local(systems: list[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """Stream: any messages as JSON strings for a wire of the page, each with its run and its number in the run. Knows no race."""
 
-import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 from engine.record.compact_json import to_json
 
 
-def numbered(messages: Iterator[dict[str, Any] | None]) -> Iterator[str | None]:
-    """The messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`.
+def numbered(run: str, messages: Iterator[dict[str, Any] | None]) -> Iterator[str | None]:
+    """The run's messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`.
 
     An empty message says that there is nothing to do for a moment. It becomes "".
     """
-    run, seq = uuid.uuid4().hex, 0
+    seq = 0
     with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
         for message in messages:
             if message is None:

@@ -8,6 +8,7 @@ last string holds its "times": for each lane the time and the seconds of every s
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import accumulate
@@ -95,7 +96,7 @@ def replay(record: Record) -> str:
             steps.append((clock, index, page_step(step, clock)))
     steps.sort(key=lambda each: each[:2])
     body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
-    [event] = numbered(message for message in [start(record) | body])
+    [event] = numbered(uuid.uuid4().hex, (message for message in [start(record) | body]))
     return str(event)
 
 

@@ -77,7 +77,7 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
 
     begin = trigger("sweep-start")
     order = {"order": hidden()}  # the page's script fills it from its own menus and the form
-    runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab", "sweep")
+    runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab")
     api(sweep)
 
 
@@ -107,7 +107,7 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
 
     begin = trigger("prompts-start")
     fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
-    runs(begin, halt, prompts_on_page, fields, "treeprompts", "prompts")
+    runs(begin, halt, prompts_on_page, fields, "treeprompts")
     api(prompts)
 
 
@@ -137,7 +137,7 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
 
     begin = trigger("pays-start")
     fields = {"order": hidden()} | form.fields("temperature", "seed")
-    runs(begin, halt, pays_on_page, fields, "treepays", "pays")
+    runs(begin, halt, pays_on_page, fields, "treepays")
     api(pays)
 
 
@@ -148,4 +148,4 @@ def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
 
     begin = trigger("predict-start")
     fields = {"order": hidden()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
-    runs(begin, halt, prediction_on_page, fields, "treepredict", "predict")
+    runs(begin, halt, prediction_on_page, fields, "treepredict")

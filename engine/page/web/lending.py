@@ -16,6 +16,7 @@ from engine.models.pairs import LoadedPair
 from engine.page.screens.device import PAUSE
 from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
+from engine.page.views.stream import numbered
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
 LEAST, MOST = 15, 120  # seconds that a loan is asked for
@@ -61,8 +62,8 @@ def serve(served: Served) -> None:
     SERVED["page"] = served
 
 
-def duration(pair: str, kind: str, values: dict[str, Any]) -> int:
-    """The seconds that a loan for this order on the pair of that name is asked for."""
+def duration(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
+    """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `carried_out`."""
     expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].chosen(pair), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
 
@@ -73,10 +74,11 @@ def lendable(function: Callable) -> Callable:
 
 
 @lendable
-def carried_out(pair: str, kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The order's news as ("news", text). What it raises is the last pair, ("refused", its words) for a `ValueError`."""
+def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The order's news as ("news", text), in the run of that name. What it raises is the last pair, ("refused", its words) for a
+    `ValueError`."""
     try:
-        for news in order(SERVED["page"].chosen(pair), kind, values).steps():
+        for news in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
             if news:
                 yield "news", news
             elif news == "":  # all that is left is on its way from another server
@@ -87,10 +89,10 @@ def carried_out(pair: str, kind: str, values: dict[str, Any]) -> Iterator[tuple[
         yield type(error).__name__, str(error)
 
 
-async def lent(pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
+async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
     tokens, begun = order(SERVED["page"].chosen(pair), kind, values).tokens, 0.0
-    steps = carried_out(pair, kind, values)
+    steps = carried_out(run, pair, kind, values)
     try:
         while told := await run_sync(next, steps, None):
             begun = begun or time.monotonic()

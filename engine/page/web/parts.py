@@ -13,16 +13,13 @@ def call(name: str, *given: object) -> str:
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
-def by_name(name: str, fields: dict[str, gr.components.Component], *channel: str) -> str:
-    """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes.
-
-    `channel` is the wire of a run that this begins.
-    """
-    return call("named", name, list(fields), *channel)
+def by_name(name: str, fields: dict[str, gr.components.Component]) -> str:
+    """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
+    return call("named", name, list(fields))
 
 
 def wire(name: str) -> gr.HTML:
-    """A hidden component that carries JSON strings to the page. Each becomes a window event of that name."""
+    """A hidden component that carries JSON strings to the page, for the run of that name (`assets/page/shared/runs.js`)."""
     return gr.HTML(
         "",
         html_template="",

@@ -41,5 +41,5 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
     chosen = {"systems": hidden()}
     fields = chosen | form.fields("prompt", "temperature", "max_new_tokens", "seed")
-    runs(go, halt, prix_on_page, fields, channel="prix", view="prix")
+    runs(go, halt, prix_on_page, fields, channel="prix")
     api(prix)

@@ -10,7 +10,7 @@ from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_car
 from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import by_name, hidden, part, trigger
+from engine.page.web.parts import by_name, call, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs, told
 from engine.race import BASELINE, REMOTE, SHAPE
 
@@ -71,11 +71,12 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
             yield news
 
     form = race_form(served, form)
-    runs(go, halt, race_on_page, form.fields(), channel="treerace", view="view")
+    runs(go, halt, race_on_page, form.fields(), channel="treerace")
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(served, form)
+    set_controls(form)
     api(race)
     link.fill(served, form)
     walk.fill(served, form, halt)
@@ -105,6 +106,15 @@ def race_form(served: Served, form: Form) -> RaceForm:
     untouched = hidden(value=spelled({dial: each.value for dial, each in form.fields(*SHAPE).items()}))
     own: Fields = {"left": left, "right": right, "left_mix": left_mix, "right_mix": right_mix}
     return RaceForm(**form.fields(), **own, broken=hidden(), untouched=untouched)
+
+
+def set_controls(form: RaceForm) -> None:
+    """Lets the page's scripts set what a race has: the lab, a card, the walk."""
+    given = {name: each for name, each in form.fields().items() if name not in ("left_mix", "right_mix")}
+    components = [*given.values()]
+    trigger("race-set").click(None, components, components, js=by_name("controls.take", given), **QUIET).then(
+        None, js=call("controls.settled"), **QUIET
+    )
 
 
 def take_shapes(served: Served, form: RaceForm) -> None:

@@ -16,6 +16,7 @@ from gradio.context import LocalContext
 from engine.models.constraint import constraint_of
 from engine.page.screens.device import DEVICE, Call
 from engine.page.screens.orders import order
+from engine.page.views.stream import numbered
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
 from engine.page.web.pace import address_of
@@ -55,8 +56,9 @@ async def told(
         asked = order(pair, kind, given)
         watched = job is not None
         who, address = visitor(watched), visitor(watched=False)
-        work = Call(asked.steps, who, asked.rank, asked.bytes, name_of(job), address)
-        news_of: AsyncGenerator[str, None] = lent(name, kind, given) if LENDS else DEVICE.stream(work, watched)
+        run = name_of(job)
+        work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
+        news_of: AsyncGenerator[str, None] = lent(run, name, kind, given) if LENDS else DEVICE.stream(work, watched)
         async with aclosing(news_of) as stream:
             is_heard, heard = hearing(), time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
@@ -73,7 +75,7 @@ async def told(
 
 
 def name_of(job: object) -> str:
-    """The page's name for a run, or a name of ours where it gives none."""
+    """The page's name for a run, or a name of ours where it gives none. All messages of the run carry it."""
     if job is None or job == "":
         return uuid.uuid4().hex
     if not (isinstance(job, str) and NAME.fullmatch(job)):
@@ -107,26 +109,19 @@ def sentence_of(error: Exception) -> str:
     return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
 
 
-def streaming(
-    begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, pending: str
-) -> gr.events.Dependency:
+def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str) -> None:
     """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, `job` and `pair`.
 
-    The page's script names the job, so that it can stop one of which the server has not told yet, and the pair that the visitor has
-    chosen. `TreeRace.<pending>` hears of it.
+    The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the job, so that it can stop one of which
+    the server has not told yet, and the pair that the visitor has chosen.
     """
+    run = f"runs.on.{channel}"
     fields = fields | {name: hidden(f"{name}-{channel}") for name in ("job", "pair")}
     running = begin.click(
-        stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(pending, fields, channel), **ON_PAGE
+        stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(f"{run}.ask", fields), **ON_PAGE
     )
-    halt.click(None, js=call("wire.stopped", channel), cancels=[running], **QUIET)
-    return running
-
-
-def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str, view: str) -> None:
-    """`streaming`, of whose begin, failure and halt `TreeRace.<view>` hears."""
-    streaming(begin, halt, stream, fields, channel, f"{view}.pending").failure(None, js=call(f"{view}.failed"), **QUIET)
-    halt.click(None, js=call(f"{view}.stop"), **QUIET)
+    running.failure(None, js=call(f"{run}.fail"), **QUIET)
+    halt.click(None, js=call(f"{run}.stop"), cancels=[running], **QUIET)
 
 
 def api(function: Stream) -> None:

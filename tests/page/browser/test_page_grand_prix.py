@@ -56,7 +56,7 @@ def play(page: Page, lanes: list[LaneRecord], **changes: list) -> None:
     for name, values in changes.items():
         for figures, value in zip(event["lanes"], values, strict=True):
             figures[name] = value
-    page.evaluate("event => dispatchEvent(new CustomEvent('prix', { detail: event }))", event)
+    page.evaluate("event => TreeRace.prix.run.show(event)", event)
     finish(page)
 
 

@@ -47,7 +47,7 @@ def test_a_race_is_played_again_without_the_server(page):
 
 def test_a_stopped_race_plays_to_where_it_was_stopped(page):
     play_two_lanes(page)
-    page.evaluate("view => { view.result = null; view.stop(); }", page.evaluate_handle("TreeRace.view"))
+    page.evaluate("view => { view.result = null; view.over('stopped'); }", page.evaluate_handle("TreeRace.view"))
     expect(page.locator("#race [data-words]")).to_contain_text("Stopped")
     begun = "() => { const { view } = TreeRace; view.toggle(); return [view.playing, view.time]; }"
     assert page.evaluate(begun) == [True, 0]
@@ -132,7 +132,7 @@ def test_a_race_that_runs_again_tells_its_first_result_and_then_the_median(page)
     first = {**last, **RESULT, "again": True, "speedup": 2.5, "least": 2.5, "most": 2.5, "seq": last["seq"]}
     del first["end"]
     last.pop("steps", None)  # they came with the first run's result
-    send = "event => dispatchEvent(new CustomEvent('treerace', { detail: event }))"
+    send = "event => TreeRace.view.race.show(event)"
     for event in (*before, first):
         page.evaluate(send, event)
     page.wait_for_selector("[data-race][data-state=done]")
@@ -146,5 +146,7 @@ def test_a_race_that_runs_again_tells_its_first_result_and_then_the_median(page)
     expect(page.locator("[data-outcome]")).to_have_text("2.0× faster")
     expect(runs).to_have_text("1.9 to 2.2 in 3 runs.")
     assert page.evaluate("TreeRace.view.lanes.map((lane) => lane.lastTime)") == pytest.approx([0.48, 0.12])
-    page.evaluate(send, {**last, **RESULT, **median, "disturbed": "Disturbed: so it was."})
+    page.evaluate(
+        "event => TreeRace.view.feed(event)", {**last, **RESULT, **median, "disturbed": "Disturbed: so it was."}
+    )
     expect(runs).to_have_text("1.9 to 2.2 in 3 runs. Disturbed: so it was.")

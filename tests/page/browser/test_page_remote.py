@@ -10,9 +10,7 @@ from helpers.traces import remote_race
 
 
 def show(page: Page, record) -> None:
-    page.evaluate(
-        "event => dispatchEvent(new CustomEvent('treerace', { detail: event }))", json.loads(wire.replay(record))
-    )
+    page.evaluate("event => TreeRace.view.race.show(event)", json.loads(wire.replay(record)))
     finish(page)
 
 

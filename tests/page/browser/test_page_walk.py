@@ -9,7 +9,7 @@ from helpers.traces import make_step, one_node
 
 PAGES = 9
 CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
-SETTLED = "() => !TreeRace.walk.controls.busy"
+SETTLED = "() => !TreeRace.controls.busy"
 # Presses Cancel at the first progress, because the rest may be measured before a click from here arrives.
 CANCELS = """() => void new MutationObserver((_, seen) => {
     const bar = document.querySelector(".walk-result progress");

@@ -257,7 +257,7 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 
 def test_the_stream_is_numbered_json(pair):
-    stream = numbered(Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
+    stream = numbered("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
     lines = [json.loads(line) for line in stream if line is not None]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}

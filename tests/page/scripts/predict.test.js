@@ -9,7 +9,7 @@ const { priceOf, verdictOf } = load(
   "shared/elements.js",
   "shared/numbers.js",
   "shared/text.js",
-  "shared/wire.js",
+  "shared/runs.js",
   "plots/plot-base.js",
   "plots/tree-layout.js",
   "plots/zooming.js",

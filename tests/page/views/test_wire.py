@@ -128,7 +128,7 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
             race.lanes[at].trace.steps.append(step)
 
     race.polled = polled
-    sent = list(numbered(wire.messages(race, batch_seconds=0)))
+    sent = list(numbered("run", wire.messages(race, batch_seconds=0)))
     assert sent[0] == "" and sent.count("") >= 1
     told = [json.loads(each) for each in sent if each]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]

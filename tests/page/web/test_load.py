@@ -14,7 +14,6 @@ from engine.lab.visitors import FLOODED, Page, Visitor, posted, race
 from engine.page.screens.device import Device
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
-from engine.page.views.stream import numbered
 from engine.page.views.wire import messages
 from engine.page.web import guard, pace, streams
 from engine.page.web.front import Front
@@ -52,7 +51,7 @@ def url(monkeypatch, endless):
             while endless.is_set():
                 yield None
             runs = again if "again" in str(values.get("prompt")) else None
-            yield from numbered(messages(race, batch_seconds=0.0, again=runs))
+            yield from messages(race, batch_seconds=0.0, again=runs)
 
         return Order(steps, RACE, 1, 1)
 

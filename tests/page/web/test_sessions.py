@@ -64,7 +64,7 @@ def endless(monkeypatch):
         try:
             for _ in range(2000):
                 threading.Event().wait(0.001)
-                yield "news"
+                yield {"news": "some"}
         except GeneratorExit:
             closed.set()
             raise

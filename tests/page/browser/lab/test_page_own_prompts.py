@@ -32,7 +32,7 @@ def test_every_prompt_of_a_file_is_raced_and_the_table_can_be_taken_along(page):
     expect(page.locator("[data-lab-prompts] [data-copy]")).to_be_disabled()
     write_tokens(page, 24)
     page.click("#lab-go")
-    page.wait_for_selector("[data-lab-prompts][data-state=done]", timeout=PATIENCE)
+    page.wait_for_selector("[data-lab-prompts][data-run=done]", timeout=PATIENCE)
     rows = page.locator("[data-lab-prompts] [data-rows] tr")
     for row in (rows.nth(0), rows.nth(1)):
         expect(row.locator("td").nth(4)).to_have_text("24")
@@ -73,7 +73,7 @@ def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
     choose_file(page, "one.txt", PROMPTS[0])
     page.select_option("[data-lab-prompts] [data-system]", "lookup")
     page.click("#lab-go")
-    page.wait_for_selector("[data-lab-prompts][data-state=done]", timeout=PATIENCE)
+    page.wait_for_selector("[data-lab-prompts][data-run=done]", timeout=PATIENCE)
     expect(page.locator("[data-lab-words]")).to_contain_text("prompt lookup: ")
     expect(rows).to_have_count(1)
 
@@ -109,9 +109,9 @@ def test_disturbed_clocks_are_said_in_the_row_and_behind_the_finding(page):
     choose_file(page, "one.txt", PROMPTS[0])
     expect(page.locator("[data-lab-prompts] [data-rows] tr")).to_have_count(1)
     page.evaluate(
-        "([row, summary]) => { const { prompts } = TreeRace; prompts.root.dataset.state = 'running';"
-        " prompts.feed({ start: true, run: 'x', title: 'draft tree' }); prompts.feed({ run: 'x', row, summary });"
-        " prompts.feed({ run: 'x', end: true }); }",
+        "([row, summary]) => { const { run } = TreeRace.prompts; const title = 'draft tree';"
+        " const news = [{ start: true, title }, { row, summary }, { end: true }];"
+        " for (const [at, each] of news.entries()) run.show({ run: 'x', seq: at + 1, ...each }); }",
         [row, total],
     )
     expect(page.locator("[data-lab-words]")).to_contain_text(f"identical text in 1 of them. {words}")

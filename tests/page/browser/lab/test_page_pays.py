@@ -34,7 +34,7 @@ def told(page) -> Page:
     page.select_option(f"{VIEW} [data-systems]", "tree")
     page.fill(f"{VIEW} [data-tokens]", "16")
     page.click("#lab-go")
-    page.wait_for_selector(f"{VIEW}.told[data-state=done]", timeout=PATIENCE)
+    page.wait_for_selector(f"{VIEW}.told[data-run=done]", timeout=PATIENCE)
     return page
 
 
@@ -107,7 +107,7 @@ def test_stop_ends_it_without_a_verdict(page):
     open_view(page, "pays")
     page.click(f"{VIEW} [data-gallery]")
     page.click("#lab-go")
-    page.wait_for_function("TreeRace.pays.run", timeout=PATIENCE)
+    page.wait_for_function("TreeRace.pays.run.state === 'running'", timeout=PATIENCE)
     page.click("#lab-halt")
     expect(page.locator("[data-lab-words]")).to_have_text("Stopped, so there is no verdict.")
     words = page.locator(f"{VIEW} [data-doing]")

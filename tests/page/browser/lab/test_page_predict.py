@@ -23,9 +23,9 @@ def test_the_visitor_chooses_then_the_trees_race_and_the_page_says_why(page):
     expect(page.locator("[data-lab-words]")).to_have_text("You say the medium tree wins. Press Start.")
     dial(page, "New tokens", 48)
     page.click("#lab-go")
-    page.wait_for_selector(f"{VIEW}[data-state=running]")
+    page.wait_for_selector(f"{VIEW}[data-run=running]")
     assert page.locator(f"{VIEW} [data-won]").count() == 0 and page.locator("[name=predict]").nth(0).is_disabled()
-    page.wait_for_selector(f"{VIEW}[data-state=done]", timeout=PATIENCE)
+    page.wait_for_selector(f"{VIEW}[data-run=done]", timeout=PATIENCE)
 
     speeds = [float(each.rstrip("×")) for each in page.locator(f"{VIEW} .figures b").all_text_contents()]
     [winner] = page.locator(f"{VIEW} [data-won=true] > b").all_text_contents()

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def messages() -> list[dict]:
             yield news if news is None or isinstance(news, float) else told(news)
 
     sweep.measure = measure
-    return [json.loads(line) for line in numbered(sweep.run()) if line is not None]
+    return [json.loads(line) for line in numbered(uuid.uuid4().hex, sweep.run()) if line is not None]
 
 
 def open_lab(page: Page) -> None:
@@ -41,7 +42,7 @@ def open_lab(page: Page) -> None:
 
 def feed(page: Page, messages: list[dict]) -> None:
     page.evaluate(
-        "all => all.forEach((each) => dispatchEvent(new CustomEvent('treelab', { detail: each })))",
+        "all => all.forEach((each) => TreeRace.sweep.run.show(each))",
         messages,
     )
 
@@ -65,7 +66,7 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     open_lab(page)
     set_grid(page, "1, 2", "1, 2", tokens=12)
     page.click("#lab-go")
-    expect(page.locator("[data-lab-sweep]")).to_have_attribute("data-state", "done")
+    expect(page.locator("[data-lab-sweep]")).to_have_attribute("data-run", "done")
     page.wait_for_function("TreeRace.sweep.measured?.cells.length === 4")
     expect(page.locator(WORDS)).to_contain_text(" tokens a pass, ")
     assert page.locator(f"{canvas('speedup')} .textpoint").count() == 4
@@ -170,7 +171,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     assert page.locator(f"{canvas('tau')} .textpoint").count() == kept
     set_grid(page, "1", "1")
     page.click("#lab-go")
-    page.wait_for_function("TreeRace.sweep.measured.total === 1 && TreeRace.sweep.root.dataset.state === 'done'")
+    page.wait_for_function("TreeRace.sweep.measured.total === 1 && TreeRace.sweep.run.state === 'done'")
 
 
 def test_every_chart_can_be_saved(page, messages, tmp_path):

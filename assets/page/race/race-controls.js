@@ -1,11 +1,8 @@
-// The controls of the race as the walk sets them, and as it puts them back. Knows their values; nothing of pages.
+// The controls of the race as the walk, the lab and a card set them, and as they are put back. Knows their values; nothing of who sets them.
 "use strict";
 
 TreeRace.raceControls = (() => {
   const { press } = TreeRace.form;
-
-  const TRIES = 100;
-  const WAIT_MS = 100; // between two presses of Race
 
   // One click of `button` at a time: a second one would read the controls' values before the first has set them.
   class RaceControls {
@@ -52,15 +49,6 @@ TreeRace.raceControls = (() => {
         this.turns.push({ turn, done });
         this.begin();
       });
-    }
-
-    // Presses Race. While the last race is still being cancelled a press is not heard, so it is repeated until one is.
-    async race() {
-      const { run, root } = TreeRace.view;
-      for (let tries = 0; tries < TRIES && run === TreeRace.view.run && root.dataset.state !== "waiting"; tries++) {
-        press("#race-go");
-        await new Promise((done) => setTimeout(done, WAIT_MS));
-      }
     }
 
     /**

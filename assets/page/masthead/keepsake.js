@@ -3,7 +3,7 @@
 "use strict";
 
 TreeRace.keepsake = (() => {
-  const { onWire } = TreeRace.wire;
+  const { onRun } = TreeRace.runs;
 
   const NAME = "treerace";
   const SETTINGS = {
@@ -23,7 +23,7 @@ TreeRace.keepsake = (() => {
     messages = [];
 
     constructor() {
-      onWire("treerace", (message) => {
+      onRun("treerace", (message) => {
         if (message.start) this.messages = [];
         this.messages.push(message);
       });

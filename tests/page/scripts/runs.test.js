@@ -1,0 +1,172 @@
+// A run as its screen sees it: asked for, begun, ended, and everything that may go wrong on the way.
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const { load } = require("./load.js");
+
+const page = load("shared/runs.js");
+const { Run, mountWire, on } = page.runs;
+const told = []; // what other parts of the page hear
+const dropped = []; // runs that the server is told of
+const pressed = [];
+globalThis.window.dispatchEvent = (event) => told.push([event.type, event.detail.seq]);
+page.pairs = { name: "small" };
+page.form = { press: (button) => pressed.push(button) };
+page.presence = { drop: (id) => dropped.push(id), keep: () => new Promise(() => {}) };
+
+// A screen that writes down what it is told.
+function screen() {
+  const heard = [];
+  const note =
+    (what) =>
+    (...given) =>
+      heard.push([what, ...given]);
+  return {
+    heard,
+    root: { dataset: {} },
+    order: (form) => ({ order: `for ${form.prompt}` }),
+    say: note("say"),
+    stands: note("stands"),
+    feed: ({ seq }) => heard.push(["feed", seq]),
+    over: note("over"),
+    rest: note("rest"),
+  };
+}
+
+// A run that was asked for, and what its screen has heard since.
+function asked() {
+  const made = screen();
+  const run = new Run("channel", made);
+  const order = run.ask({ prompt: "Once" });
+  made.heard.length = told.length = dropped.length = pressed.length = 0;
+  return { run, order, ...made };
+}
+
+const messages = (run, ...numbers) => numbers.map((seq) => ({ run, seq, end: seq === 9 }));
+
+test("what Start sends has a name of the run's own, the visitor's pair and the screen's order", () => {
+  const made = screen();
+  const run = new Run("channel", made);
+  assert.equal(run.state, "idle");
+  const order = run.ask({ prompt: "Once" });
+  assert.deepEqual(order, { job: run.id, pair: "small", order: "for Once" });
+  assert.match(run.id, /^[\w-]{1,64}$/);
+  assert.deepEqual(made.heard, [["say", "Waiting for the models …"]]);
+  assert.notEqual(run.ask({}).job, order.job);
+});
+
+test("messages in their order are drawn and told to the page, up to the last one", () => {
+  const { run, heard, root } = asked();
+  const states = [];
+  for (const message of [...messages(run.id, 1, 2, 2, 3), { run: run.id, seq: 4, end: true }]) {
+    run.receive(message);
+    states.push(root.dataset.run);
+  }
+  assert.deepEqual(states, ["running", "running", "running", "running", "done"]);
+  const drawn = [1, 2, 3, 4];
+  assert.deepEqual(
+    heard,
+    drawn.map((seq) => ["feed", seq]),
+  );
+  assert.deepEqual(
+    told,
+    drawn.map((seq) => ["channel", seq]),
+  );
+  run.fail(); // Gradio says so of a stream that has ended in any way
+  assert.equal(heard.length, 4);
+});
+
+test("a message that never arrived ends the run on every screen, and the server is told", () => {
+  const { run, heard } = asked();
+  for (const message of messages(run.id, 1, 3, 4)) run.receive(message);
+  assert.deepEqual(heard, [
+    ["feed", 1],
+    ["over", "lost"],
+  ]);
+  assert.deepEqual([dropped, run.state], [[run.id], "done"]);
+});
+
+test("messages of another run, or of one that was stopped, are not heard", () => {
+  const { run, heard } = asked();
+  const first = run.id;
+  run.receive({ run: "another", seq: 1 });
+  run.ask({});
+  for (const message of messages(first, 1, 2)) run.receive(message);
+  run.receive({ job: first, place: "behind others" });
+  assert.deepEqual(heard, [["say", "Waiting for the models …"]]);
+  run.stop();
+  for (const message of messages(run.id, 1, 2)) run.receive(message);
+  assert.deepEqual(heard.slice(1), [["over", "withdrawn"]]);
+  assert.deepEqual(dropped, [run.id]);
+});
+
+test("how a run ends early is told apart by whether it had begun", () => {
+  for (const [begins, what, how] of [
+    [false, "fail", "refused"],
+    [true, "fail", "failed"],
+    [false, "stop", "withdrawn"],
+    [true, "stop", "stopped"],
+  ]) {
+    const { run, heard } = asked();
+    if (begins) run.receive({ run: run.id, seq: 1 });
+    run[what]();
+    run[what]();
+    const after = what === "stop" ? [["rest"]] : []; // Stop is pressed again
+    assert.deepEqual(heard.slice(begins ? 1 : 0), [["over", how], ...after]);
+    assert.deepEqual(dropped, what === "stop" ? [run.id] : []);
+  }
+});
+
+test("where a run stands is said while it waits, and later where a screen has a place for it", () => {
+  const { run, heard } = asked();
+  for (const place of ["you are next", ""]) run.receive({ job: run.id, place });
+  run.receive({ run: run.id, seq: 1 });
+  run.receive({ job: run.id, place: "every second step" });
+  assert.deepEqual(heard, [
+    ["say", "you are next"],
+    ["say", "Waiting for the models …"],
+    ["feed", 1],
+    ["stands", "every second step"],
+  ]);
+});
+
+test("a recorded run is shown as it is, in place of the one that goes on", () => {
+  const { run, heard } = asked();
+  const live = run.id;
+  run.show({ run: "recorded", seq: 7, start: true, end: true });
+  assert.deepEqual([run.id, run.state, dropped], ["recorded", "done", [live]]);
+  assert.deepEqual(heard, [["feed", 7]]);
+  run.receive({ run: live, seq: 1 });
+  assert.equal(heard.length, 1);
+});
+
+test("a run that is forgotten says nothing any more, and is stopped where it goes on", () => {
+  const { run, heard } = asked();
+  run.forget("#halt");
+  run.stop();
+  assert.deepEqual([heard, dropped, pressed, run.state], [[["rest"]], [run.id], ["#halt"], "idle"]);
+  run.forget("#halt");
+  assert.deepEqual(pressed, ["#halt"]);
+});
+
+test("what is shown may be forgotten for the sake of an order", () => {
+  const made = screen();
+  const run = new Run("channel", made);
+  made.order = () => run.forget("#halt") ?? { order: "of other prompts" };
+  for (const _ of [1, 2]) assert.equal(run.ask({}).order, "of other prompts");
+  run.receive({ run: run.id, seq: 1 });
+  assert.deepEqual([made.heard.at(-1), run.state], [["feed", 1], "running"]);
+});
+
+test("a wire hands its strings to the run of its name", () => {
+  const { run, heard } = asked();
+  const props = { value: "" };
+  let changed = () => {};
+  mountWire("channel", props, (_, change) => {
+    changed = change;
+  });
+  props.value = JSON.stringify({ run: run.id, seq: 1 });
+  changed();
+  assert.deepEqual([heard, on.channel], [[["feed", 1]], run]);
+});
