@@ -1,0 +1,31 @@
+"""What every screen says when a message of its run never arrives; the messages are made up."""
+
+import pytest
+from playwright.sync_api import expect
+
+LOST = {  # the screen's run, and its words
+    "view.race": ("#race [data-words]", "Part of the race was lost on its way here. Press Race again."),
+    "prix.run": ("[data-prix-words]", "Part of the race was lost on its way here. Press Race again."),
+    "sweep.run": ("[data-lab-words]", "Part of the results was lost on its way here"),
+    "prompts.run": ("[data-lab-words]", "Part of the results was lost on its way here. No prompt was raced."),
+    "pays.run": ("[data-lab-words]", "Part of the results was lost on its way here, so there is no verdict."),
+    "predict.run": ("[data-lab-words]", "Part of the results was lost on its way here, so nobody won."),
+}
+LOSE = """path => {
+  const [owner, name] = path.split(".");
+  const { lab, predict, prompts } = TreeRace;
+  prompts.file.takeGallery();
+  predict.choose("small");
+  if (owner !== "view" && owner !== "prix") lab.show(owner);
+  const run = TreeRace[owner][name];
+  run.ask({ prompt: "Once" });
+  run.receive({ run: run.id, seq: 2 });
+  return [run.state, run.isOpen];
+}"""
+
+
+@pytest.mark.parametrize("path", LOST)
+def test_a_message_that_never_arrives_ends_the_run_with_a_sentence(page, path):
+    assert page.evaluate(LOSE, path) == ["done", False]
+    selector, words = LOST[path]
+    expect(page.locator(selector)).to_contain_text(words)
