@@ -99,8 +99,8 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
 def nets_in(folder: str | None) -> Needed:
     """What the learned drafters in a folder need, by the shapes that their files' headers tell. The target's matrices are shared."""
     found = 0
-    files = [file for each in ("model.safetensors", "*/model.safetensors") for file in Path(folder or "").glob(each)]
-    for file in files if folder else ():
+    files = [*Path(folder).glob("model.safetensors"), *Path(folder).glob("*/model.safetensors")] if folder else []
+    for file in files:
         # What is no such file is refused when it is loaded.
         with suppress(SafetensorError), safe_open(file, "pt") as tensors:
             found += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118

@@ -118,6 +118,7 @@ def test_chains_and_trees_are_lossless(name, loaded):
         assert raced(pair, LAWFUL[0], max_new_tokens=10, temperature=0.8).result()["identical"] == "law"
 
 
+@pytest.mark.slow
 def test_every_policy_takes_its_guesses(loaded):
     pair = loaded("plain")
     able = [
