@@ -110,7 +110,7 @@ class Drafter(Part):
         """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first."""
         return []
 
-    def beside(self, cache: "KVCache") -> None:
+    def reading(self, cache: "KVCache") -> None:
         """Take in the cache of the target's session, once and before `begin`. Its committed rows may be read, and are never changed.
 
         Most drafters read none.

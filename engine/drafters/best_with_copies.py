@@ -97,8 +97,8 @@ class BestDrafter(Drafter):
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
 
-    def beside(self, cache: KVCache) -> None:
-        self.inner.beside(cache)
+    def reading(self, cache: KVCache) -> None:
+        self.inner.reading(cache)
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.inner.begin(prompt, features)

@@ -17,7 +17,7 @@ from engine.nets.formats.mtp_told import count_of, obstacle
 
 class MtpDrafter(EagleDrafter):
     title = "MTP"
-    about = "Layers of the target's own checkpoint, or its assistant's, that were trained to guess some tokens ahead."
+    about = "Layers of the target's own checkpoint, or its assistant, trained to guess ahead."
     source = "multi-token prediction of DeepSeek-V3 (2024)"
     counterpart = Counterpart("MTP")
     trained = "mtp"
@@ -28,7 +28,7 @@ class MtpDrafter(EagleDrafter):
             raise ValueError(why_not(pair))
         super().__init__(pair, capacity)
 
-    def beside(self, cache: KVCache) -> None:
+    def reading(self, cache: KVCache) -> None:
         if isinstance(self.session, AssistantSession):
             self.session.target = cache
 

@@ -97,7 +97,7 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
         capacity = len(prompt) + len(written) + LARGEST_TREE
         drafter = DRAFTERS[drafter_name](pair, capacity)
         target = Target(pair.target, capacity, drafter.reads_features)
-        drafter.beside(target.session.cache)
+        drafter.reading(target.session.cache)
         drafter.begin(prompt, target.prefill(prompt[:-1]))
         root = prompt[-1]
         for start in range(0, len(written) - depth, stride):

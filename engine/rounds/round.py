@@ -31,7 +31,7 @@ class HostRounds:
         self.guide = sampling.constraint.guide() if sampling.constraint else None
         if self.guide and self.guide.guesses != "free":
             self.drafter = GuidedDrafter(drafter, self.guide)
-        self.drafter.beside(target.session.cache)
+        self.drafter.reading(target.session.cache)
         self.watch = Stopwatch(target.session.runner.device)
 
     @property

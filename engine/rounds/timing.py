@@ -125,7 +125,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
     drafter, sampling = DRAFTERS[name](forgetful, context_of(pair) + LARGEST_TREE), Sampling()
     target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
     prompt = list(range(context_of(pair)))
-    drafter.beside(target.session.cache)
+    drafter.reading(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
     room, root, begun = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], time.perf_counter()

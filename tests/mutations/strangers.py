@@ -75,8 +75,8 @@ STRANGERS = [
         (
             "nobody knows from which address a run is asked for",
             "streams.py::told",
-            "asked.rank, asked.bytes, run, address)",
-            "asked.rank, asked.bytes, run)",
+            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
+            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),

@@ -138,7 +138,7 @@ def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling)
     sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
     drafter, policy, naive = system.build(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
-    drafter.beside(target.session.cache)
+    drafter.reading(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     tree = policy.grow(drafter, prompt[-1], target.length, sampling, system.depth)
     logits = target.verify(tree)[0].cpu()

@@ -237,7 +237,7 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     expect(page.locator("#dials .heat")).to_be_visible()
     page.get_by_role("radio", name="nodes × temperature").check(force=True)
     expect(page.locator("#dials .heat")).to_be_hidden()
-    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 })"))
+    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 }).order"))
     assert order == {
         "prompts": ["a prompt"],
         "system": "tree",
@@ -251,7 +251,7 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     }
     assert Plan(**order).cells[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
     page.get_by_role("radio", name="depth × width").check(force=True)
-    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 })"))
+    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 }).order"))
     assert len(Plan(**order).cells) == 24 and order["temperature"] == [0.3]
 
 
@@ -259,7 +259,12 @@ def test_a_sentence_from_the_server_is_never_markup(page, messages):
     hostile = "<img src=x onerror=window.__hostile=1>"
     start, *_, end = messages
     refused = {"x": 1, "y": 1, "refused": hostile}
-    changed = {**end, "cells": [refused, *end["cells"][1:]], "summary": {**end["summary"], "sentence": hostile}}
+    changed = {
+        **end,
+        "seq": start["seq"] + 1,
+        "cells": [refused, *end["cells"][1:]],
+        "summary": {**end["summary"], "sentence": hostile},
+    }
     open_lab(page)
     feed(page, [start, changed])
     expect(page.locator(WORDS)).to_have_text(hostile)
