@@ -9,12 +9,15 @@ from engine.systems import SYSTEMS
 from helpers.page import PROMPT
 
 
+def told(strings) -> list[dict]:
+    """The messages of a run, without its place in line, which is told every second."""
+    return [message for message in map(json.loads, strings) if "seq" in message]
+
+
 def test_the_api_streams_the_race(client):
     strings = list(client.submit(PROMPT, "tree", 4, 4, 0.0, 24, 0, api_name="/race"))
-    events = [json.loads(each) for each in strings]
-    assert all(isinstance(each, str) for each in strings)
-    events = [event for event in events if "place" not in event]  # others may still run
-    assert len(events) >= 2
+    events = told(strings)
+    assert all(isinstance(each, str) for each in strings) and len(events) >= 2
     assert events[0]["start"] and [event["seq"] for event in events] == list(range(1, len(events) + 1))
     last = events[-1]
     assert last["end"] is True and last["identical"] is True
@@ -88,7 +91,7 @@ STEPS = 4
 
 
 def test_the_api_streams_a_grand_prix(client):
-    events = [json.loads(each) for each in client.submit(PROMPT, ["tree", "lookup"], 0.0, 16, 0, api_name="/prix")]
+    events = told(client.submit(PROMPT, ["tree", "lookup"], 0.0, 16, 0, api_name="/prix"))
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert [system["name"] for system in events[0]["systems"]] == ["vanilla", "tree", "lookup"]
     lanes = events[-1]["lanes"]
@@ -122,7 +125,7 @@ TEXT = "Story: Once upon a time"
 def test_the_api_streams_a_sweep(client):
     job = client.submit([TEXT], "tree", "shape", [1, 2], [1], [4], [0.0], 8, 0, api_name="/sweep")
     job.result(timeout=120)
-    lines = [json.loads(line) for line in job.outputs()]
+    lines = told(job.outputs())
     assert [(cell["x"], cell["y"]) for cell in lines[-1]["cells"]] == [(1, 1), (2, 1)]
     assert lines[0]["start"] and lines[-1]["end"]
     with pytest.raises(Exception, match="at most 64"):
@@ -131,7 +134,7 @@ def test_the_api_streams_a_sweep(client):
 
 def test_the_api_streams_a_row_for_every_prompt(client):
     stream = client.submit(text="Story: one\n\nStory: two", system="lookup", max_new_tokens=8, api_name="/prompts")
-    messages = [json.loads(event) for event in stream]
+    messages = told(stream)
     assert [message["row"]["tokens"] for message in messages if "row" in message] == [8, 8]
     assert messages[-1]["end"] is True and [message["seq"] for message in messages] == list(range(1, len(messages) + 1))
 
@@ -139,7 +142,7 @@ def test_the_api_streams_a_row_for_every_prompt(client):
 def test_the_api_says_whether_guessing_pays(client):
     text = "Story: one\n\nStory: two\n\nStory: three"
     stream = client.submit(text=text, systems=["lookup"], max_new_tokens=8, api_name="/pays")
-    messages = [message for message in map(json.loads, stream) if "seq" in message]  # without its place in line
+    messages = told(stream)
     assert messages[0]["start"] and messages[-1]["end"] is True
     assert messages[-1]["verdict"].startswith(messages[-1]["answer"]) and messages[-1]["best"] == "lookup"
     assert [each["index"] for each in messages[-1]["prompts"]] == [0, 1, 2]
