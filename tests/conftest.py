@@ -24,6 +24,7 @@ from helpers.paths import ROOT
 
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
 SERVED = ("tests/page/browser", "tests/page/web")
+LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
 
 
@@ -66,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-    items.sort(key=lambda item: not item.nodeid.startswith(SERVED))  # what takes one worker longest begins first
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # so that no worker waits at the end
     there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
     missing = [name for name in there if not there[name]]
     if missing:

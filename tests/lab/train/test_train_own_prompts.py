@@ -158,7 +158,7 @@ def test_the_documents_example_writes_its_prompts(monkeypatch, tmp_path):
     document = (Path(__file__).parents[3] / "engine" / "README.md").read_text(encoding="utf-8")
     [example] = re.findall(r"^```python\n(.*?recipes\.jsonl.*?)^```$", document, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    exec(example)
+    exec(example, {})
     learn, held_out = parted([prompt.text for prompt in read(tmp_path / "recipes.jsonl")])
     assert (len(learn), len(held_out)) == (108, 36)
     assert learn[0] == "Recipe: tomato soup\nYou need:\n- 2 cups of water\n- 1 onion\nHow to make it:\n1."
