@@ -22,7 +22,7 @@ from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layer
 from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
-from engine.forward.recurrent.sizes import zero_states
+from engine.forward.recurrent.sizes import Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
@@ -99,14 +99,19 @@ class Runner:
         return 2 * layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize if layers else 0
 
     @cached_property
-    def zero_states(self) -> list[tuple[torch.Tensor | None, torch.Tensor | None]]:
+    def zero_states(self) -> list[Zeros]:
         """Inputs of a convolution and recurrent state of an empty text, by layer that keeps any."""
         return zero_states(self.model) if self.recurrent else []
 
     @property
     def state_bytes(self) -> int:
         """Bytes of the states that a text keeps, however long it is; 0 for a model without states."""
-        return sum(each.nbytes for layer in self.zero_states for each in layer if each is not None)
+        return text_bytes(self.zero_states)
+
+    @property
+    def node_bytes(self) -> int:
+        """Bytes that a round of a model with states keeps for each node of a tree."""
+        return node_bytes(self.zero_states)
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:

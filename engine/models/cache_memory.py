@@ -13,8 +13,8 @@ def cache_row_bytes(pair: LoadedPair) -> int:
 
 
 def cache_bytes(pair: LoadedPair, rows: int) -> int:
-    """Bytes that a lane's caches of so many rows take at most, with the states of a target that keeps any, for each node of a tree."""
-    return rows * cache_row_bytes(pair) + (1 + NODES) * pair.target.state_bytes
+    """Bytes that a lane's caches of so many rows take at most, with a target's states and what a tree's nodes add to them."""
+    return rows * cache_row_bytes(pair) + pair.target.state_bytes + NODES * pair.target.node_bytes
 
 
 def cache_budget(pair: LoadedPair) -> float:

@@ -14,7 +14,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.kinds import attending, keeps_state
-from engine.forward.recurrent.sizes import state_bytes
+from engine.forward.recurrent.sizes import node_bytes, text_bytes, zero_states
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
@@ -23,7 +23,7 @@ from engine.models.quantising import bytes_of, config_of, kept_on, odd_size
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
-NODES = 12  # of such a race's tree, each with states of its own where the target keeps any
+NODES = 12  # of such a race's tree
 NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -88,7 +88,7 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
     tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
     if keeps_state(config):
         plain = model if quantisation == "none" else empty_model(config, dtype, "none")
-        states = LANES * (1 + NODES) * state_bytes(plain)
+        states = LANES * (text_bytes(zeros := zero_states(plain)) + NODES * node_bytes(zeros))
     elif device.type == "cuda":
         tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
     heads, layers = kv_heads_of(config) or 0, attending(config)

@@ -136,7 +136,7 @@ def by_paths(pair: LoadedPair, capacity: int) -> Target:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_nothing_is_replayed_where_a_state_is_kept_behind_every_node(name, place):
+def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, place):
     """Only tokens that are no path of the tree are computed anew, as a text, and plain decoding goes on behind them."""
     target, text, tree = Target(state_pair(name, place).target, 96), list(PROMPT), tree_of(9, 1)
     target.prefill(text)
@@ -156,8 +156,8 @@ def test_nothing_is_replayed_where_a_state_is_kept_behind_every_node(name, place
     assert (target.verify(DraftTree.rooted(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
 
 
-def test_a_round_holds_a_state_for_every_node(place):
-    """And those of the text. By paths it holds one for every leaf, and inputs of the convolutions for every row."""
+def test_a_round_holds_no_state_for_a_node(place):
+    """It holds what a node writes into the state. By paths it holds a state a leaf, and inputs of the convolutions a row."""
     pair, tree = state_pair("mamba2", place), tree_of(9, 1)
     states = sum(state.nbytes for _, state in pair.target.zero_states)
     inputs = sum(inputs.nbytes for inputs, _ in pair.target.zero_states)
@@ -166,10 +166,11 @@ def test_a_round_holds_a_state_for_every_node(place):
         target.verify(tree)
         kernel = pair.target.config.conv_kernel
         leaves, width = len(tree) - len({*tree.parents[1:]}), 1 + max(tree.depth)
-        rows, columns = (
-            (leaves, leaves * (kernel + width)) if target.session.by_paths else (1 + len(tree), kernel + len(tree))
-        )
-        assert target.session.held_bytes == rows * states + columns * inputs // kernel
+        if target.session.by_paths:
+            assert target.session.held_bytes == leaves * states + leaves * (kernel + width) * inputs // kernel
+        else:
+            assert target.session.held_bytes == inputs + len(tree) * pair.target.node_bytes
+            assert pair.target.node_bytes < states / 2
 
 
 def test_auto_grows_by_what_a_verification_computes(place, monkeypatch):
@@ -284,15 +285,15 @@ def test_memory_of_states_is_counted_from_the_configuration(name, place):
     session = target.open(64)
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
-    assert counted.states == memory.LANES * (1 + memory.NODES) * session.cache.state_bytes > 0
+    assert counted.states == memory.LANES * (session.cache.state_bytes + memory.NODES * target.node_bytes) > 0
     assert target.state_bytes == session.cache.state_bytes
     assert counted.rows == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 
 def test_states_that_do_not_fit_are_refused_before_anything_runs(place, monkeypatch):
-    """A lane of Mamba 2 holds no rows, but the states of its text and of every node."""
+    """A lane of Mamba 2 holds no rows, but the states of its text and what every node adds."""
     pair = state_pair("mamba2", place)
-    lane = (1 + 64) * pair.target.state_bytes
+    lane = pair.target.state_bytes + 64 * pair.target.node_bytes
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)
     assert too_large(pair, 2, 100) == "" and too_large(pair, 3, 100).endswith("2 would fit.")
 

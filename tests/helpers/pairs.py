@@ -41,7 +41,7 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "hardware": "a machine",
         "dtype": "fp32",
         "context": 2048,
-        "target": SimpleNamespace(way="compiled", row_bytes=1000, state_bytes=0),
+        "target": SimpleNamespace(way="compiled", row_bytes=1000, state_bytes=0, node_bytes=0),
         "draft": None,
         "calibration": None,
         "remote": None,

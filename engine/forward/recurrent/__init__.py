@@ -1,1 +1,1 @@
-"""Models whose layers keep a state. A guess that was rejected cannot be cut out of it, so one is kept behind every node of a tree."""
+"""Models whose layers keep a state. A guess that was rejected cannot be cut out of it, so a tree is read beside the state."""

@@ -31,19 +31,14 @@ class Forest:
         return self.texts * self.width
 
     @cached_property
-    def levels(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Level by level the places of its nodes, and what each follows: a text by its number, a node by `texts` + its place."""
-        found: list[tuple[list[int], list[int]]] = []
+    def follows(self) -> torch.Tensor:
+        """Bool `[texts, width, width]`: whether a node of a text is another one or follows it. Empty places follow themselves."""
+        found = torch.eye(self.width, dtype=torch.bool).repeat(self.texts, 1, 1)
         for text, parents in enumerate(self.trees):
-            depth: list[int] = []
             for node, parent in enumerate(parents):
-                depth.append(0 if parent < 0 else depth[parent] + 1)
-                if depth[-1] == len(found):
-                    found.append(([], []))
-                nodes, followed = found[depth[-1]]
-                nodes.append(text * self.width + node)
-                followed.append(text if parent < 0 else self.texts + text * self.width + parent)
-        return [(self.on_device(nodes), self.on_device(followed)) for nodes, followed in found]
+                if parent >= 0:
+                    found[text, node] |= found[text, parent]
+        return found.to(self.device)
 
     def windows(self, columns: int) -> torch.Tensor:
         """`[places, columns]`: the last inputs up to every node, its own included, in the order of the text.
@@ -68,6 +63,3 @@ class Forest:
     @cached_property
     def _windows(self) -> dict[int, torch.Tensor]:
         return {}
-
-    def on_device(self, numbers: list[int]) -> torch.Tensor:
-        return torch.tensor(numbers, device=self.device)

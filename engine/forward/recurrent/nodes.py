@@ -1,8 +1,11 @@
-"""A state a node: layers with a state read the trees of some texts, and keep what stands behind every node of them.
+"""Layers with a state read the trees of some texts, all nodes at once, and can then let their state stand behind any node.
 
-A module of such a layer computes all nodes at once, as rows of one token each. Its convolution reads a node's own ancestors. Its
-recurrence alone goes level by level, each node on a copy of its parent's state. So a shared prefix is computed once, and nothing is
-replayed.
+A module of such a layer computes all nodes as rows of one token each. Its convolution reads a node's own ancestors. Its recurrence
+is written out as a sum: what the text's state gives a node, faded, and what each of its ancestors gives it. A mask says who they are,
+as in attention. So no state is kept behind a node. The one behind the last accepted node is added up when it is committed.
+
+Such sums over a piece of text are Mamba 2's (Dao and Gu 2024, arXiv 2405.21060), and for the gated delta rule those of Yang et al.
+(2024, arXiv 2412.06464). A tree's mask on them is STree's (Wu et al. 2025, arXiv 2505.14969).
 """
 
 import sys
@@ -14,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
 
@@ -21,6 +25,7 @@ from engine.forward.recurrent.cache import StateLayer, modules_with_states
 from engine.forward.recurrent.forest import Forest
 
 Rule = Callable[..., Any]
+EPSILON = 1e-6  # below the length of a query or key that transformers' gated delta rule normalises
 
 
 class Reading(threading.local):
@@ -33,10 +38,13 @@ reading = Reading()
 
 
 class NodesLayer(LinearAttentionCacheLayerMixin):
-    """A layer's states behind every node of a forest, over the committed states of its texts. Those stay as they are until `commit`.
+    """What a layer knows of a forest's nodes, over the committed states of its texts. Those stay as they are until `commit`.
 
-    `states [texts + places, ...]` are the recurrent ones, the texts' own first; None for a layer of convolutions. `inputs
-    [texts * kernel + places, channels]` are those of the convolution, in the same order.
+    `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first.
+
+    A recurrent state `[heads, rows, columns]` behind a node is a sum: the text's state times `exp(faded)` of the node, and what the
+    nodes up to it wrote. Each wrote the outer product `left x right`, which faded from then on too. `faded [texts, heads, width]` is at
+    most 0, `left` is `[texts, heads, width, rows]`, and `right [texts, heads, width, columns]`. All are float32.
     """
 
     def __init__(self) -> None:
@@ -49,19 +57,16 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         """Nothing to do: states are taken as modules hand them in."""
 
     def forget(self) -> None:
-        self.states: torch.Tensor | None = None
         self.inputs: torch.Tensor | None = None
+        self.recurred: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None  # faded, left and right
 
     def begin(self, forest: Forest, texts: list[StateLayer]) -> None:
         """The next forward reads this forest behind these texts."""
         self.forest, self.texts = forest, texts
         self.conv_states[0] = texts[0].inputs
         self.forget()
-        if texts[0].state is not None:
-            size = (len(texts) + forest.places, *texts[0].state.shape[1:])
-            self.states = texts[0].state.new_empty(size)
-            torch.cat([each.state for each in texts if each.state is not None], out=self.states[: len(texts)])
-        self.recurrent_states[0] = self.states
+        states = [each.state for each in texts if each.state is not None]
+        self.recurrent_states[0] = states[0] if len(states) == 1 else torch.cat(states) if states else None
 
     def update_conv_state(
         self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
@@ -73,38 +78,41 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         return self.inputs[self.forest.windows(self.kernel)].transpose(1, 2)
 
     def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
-        """Nothing to do: `by_level` has written them."""
+        """Nothing to do: the rule has left what a state is made of."""
         return recurrent_states
 
-    def by_level(self, step: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        """What `step` answers for all nodes `[places, ...]`, given the nodes of a level and copies of the states that they follow.
+    @property
+    def state(self) -> torch.Tensor:
+        """The texts' recurrent states `[texts, heads, rows, columns]`, float32."""
+        return self.recurrent_states[0].float()
 
-        It returns what it answers for them and the states behind them. Empty places are zeros.
-        """
-        assert self.states is not None
-        answers: torch.Tensor | None = None
-        for nodes, followed in self.forest.levels:
-            answer, behind = step(nodes, self.states[followed])
-            self.states[self.forest.texts + nodes] = behind.to(self.states.dtype)
-            if answers is None:
-                answers = answer.new_zeros((self.forest.places, *answer.shape[1:]))
-            answers[nodes] = answer
-        assert answers is not None
-        return answers
+    def by_text(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows `[places, heads, ...]` as `[texts, heads, width, ...]`, float32."""
+        return rows.reshape(self.forest.texts, self.forest.width, *rows.shape[1:]).transpose(1, 2).float()
+
+    def fading(self, faded: torch.Tensor) -> torch.Tensor:
+        """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
+        since = faded[..., :, None] - faded[..., None, :]
+        return since.masked_fill(~self.forest.follows[:, None], -torch.inf).exp()
 
     def commit(self, text: int, node: int) -> None:
-        """Keep the states behind a node of a text."""
+        """Let the states stand behind a node of a text."""
         kept, place = self.texts[text], text * self.forest.width + node
         kept.started = True
         if self.inputs is not None:
             kept.inputs = self.inputs[self.forest.windows(self.kernel)[place]].T[None]
-        if self.states is not None:
-            kept.state = self.states[self.forest.texts + place][None].clone()
+        if self.recurred is not None:
+            faded, left, right = (each[text] for each in self.recurred)
+            path = self.forest.follows[text, node].nonzero().flatten()
+            last = faded[:, node, None]
+            wrote = (last - faded[:, path]).exp()[..., None] * left[:, path]
+            state = last.exp()[..., None] * self.state[text] + wrote.mT @ right[:, path]
+            kept.state = state[None].to(kept.state.dtype)  # type: ignore[union-attr]
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is kept until the next forward."""
-        return sum(each.nbytes for each in (self.inputs, self.states) if each is not None)
+        return sum(each.nbytes for each in (self.inputs, *(self.recurred or ())) if each is not None)
 
 
 class HybridNodesLayer(NodesLayer, CacheLayerMixin):
@@ -135,7 +143,6 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
 
 def selective(
     layer: NodesLayer,
-    right: Rule,
     state: Any,
     x: Any,
     dt: Any,
@@ -144,27 +151,49 @@ def selective(
     c: Any,
     d: Any,
     z: Any = None,
+    dt_bias: Any = None,
+    dt_softplus: bool = False,
     **how: Any,
-) -> Any:
-    """The recurrence of Mamba 2 over one token a row. It writes into the state that it is given."""
-
-    def step(nodes: torch.Tensor, behind: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        gate = None if z is None else z[nodes]
-        return right(behind, x[nodes], dt[nodes], a, b[nodes], c[nodes], d, z=gate, **how), behind
-
-    return layer.by_level(step)
+) -> torch.Tensor:
+    """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
+    steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
+    steps = layer.by_text(softplus(steps) if dt_softplus else steps)
+    shared = x.shape[1] // b.shape[1]  # heads that read the same b and c
+    written, read = (layer.by_text(each).repeat_interleave(shared, 1) for each in (b, c))
+    faded = (layer.forest.follows[:, None].float() @ (steps * a[:, 0, 0].float()[:, None])[..., None])[..., 0]
+    left = steps[..., None] * layer.by_text(x)
+    layer.recurred = faded, left, written
+    answer = faded.exp()[..., None] * (read @ layer.state.mT) + (read @ written.mT * layer.fading(faded)) @ left
+    answer = answer.transpose(1, 2).reshape(x.shape).contiguous() + x * d
+    return (answer if z is None else answer * nn.functional.silu(z)).to(x.dtype)
 
 
 def gated(
-    layer: NodesLayer, right: Rule, q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any, **how: Any
-) -> Any:
-    """The gated delta rule over one token a row."""
-
-    def step(nodes: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        read = q[nodes], k[nodes], v[nodes]
-        return right(*read, g=g[nodes], beta=beta[nodes], initial_state=before, **how)
-
-    return layer.by_level(step), layer.states
+    layer: NodesLayer,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    beta: Any,
+    initial_state: Any,
+    use_qk_l2norm_in_kernel: bool = False,
+    **how: Any,
+) -> tuple[torch.Tensor, Any]:
+    """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
+    queries, keys, values = (layer.by_text(each[:, 0]) for each in (q, k, v))
+    shared = values.shape[1] // keys.shape[1]  # heads of values that share a key
+    queries, keys = queries.repeat_interleave(shared, 1), keys.repeat_interleave(shared, 1)
+    if use_qk_l2norm_in_kernel:
+        queries, keys = (each * (each.square().sum(-1, True) + EPSILON).rsqrt() for each in (queries, keys))
+    queries = queries / queries.shape[-1] ** 0.5
+    faded = (layer.forest.follows[:, None].float() @ layer.by_text(g[:, 0])[..., None])[..., 0]
+    share, kept, fading = layer.by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.fading(faded)
+    news = share * (values - kept * (keys @ layer.state))
+    said = share * fading * (keys @ keys.mT)  # what a node would be told of its ancestors' keys; its own does not count
+    wrote = torch.linalg.solve_triangular(said, news, upper=False, unitriangular=True)
+    layer.recurred = faded, keys, wrote
+    answer = kept * (queries @ layer.state) + (fading * (queries @ keys.mT)) @ wrote
+    return answer.transpose(1, 2).reshape(v.shape).contiguous().to(q.dtype), initial_state
 
 
 RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
@@ -181,18 +210,18 @@ def teach(model: PreTrainedModel) -> None:
             module.register_forward_hook(leave)
         file = sys.modules[type(module).__module__]
         for name, rule in RULES.items():
-            if hasattr(file, name) and not hasattr(getattr(file, name), "by_level"):
-                setattr(file, name, levelled(getattr(file, name), rule))
+            if hasattr(file, name) and not hasattr(getattr(file, name), "reads_forests"):
+                setattr(file, name, taught(getattr(file, name), rule))
 
 
-def levelled(right: Rule, rule: Rule) -> Rule:
-    """The function `right` of transformers, which goes level by level while a module reads a forest."""
+def taught(right: Rule, rule: Rule) -> Rule:
+    """The function `right` of transformers, in whose place `rule` answers while a module reads a forest."""
 
     @wraps(right)
     def rightly(*args: Any, **how: Any) -> Any:
-        return right(*args, **how) if reading.layer is None else rule(reading.layer, right, *args, **how)
+        return right(*args, **how) if reading.layer is None else rule(reading.layer, *args, **how)
 
-    rightly.by_level = True  # type: ignore[attr-defined]
+    rightly.reads_forests = True  # type: ignore[attr-defined]
     return rightly
 
 

@@ -1,7 +1,7 @@
 """RecurrentSession: forwards of a model with states. It answers as `engine.forward.session.Session` does.
 
-A tree is read as a forest of one text: a state is kept behind every node (`engine.forward.recurrent.nodes`), and layers with attention
-read the nodes under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
+A tree is read as a forest of one text. Layers with a state read its nodes beside the text's state (`engine.forward.recurrent.nodes`),
+and layers with attention under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
 
 `by_paths` is the other way, which `bench --by state` compares with. The paths of a tree from the root to its leaves are rows of one
 batch, each on a copy of the committed states. A state stands only behind a row's last token. A shorter path is replayed before it is

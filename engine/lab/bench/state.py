@@ -1,13 +1,13 @@
 """`python -m engine bench --by state`: what trees and chains cost a target with states, in time and memory.
 
-There are two ways of keeping states:
+There are two ways of reading a tree:
 
 - paths: each path of a tree is a row of one batch on a copy of the states. A path that ends sooner is replayed before it is kept.
-- nodes: a state is kept behind every node. Shared prefixes are computed once, and nothing is replayed. Sessions take this way.
+- nodes: each node reads the text's state and what its own ancestors add to it. Nothing is copied or replayed. Sessions take this way.
 
 Without --target it measures random models, one of each kind of layer. All verifications of a model take turns in one process, behind
 128 tokens of context; medians count. `rows` are the tokens that a verification computes, padding included. Half of the longest path is
-kept, and `replayed` tokens are computed again for that; `round ms` has both. `state MB` are the states that stand until the round ends.
+kept, and `replayed` tokens are computed again for that; `round ms` has both. `state MB` stands until the round ends, for all nodes.
 `x plain` compares with the round of a single token, `x chain` with the chain of as many nodes in the same way.
 """
 

@@ -11,9 +11,10 @@ WAYS = {  # what the page says of the forward that runs
     "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
     "states": (
-        "The target keeps states, out of which no guess can be cut. A round keeps states behind every node of its tree, so N nodes "
-        "take N times the memory of a text's states, in a tree as in a chain. Layers with states read a tree level by level, so "
-        "time grows with its depth too. Nothing is replayed. Logits may differ in the last bits with the number of tokens in a forward."
+        "The target keeps states, out of which no guess can be cut. So a round changes no state: each node is given what its own path "
+        "adds to the text's state, under the tree's mask. A tree costs what a chain of as many nodes costs. The state behind the "
+        "accepted path is added up at its end. Nothing is replayed. Logits may differ in the last bits with the number of tokens "
+        "in a forward."
     ),
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }

@@ -30,7 +30,7 @@ def test_rows_and_replays_are_those_of_each_way(name, tiny, capsys, tmp_path):
     assert {way: row["replayed"] for way, row in rows.items() if row["replayed"]} == (kept if name == "mamba2" else {})
     by_nodes = [rows["nodes", "tree", nodes]["state_bytes"] for nodes in (4, 8)]
     assert by_nodes == [rows["nodes", "chain", nodes]["state_bytes"] for nodes in (4, 8)]
-    assert model["state_bytes"] < by_nodes[0] < by_nodes[1] < 9 * model["state_bytes"] + 1
+    assert by_nodes[0] < by_nodes[1] < 2 * by_nodes[0]  # the inputs that convolutions keep of the text count once
     for row in rows.values():
         assert row["vs_plain"] == row["round_ms"] / rows["nodes", "plain", 1]["round_ms"]
         chain = rows.get((row["way"], "chain", row["nodes"]))
