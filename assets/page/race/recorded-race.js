@@ -4,6 +4,8 @@
 TreeRace.recordedRace = (() => {
   const { isCalm } = TreeRace.elements;
 
+  const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
   /**
    * Where and when a race was run, in words.
    * @param {string | null} day null for a live race, which gets no words
@@ -13,8 +15,7 @@ TreeRace.recordedRace = (() => {
     if (day === null) return "";
     if (!day) return `recorded on ${hardware}`;
     const [year, month, date] = day.split("-").map(Number);
-    const written = new Date(year, month - 1, date).toLocaleDateString("en-GB", { dateStyle: "medium" });
-    return `recorded on ${hardware}, ${written}`;
+    return `recorded on ${hardware}, ${date} ${MONTHS[month - 1]} ${year}`;
   }
 
   /**

@@ -17,7 +17,9 @@ TreeRace.replay = (() => {
     mountDarkMode(at("theme"));
     at("keys").addEventListener("click", showKeys);
     TreeRace.view = new RaceView(at("race"), { systems: {}, parts: {} });
-    showRecorded(JSON.parse(document.querySelector("#event")?.textContent ?? "null"));
+    const event = JSON.parse(document.querySelector("#event")?.textContent ?? "null");
+    // Labels are measured, so their fonts come first. Meanwhile the browser draws the page.
+    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => showRecorded(event));
   }
 
   return { mount };
