@@ -18,8 +18,12 @@ TreeRace.replay = (() => {
     at("keys").addEventListener("click", showKeys);
     TreeRace.view = new RaceView(at("race"), { systems: {}, parts: {} });
     const event = JSON.parse(document.querySelector("#event")?.textContent ?? "null");
-    // Labels are measured, so their fonts come first. Meanwhile the browser draws the page.
-    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => showRecorded(event));
+    // Labels are measured, so their fonts come first. Nothing that is seen moves when the race takes its place.
+    at("race").style.visibility = "hidden";
+    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => {
+      showRecorded(event);
+      at("race").style.visibility = "";
+    });
   }
 
   return { mount };
