@@ -147,11 +147,6 @@ def trace_of(
     return Trace(system=system, prompt_tokens=prompt, **values)
 
 
-def without_processor() -> float:
-    """Seconds of this thread in which others had the processor, or the whole process was stopped. Only differences mean anything."""
-    return time.perf_counter() - time.thread_time()
-
-
 class Lane:
     """One system at work on the prompt: its decode loop, its trace and its clock."""
 
@@ -185,9 +180,9 @@ class Lane:
     def step(self) -> Step:
         """One target forward, on this lane's clock. Its record is made off the clock. `waited` adds up `without_processor`."""
         with self.pair.target.undisturbed():
-            before = without_processor()
+            before = self.pair.target.without_processor()
             done = next(self.decoding)
-            self.waited += without_processor() - before
+            self.waited += self.pair.target.without_processor() - before
             step = self.record(done)
         self.trace.steps.append(step)
         self.clock += step.total_seconds
@@ -331,7 +326,7 @@ class Race:
 
     @property
     def busy(self) -> bool:
-        """Whether this thread waited for the processor in too large a part of the lanes' clocks."""
+        """Whether threads waited for the processor in too large a part of the lanes' clocks."""
         lanes = self.local.values()
         return sum(lane.waited for lane in lanes) > BUSY * sum(lane.clock for lane in lanes)
 

@@ -5,6 +5,7 @@ rows or on the number of threads, so a tree's node gets the logits that plain de
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -181,9 +182,8 @@ class CompiledLlama:
         room = self.room(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
-            if whole:
-                self.team.wake()
-            call(self.team.state, room[1].table, whole)
+            with self.team.called() if whole else nullcontext():
+                call(self.team.state, room[1].table, whole)
         finally:
             if whole:
                 self.team.busy.release()

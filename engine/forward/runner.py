@@ -3,6 +3,7 @@
 All lanes share a `Runner`; `open` gives each a session of its own.
 """
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
 from engine.forward.torch_threads import one_torch_thread
 from engine.forward.windows import window_of
+from engine.kernels.sharing import Team
 
 
 class Runner:
@@ -78,6 +80,13 @@ class Runner:
     def undisturbed(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
+
+    def without_processor(self) -> float:
+        """Seconds in which this thread, or the other threads of its forwards on average, had no processor, or the process was stopped.
+
+        Only differences mean anything.
+        """
+        return time.perf_counter() - time.thread_time() + Team.without
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
         if self.recurrent:

@@ -9,7 +9,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,8 @@ class Team:
     compiled loop that does a thread's part of a call.
     """
 
+    without = 0.0  # seconds of all teams' calls in which helpers had no processor; only differences mean anything
+
     def __init__(self, threads: int, helping: Callable, work: int):
         self.threads, self.helping = threads, helping
         self.state, self.busy = state_of(work), threading.Lock()
@@ -209,8 +212,12 @@ class Team:
         start = time.perf_counter()
         helping(self.state, 1, 0, self.looks)
         self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
+        self.clocks: list[int] = []
         for part in range(1, threads):
-            threading.Thread(target=self.help, args=(part,), name=f"forward {part}", daemon=True).start()
+            helper = threading.Thread(target=self.help, args=(part,), name=f"forward {part}", daemon=True)
+            helper.start()
+            if hasattr(time, "pthread_getcpuclockid"):
+                self.clocks.append(time.pthread_getcpuclockid(helper.ident))
 
     def help(self, part: int) -> None:
         last = 0
@@ -221,10 +228,23 @@ class Team:
                 self.bells[part].acquire()
             self.asleep[part] = False
 
-    def wake(self) -> None:
+    @contextmanager
+    def called(self) -> Iterator[None]:
+        """A call of all threads. The time in which a helper had no processor, on average, is added to `without`."""
+        begun, had = time.perf_counter(), self.processor_time()
         for part, asleep in enumerate(self.asleep):
             if asleep:
                 self.bells[part].release()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - begun
+            if self.clocks:
+                Team.without += max(0.0, taken - (self.processor_time() - had) / len(self.clocks))
+
+    def processor_time(self) -> float:
+        """Seconds that the helpers have had a processor, where the system tells."""
+        return sum(map(time.clock_gettime, self.clocks))
 
 
 def cores() -> int:

@@ -2,7 +2,7 @@
 
 Two signs stand in the steps: some took far longer than their lane's others, or a lane is faster than its tau and the usual times of
 both lanes' steps allow. Both leave out prefill, of which a lane has one. A third is in the prefill of a lane that drafts nothing: every
-lane's target reads the same prompt, so none can read it far sooner. A fourth is seen while a race runs: its thread waited for the
+lane's target reads the same prompt, so none can read it far sooner. A fourth is seen while a race runs: its threads waited for the
 processor (`BUSY`).
 """
 
@@ -14,7 +14,9 @@ FEWEST = 8  # steps of a lane before anything is usual in it
 FAR, TIMES = 10.0, 4.0  # a stalled step is so many quartile ranges above the upper quartile, and so many medians long
 WEIGHT = 0.1  # share of a lane's seconds that stalls may take
 LEEWAY = 1.3  # times the speedup that tau and the usual steps allow
-BUSY = 0.15  # share of the clocks in which the race's thread may wait for the processor
+BUSY = (
+    0.12  # share of the clocks in which the race's threads may wait for the processor; 0.03 to 0.05 on a quiet machine
+)
 
 OTHERS = "The machine is busy with other programs; ratios vary."
 
@@ -27,7 +29,7 @@ def disturbed_twice(count: int, of: int, what: str) -> str:
 def disturbed(lanes: list[Trace], busy: bool = False) -> str:
     """Why the lanes' figures may not be repeatable, as a sentence; "" for a race that nothing disturbed.
 
-    `lanes` are those with a clock of this machine, the first one the baseline. `busy` says that their thread waited for the processor.
+    `lanes` are those with a clock of this machine, the first one the baseline. `busy` says that their threads waited for the processor.
     """
     if busy:
         return OTHERS

@@ -5,6 +5,7 @@ One that fails ends the call for all of them.
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,8 +80,21 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
         time.sleep(0.001)
     time.sleep(0.05)
     assert team.asleep[1] and len(script.counts) == 2
-    team.wake()
-    assert script.called(3)
+    with team.called():
+        assert script.called(3)
+
+
+def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
+    """Of the three seconds of a call one helper had a processor for all, and the other for one."""
+    team = Team(3, Script(), 0)
+    team.clocks = [1, 2]
+    wall, own = iter([10.0, 13.0]), iter([5.0, 6.0, 8.0, 7.0])
+    clocks = SimpleNamespace(perf_counter=lambda: next(wall), clock_gettime=lambda clock: next(own))
+    monkeypatch.setattr("engine.kernels.sharing.time", clocks)
+    before = Team.without
+    with team.called():
+        pass
+    assert Team.without - before == 1.0
 
 
 @exactly_compiled

@@ -100,7 +100,7 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
     pair = tiny_pair()
     texts = batch.texts_of(pair, STORIES[:2], wish(3), 2)
     waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4)])
-    monkeypatch.setattr(batch, "without_processor", lambda: next(waits))
+    monkeypatch.setattr(pair.target, "without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
     monkeypatch.setattr(batch, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
     found = batch.run(pair, "tree", texts, 3)

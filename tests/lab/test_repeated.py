@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.kernels.sharing import Team
 from engine.measure import repeated
 from engine.measure.repeated import MOST, Repeated
 from engine.page.screens.device import Call, Device
@@ -114,17 +115,21 @@ def test_a_busy_machine_gets_one_run_and_a_sentence(pair, races, monkeypatch):
 
 
 def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypatch):
-    """A stop of the whole process between two readings of the clocks is such a wait: three seconds pass, and no work is done."""
+    """A stop of the whole process between two readings of the clocks is such a wait: three seconds pass, and no work is done.
+
+    So is the time in which other threads of its forwards have no processor.
+    """
     now = SimpleNamespace(wall=0.0, own=0.0)
     clocks = SimpleNamespace(perf_counter=lambda: now.wall, thread_time=lambda: now.own)
     race = Race(pair, SETTINGS)
-    monkeypatch.setattr("engine.race.time", clocks)
+    monkeypatch.setattr("engine.forward.runner.time", clocks)
     lane = race.lanes[0]
     right = lane.decoding
 
     def stopped():
         for number, done in enumerate(right):
             now.wall, now.own = now.wall + (3.01 if number == 1 else 0.01), now.own + 0.01
+            monkeypatch.setattr(Team, "without", Team.without + 0.5 * (number == 2))
             yield done
 
     lane.decoding = stopped()
@@ -132,7 +137,7 @@ def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypat
     for _ in range(3):
         lane.step()
         waits.append(lane.waited)
-    assert waits == pytest.approx([0.0, 3.0, 3.0])
+    assert waits == pytest.approx([0.0, 3.0, 3.5], abs=0.01)
     lane.clock = 3.03
     assert race.busy is True
     lane.waited = 0.0

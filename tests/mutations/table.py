@@ -11,6 +11,7 @@ from tests.mutations.guesses import GUESSES
 from tests.mutations.machinery import MACHINERY
 from tests.mutations.published import PUBLISHED
 from tests.mutations.records import RECORDS
+from tests.mutations.states import STATES
 from tests.mutations.strangers import STRANGERS
 
-MUTATIONS = [*GUESSES, *DRAFTS, *MACHINERY, *FIGURES, *RECORDS, *PUBLISHED, *STRANGERS, *DEVICES]
+MUTATIONS = [*GUESSES, *DRAFTS, *MACHINERY, *STATES, *FIGURES, *RECORDS, *PUBLISHED, *STRANGERS, *DEVICES]

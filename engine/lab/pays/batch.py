@@ -20,7 +20,7 @@ from engine.measure.racing import Wish
 from engine.models.cache_memory import too_large
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, encoded, without_processor
+from engine.race import BASELINE, encoded
 from engine.record.disturbance import BUSY, run_of_many
 from engine.sampling import Sampling
 from engine.systems import find
@@ -106,13 +106,13 @@ def run(pair: LoadedPair, setting: str, texts: list[Text], tokens: int) -> Run:
     prompts, samplings = [text.prompt for text in texts], [text.sampling for text in texts]
     decoding = decode_together(pair, find(setting), prompts, samplings, tokens)
     with pair.target.undisturbed(), closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
-        before = without_processor()
+        before = pair.target.without_processor()
         for number, done in decoding:
-            waited += without_processor() - before
+            waited += pair.target.without_processor() - before
             written[number] += done.burst
             steps += [0.0] if number <= last else []  # the first sequence that still runs begins a round of all
             steps[-1] += sum(done.seconds.values())
-            last, rounds, before = number, rounds + 1, without_processor()
+            last, rounds, before = number, rounds + 1, pair.target.without_processor()
     return Run(written, steps, rounds, waited)
 
 

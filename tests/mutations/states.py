@@ -1,0 +1,51 @@
+"""Mistakes planted in how targets with states read trees. See `mutations.table`."""
+
+from tests.mutations.mutation import of
+
+STATES = [
+    *of(
+        "forward/recurrent/",
+        (
+            "a node reads all that stand before it",
+            "forest.py::Forest.follows",
+            "found[text, node] |= found[text, parent]",
+            "found[text, node, :node] = True",
+            "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k mamba2",
+        ),
+        (
+            "what an ancestor wrote does not fade",
+            "nodes.py::selective",
+            "read @ written.mT * layer.fading(faded)",
+            "read @ written.mT * layer.forest.follows[:, None]",
+            "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k mamba2",
+        ),
+        (
+            "a text's state does not fade",
+            "nodes.py::gated",
+            "share * (values - kept * (keys @ layer.state))",
+            "share * (values - keys @ layer.state)",
+            "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k qwen3_next",
+        ),
+        (
+            "an ancestor's news are not known",
+            "nodes.py::gated",
+            "torch.linalg.solve_triangular(said, news, upper=False, unitriangular=True)",
+            "news",
+            "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k qwen3_next",
+        ),
+        (
+            "the text's state is committed as it was",
+            "nodes.py::NodesLayer.commit",
+            "last.exp()[..., None] * self.state[text]",
+            "self.state[text]",
+            "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k falcon_h1",
+        ),
+        (
+            "the last node's path is taken from another text",
+            "nodes.py::NodesLayer.commit",
+            "self.forest.follows[text, node]",
+            "self.forest.follows[0, node]",
+            "forward/test_state_races.py::test_texts_written_together_are_those_alone -k mamba2",
+        ),
+    ),
+]
