@@ -53,36 +53,32 @@ def test_processes_part_before_the_interpreter_ends(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
-def test_two_processes_print_the_totals_of_one(prompts, capsys, embedded):
+def test_two_processes_have_the_totals_of_one(capsys, embedded):
+    """Of three prompts, which are split unevenly."""
     arguments = (
         *SMALL,
-        "--shape",
-        "paper",
-        "--systems",
-        "tree,medusa",
-        "--prompts",
-        prompts,
-        "--tokens",
-        "16",
-        "--temperature",
-        "0.8",
+        *["--shape", "paper", "--systems", "tree,medusa", "--prompts", "3", "--tokens", "16", "--temperature", "0.8"],
     )
     _, alone = told(capsys, "bench", *arguments)
-    lines = launched(2, "bench", *arguments)
     both = json.loads("\n".join(launched(2, "bench", *arguments, "--json")))
-    assert sum(line.startswith("baseline:") for line in lines) == 1 and "split over 2 processes" in lines[0]
-    assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, int(prompts))
+    assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, 3)
     assert [[row[name] for name in COUNTED] for row in both["systems"]] == [
         [row[name] for name in COUNTED] for row in alone["systems"]
     ]
 
 
 @pytest.mark.slow
+def test_one_of_two_processes_prints():
+    """Also where there are fewer prompts than processes."""
+    lines = launched(2, "bench", *SMALL, "--systems", "lookup", "--prompts", "1", "--tokens", "8")
+    assert sum(line.startswith("baseline:") for line in lines) == 1 and "split over 2 processes" in lines[0]
+
+
+@pytest.mark.slow
 def test_two_processes_judge_all_prompts_of_pays(tmp_path, capsys, embedded):
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join(f"Story: {name} had a red ball" for name in ("Tom", "Ann", "Ben", "Mia", "Sue")))
-    arguments = ("--prompts", str(file), "--systems", "tree:2x2x4", "--tokens", "10", "--temperature", "0.8")
+    arguments = (*SMALL, "--prompts", str(file), "--systems", "tree:2x2x4", "--tokens", "10", "--temperature", "0.8")
     _, alone = told(capsys, "pays", *arguments)
     lines = launched(2, "pays", *arguments)
     both = json.loads("\n".join(launched(2, "pays", *arguments, "--json")))
