@@ -12,7 +12,7 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.families import over, random_model
+from helpers.families import over, random_model, state_model
 from helpers.trees import random_tree
 
 CAPACITY, CLOSE = 140, 2e-5
@@ -117,6 +117,13 @@ def test_a_batch_of_the_lean_tensors_is_close_to_every_sequence_alone():
     runner, rng = over(TensorLlama(model), model), random.Random(0)
     for size in (1, 3, 8):
         alike(runner, rng, size, 4, True, CLOSE)
+
+
+@pytest.mark.parametrize("name", ["mamba2", "lfm2", "qwen3_next", "falcon_h1"])
+def test_a_batch_of_a_target_with_states_is_close_to_every_sequence_alone(name):
+    runner, rng = Runner(state_model(name)), random.Random(name)
+    for size in (1, 2, 5):
+        alike(runner, rng, size, 4, False, 1e-4)
 
 
 def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
