@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.forward.cache import KVCache
-from engine.race import LIMITS, Race, Settings
+from engine.race import LIMITS, Lane, Race, Settings
 from engine.record.trace import first_divergence
 from engine.target import Target
 from helpers.pairs import tiny_pair
@@ -27,6 +27,29 @@ def test_the_lane_whose_clock_is_behind_steps_next():
             {"prefill"} if step.index == 0 else set()
         )
     assert [lane.clock for lane in race.lanes] == pytest.approx([lane.trace.seconds for lane in race.lanes])
+
+
+@pytest.mark.parametrize("eager", ["", "no graphs here"])
+def test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches(eager, monkeypatch):
+    """They are given back and taken again, so that its own graphs are launched before its clock runs."""
+    pair, calls = tiny_pair(), []
+    for right in (Lane.open, Lane.close):
+
+        def noted(lane, right=right):
+            calls.append((right.__name__, lane.capacity, lane.trace.max_new_tokens == 40))
+            right(lane)
+
+        monkeypatch.setattr(Lane, right.__name__, noted)
+    race = Race(pair, Settings(TEXT, ("vanilla",), max_new_tokens=40))
+    own = race.lanes[0].capacity
+    pair.target.eager = eager
+    calls.clear()
+    race.warm_up()
+    if eager:
+        [(opened, small, is_own), closed] = calls
+        assert (opened, is_own) == ("open", False) and closed == ("close", small, False) and small < own
+    else:
+        assert calls == [("close", own, True), ("open", own, False), ("close", own, False), ("open", own, True)]
 
 
 def test_swapping_the_lanes_changes_no_token():
