@@ -14,7 +14,6 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from helpers.commands import SMALL
 from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
 from helpers.paths import ROOT
 
@@ -51,7 +50,7 @@ LONGEST = 120  # seconds
 
 
 def begin(port: int) -> subprocess.Popen:
-    process = subprocess.Popen([sys.executable, "-c", FAULTY, *SMALL, "--port", str(port)], cwd=ROOT, env=os.environ)
+    process = subprocess.Popen([sys.executable, "-c", FAULTY, "--port", str(port)], cwd=ROOT, env=os.environ)
     wait_for(lambda: readiness(port).get("live"))
     return process
 
