@@ -22,8 +22,8 @@ STATES = [
         (
             "a text's state does not fade",
             "nodes.py::gated",
-            "share * (values - kept * (keys @ layer.state))",
-            "share * (values - keys @ layer.state)",
+            "share * (values - kept * (keys @ state))",
+            "share * (values - keys @ state)",
             "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k qwen3_next",
         ),
         (
@@ -36,8 +36,8 @@ STATES = [
         (
             "the text's state is committed as it was",
             "nodes.py::NodesLayer.commit",
-            "last.exp()[..., None] * self.state[text]",
-            "self.state[text]",
+            "last.exp()[..., None] * kept.state[0].float()",
+            "kept.state[0].float()",
             "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k falcon_h1",
         ),
         (

@@ -81,14 +81,17 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         """Nothing to do: the rule has left what a state is made of."""
         return recurrent_states
 
-    @property
-    def state(self) -> torch.Tensor:
-        """The texts' recurrent states `[texts, heads, rows, columns]`, float32."""
-        return self.recurrent_states[0].float()
-
     def by_text(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows `[places, heads, ...]` as `[texts, heads, width, ...]`, float32."""
         return rows.reshape(self.forest.texts, self.forest.width, *rows.shape[1:]).transpose(1, 2).float()
+
+    def by_place(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows `[texts, heads, width, columns]` as `[places, heads, columns]`, in one piece of memory, as modules view them."""
+        return rows.transpose(1, 2).flatten(0, 1).contiguous()
+
+    def faded(self, steps: torch.Tensor) -> torch.Tensor:
+        """What a state has faded up to a node, as a logarithm `[texts, heads, width]`: the sum of its path's steps, of that shape."""
+        return (self.forest.follows[:, None].float() @ steps[..., None])[..., 0]
 
     def fading(self, faded: torch.Tensor) -> torch.Tensor:
         """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
@@ -106,8 +109,9 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
             path = self.forest.follows[text, node].nonzero().flatten()
             last = faded[:, node, None]
             wrote = (last - faded[:, path]).exp()[..., None] * left[:, path]
-            state = last.exp()[..., None] * self.state[text] + wrote.mT @ right[:, path]
-            kept.state = state[None].to(kept.state.dtype)  # type: ignore[union-attr]
+            assert kept.state is not None
+            state = last.exp()[..., None] * kept.state[0].float() + wrote.mT @ right[:, path]
+            kept.state = state[None].to(kept.state.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -160,11 +164,11 @@ def selective(
     steps = layer.by_text(softplus(steps) if dt_softplus else steps)
     shared = x.shape[1] // b.shape[1]  # heads that read the same b and c
     written, read = (layer.by_text(each).repeat_interleave(shared, 1) for each in (b, c))
-    faded = (layer.forest.follows[:, None].float() @ (steps * a[:, 0, 0].float()[:, None])[..., None])[..., 0]
+    faded = layer.faded(steps * a[:, 0, 0].float()[:, None])
     left = steps[..., None] * layer.by_text(x)
     layer.recurred = faded, left, written
-    answer = faded.exp()[..., None] * (read @ layer.state.mT) + (read @ written.mT * layer.fading(faded)) @ left
-    answer = answer.transpose(1, 2).reshape(x.shape).contiguous() + x * d
+    answer = faded.exp()[..., None] * (read @ state.float().mT) + (read @ written.mT * layer.fading(faded)) @ left
+    answer = layer.by_place(answer) + x * d
     return (answer if z is None else answer * nn.functional.silu(z)).to(x.dtype)
 
 
@@ -186,14 +190,14 @@ def gated(
     if use_qk_l2norm_in_kernel:
         queries, keys = (each * (each.square().sum(-1, True) + EPSILON).rsqrt() for each in (queries, keys))
     queries = queries / queries.shape[-1] ** 0.5
-    faded = (layer.forest.follows[:, None].float() @ layer.by_text(g[:, 0])[..., None])[..., 0]
+    faded, state = layer.faded(layer.by_text(g[:, 0])), initial_state.float()
     share, kept, fading = layer.by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.fading(faded)
-    news = share * (values - kept * (keys @ layer.state))
+    news = share * (values - kept * (keys @ state))
     said = share * fading * (keys @ keys.mT)  # what a node would be told of its ancestors' keys; its own does not count
     wrote = torch.linalg.solve_triangular(said, news, upper=False, unitriangular=True)
     layer.recurred = faded, keys, wrote
-    answer = kept * (queries @ layer.state) + (fading * (queries @ keys.mT)) @ wrote
-    return answer.transpose(1, 2).reshape(v.shape).contiguous().to(q.dtype), initial_state
+    answer = kept * (queries @ state) + (fading * (queries @ keys.mT)) @ wrote
+    return layer.by_place(answer)[:, None].to(q.dtype), initial_state
 
 
 RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
