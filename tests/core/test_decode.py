@@ -20,9 +20,8 @@ PROMPTS = {
     "emoji": "Story: The 🦊 and the 🐻 went to the 🌊. 🦊🦊",
     "CJK": "从前有一只小狐狸,它住在森林里。",
 }
-WRITTEN = 12  # tokens: several bursts, each of which is cut at every place
-QUICK = [("stories", 0.0), ("code", 0.7), ("stories", 1.2)]  # the others take their time
-SLOW = [("word problems", 0.0), ("emoji", 1.2), ("CJK", 0.7), ("code", 0.0)]
+WRITTEN = 18  # tokens: several bursts, each of which is cut at every place
+QUICK = ("stories", "code")  # the others take their time
 # The embedded target has no MTP layers; tests/drafters/test_mtp.py races those that have.
 EXACT = [name for name, system in SYSTEMS.items() if system.guarantee == "tokens" and name not in ("vanilla", "mtp")]
 
@@ -34,8 +33,9 @@ def raced(pair, **settings) -> Race:
     return race
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.2])
 @pytest.mark.parametrize(
-    ("domain", "temperature"), [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+    "domain", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROMPTS]
 )
 def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, temperature):
     race = raced(

@@ -53,15 +53,26 @@ def test_processes_part_before_the_interpreter_ends(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_totals_of_one(capsys, embedded):
-    """Of three prompts, which are split unevenly."""
+@pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
+def test_two_processes_have_the_totals_of_one(prompts, capsys, embedded):
     arguments = (
         *SMALL,
-        *["--shape", "paper", "--systems", "tree,medusa", "--prompts", "3", "--tokens", "16", "--temperature", "0.8"],
+        *[
+            "--shape",
+            "paper",
+            "--systems",
+            "tree,medusa",
+            "--prompts",
+            prompts,
+            "--tokens",
+            "16",
+            "--temperature",
+            "0.8",
+        ],
     )
     _, alone = told(capsys, "bench", *arguments)
     both = json.loads("\n".join(launched(2, "bench", *arguments, "--json")))
-    assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, 3)
+    assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, int(prompts))
     assert [[row[name] for name in COUNTED] for row in both["systems"]] == [
         [row[name] for name in COUNTED] for row in alone["systems"]
     ]
