@@ -2,7 +2,7 @@
 
 | engine | of itself | of its guesses |
 | --- | --- | --- |
-| llama-server | `/props` | `timings` of every answer; older ones take no draft where a request says `speculative.n_max` 0 |
+| llama-server | `/props` and `/slots` | `timings` of every answer; older ones take no draft where a request says `speculative.n_max` 0 |
 | vLLM | `/version` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
 | SGLang | `/get_server_info` | `sglext.spec_tokens_details` of every answer |
 | others | `/v1/models` | `usage.completion_tokens_details` of an answer, where it counts predictions |
@@ -23,7 +23,7 @@ from engine.record.served_trace import TOTALS
 from engine.remote.server import CONNECT, SILENCE, Server, quoted
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
-N_MAX = "speculative.n_max"  # of llama-server: guesses a round
+N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
 ASKED: dict[
     str, dict[str, Any]
 ] = {  # beside the text, so that nothing is kept from the other arm, and guesses are told
@@ -86,13 +86,18 @@ def body(client: httpx.Client, url: str) -> str:
     return found.decode("utf-8", "replace")
 
 
-def values(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The object under the address; an empty one where there is none."""
+def parsed(client: httpx.Client, url: str) -> Any:
+    """The JSON under the address; None where there is none."""
     text = body(client, url)
     try:
-        found = parse(text, MOST_BODY) if text else {}
+        return parse(text, MOST_BODY) if text else None
     except ValueError:
-        return {}
+        return None
+
+
+def values(client: httpx.Client, url: str) -> dict[str, Any]:
+    """The object under the address; an empty one where there is none."""
+    found = parsed(client, url)
     return found if isinstance(found, dict) else {}
 
 
@@ -139,7 +144,12 @@ def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[s
         settings = props.get("default_generation_settings")
         params = settings.get("params") if isinstance(settings, dict) else None
         flags = {"total_slots": props.get("total_slots")} | (params if isinstance(params, dict) else {})
-        wanted, version = ("total_slots", "speculative."), props.get("build_info")
+        if flags.get(TYPES) == "none":  # what a request is given, whether the server drafts or not
+            flags[TYPES] = None
+        slots = parsed(client, f"{address}/slots")
+        if isinstance(slots, list) and slots and isinstance(slots[0], dict):
+            flags["speculative"] = slots[0].get("speculative")
+        wanted, version = ("total_slots", "speculative"), props.get("build_info")
     elif engine == "vLLM":
         version = values(client, f"{address}/version").get("version")
     elif engine == "SGLang":

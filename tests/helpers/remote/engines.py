@@ -30,7 +30,7 @@ class Engine:
     accepted: int = 3
     crowd: int = 1000
     deaf: bool = False
-    switch: bool = True  # whether a request may leave out guesses; newer llama-servers tell their kind of guesses alone
+    switch: bool = True  # whether a request may leave out guesses; newer llama-servers tell in `/slots` alone that they draft
     says: str = ""  # the whole text, in place of words and prompt
     mute: bool = False  # whether answers say nothing of guesses and tokens
     models: tuple[str, ...] = ("/disk/of/somebody/model.gguf",)
@@ -44,9 +44,11 @@ class Engine:
         if path == "/v1/models":
             told = {"data": [{"id": each, "owned_by": OWNERS[self.kind]} for each in self.models]}
         elif path == "/props" and self.kind == "llama-server":
-            guesses = {"speculative.n_max": 16} if self.switch else {"speculative.types": "draft-simple"}
+            guesses = {"speculative.n_max": 16} if self.switch else {"speculative.types": "none"}
             params = guesses | {"temperature": 0.8}
             told = {"build_info": "b9001-abc", "total_slots": 4, "default_generation_settings": {"params": params}}
+        elif path == "/slots" and self.kind == "llama-server" and not self.switch:
+            told = [{"id": number, "speculative": self.drafts, "params": {"temperature": 0.8}} for number in range(4)]
         elif path == "/version" and self.kind == "vLLM":
             told = {"version": "0.32.0"}
         elif path == "/get_server_info" and self.kind == "SGLang":

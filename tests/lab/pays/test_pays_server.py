@@ -68,7 +68,8 @@ def test_a_newer_llama_server_is_compared_with_a_second_one_that_drafts_nothing(
         capsys, file, Engine("llama-server", switch=False), Engine("llama-server", switch=False, drafts=False)
     )
     assert row["points"][0]["tau"] == pytest.approx(4.0) and not row["plain"]["same_server"]
-    assert row["flags"] == {"total_slots": 4, "speculative.types": "draft-simple"}
+    assert row["flags"] == {"total_slots": 4, "speculative": True}
+    assert row["plain"]["flags"] == {"total_slots": 4, "speculative": False}
 
 
 def test_two_addresses_of_vllm_are_compared_and_its_counters_read(capsys, file):
@@ -117,7 +118,7 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
         threading.Thread(target=watch, daemon=True).start()
         wave = served.send(arms[1], list(range(16)), PROMPTS, Wish(0.0, 16, 0), 16, False)
         done.set()
-    assert max(seen) == 16 and wave.tokens == 256 and 0.3 < wave.seconds < 1.5
+    assert max(seen) == 16 and wave.tokens == 256 and 0.3 < wave.seconds < 4  # one after the other: 5
     assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]
 
 
