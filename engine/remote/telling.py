@@ -2,7 +2,7 @@
 
 | engine | of itself | of its guesses |
 | --- | --- | --- |
-| llama-server | `/props` and `/slots` | `timings` of every answer; older ones take no draft where a request says `speculative.n_max` 0 |
+| llama-server | `/props` and `/slots` | `timings` of every answer; older ones draft nothing where asked for `speculative.n_max` 0 |
 | vLLM | `/version` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
 | SGLang | `/get_server_info` | `sglext.spec_tokens_details` of every answer |
 | others | `/v1/models` | `usage.completion_tokens_details` of an answer, where it counts predictions |
@@ -24,6 +24,7 @@ from engine.remote.server import CONNECT, SILENCE, Server, quoted
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
 N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
+DRAFTS = TYPES.partition(".")[0]  # of one of its slots: whether it drafts
 ASKED: dict[
     str, dict[str, Any]
 ] = {  # beside the text, so that nothing is kept from the other arm, and guesses are told
@@ -144,12 +145,10 @@ def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[s
         settings = props.get("default_generation_settings")
         params = settings.get("params") if isinstance(settings, dict) else None
         flags = {"total_slots": props.get("total_slots")} | (params if isinstance(params, dict) else {})
-        if flags.get(TYPES) == "none":  # what a request is given, whether the server drafts or not
-            flags[TYPES] = None
         slots = parsed(client, f"{address}/slots")
-        if isinstance(slots, list) and slots and isinstance(slots[0], dict):
-            flags["speculative"] = slots[0].get("speculative")
-        wanted, version = ("total_slots", "speculative"), props.get("build_info")
+        if isinstance(slots, list) and slots and isinstance(slots[0], dict):  # the kind in `/props` is not the server's
+            flags |= {TYPES: None, DRAFTS: slots[0].get(DRAFTS)}
+        wanted, version = ("total_slots", DRAFTS), props.get("build_info")
     elif engine == "vLLM":
         version = values(client, f"{address}/version").get("version")
     elif engine == "SGLang":

@@ -135,7 +135,9 @@ def few_calls(monkeypatch):
 def test_a_flood_of_names_is_answered_and_then_turned_away(few_calls, url):
     """Each of its callers has been turned away twice, so no answer of an earlier call is still on its way."""
     turned_away = 2 * floods.CALLERS
-    counts = within(flooded(url, "names", lambda counts: counts["names: 429"] >= turned_away and counts["names: 200"] >= 20))
+    counts = within(
+        flooded(url, "names", lambda counts: counts["names: 429"] >= turned_away and counts["names: 200"] >= 20)
+    )
     assert counts["names: 200"] == 20 and set(counts) == {"names: 200", "names: 429"}
 
 
