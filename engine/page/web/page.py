@@ -21,6 +21,7 @@ from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
 from engine.page.web.form import Form, dials, prompt_box
 from engine.page.web.guard import Guard
+from engine.page.web.head import head
 from engine.page.web.lending import Served, serve
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
@@ -142,8 +143,12 @@ def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     return {
         "theme": theme(),
-        "css": "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
-        "head": f'<link rel="prefetch" href="{DRAWING}" id="plotly" />\n<script>{page_files.scripts("page")}</script>',
+        "head": head(
+            dict.fromkeys(each.get_block_name() for each in page.blocks.values()),
+            "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
+            page_files.scripts("page"),
+            f'<link rel="prefetch" href="{DRAWING}" id="plotly" />',
+        ),
         "footer_links": [],
         "enable_monitoring": False,
         "run_history": False,
