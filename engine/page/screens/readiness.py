@@ -4,7 +4,7 @@ A system is ready when a race with it has nothing left to load, to compile or to
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from numba.core import event
@@ -20,7 +20,7 @@ from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
 TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
-HEATS = (0.0, 0.8)  # temperatures that take different loops
+HEATS = (0.0, 0.8)  # temperatures that take different loops; the page opens with the first
 
 
 class Compilations(event.Listener):
@@ -46,21 +46,23 @@ class Readiness:
         """`of` names the pair in the words, where it is not the page's own."""
         self.pair, self.device, self.of = pair, device, f" of the {of}" if of else ""
         device.line.budget = cache_budget(pair)
-        self.waiting = list(dict.fromkeys((*LANES, *SYSTEMS)))
-        self.count = len(self.waiting)
+        self.systems = list(dict.fromkeys((*LANES, *SYSTEMS)))
+        self.waiting = [*self.systems]
 
     def make_opening(self) -> None:
-        """Makes the systems of the opening race ready. A system of which a step fails is passed over."""
-        self.device.carry_out(self.making(LANES))
+        """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
+        self.device.carry_out(self.making(LANES, HEATS[:1]))
 
-    def making(self, names: Iterable[str]) -> Iterator[None]:
+    def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[None]:
+        """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
-            words = f"Making ready {self.count - len(self.waiting) + 1} of {self.count}{self.of}: {SYSTEMS[name].title}"
-            for step in steps(self.pair, SYSTEMS[name]):
-                if not self.done(words, step):
+            number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
+            for step in steps(self.pair, SYSTEMS[name], heats):
+                if not self.done(f"Making ready {number}{self.of}: {SYSTEMS[name].title}", step):
                     break
                 yield
-            self.waiting.remove(name)
+            if heats == HEATS:
+                self.waiting.remove(name)
 
     def make_rest(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
@@ -70,7 +72,7 @@ class Readiness:
         for name in self.pair.learned:
             self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
             yield
-        yield from self.making(tuple(self.waiting))
+        yield from self.making(tuple(self.waiting), HEATS)
 
     def done(self, words: str, step: Callable[[], object]) -> bool:
         """Whether the step has done its work. A race that needs it meets the same error."""
@@ -98,8 +100,11 @@ def compiling(words: str) -> str:
     return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
 
 
-def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
-    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
+def steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
+    """What makes the system ready at these temperatures, in pieces between which a race may run.
+
+    Each raises `ValueError` when the pair lacks a part.
+    """
 
     # Two lanes of one system need two caches, each with graphs of its own.
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2
@@ -111,5 +116,5 @@ def steps(pair: LoadedPair, system: System) -> list[Callable[[], object]]:
     return [
         lambda: DRAFTERS[system.drafter](pair, LARGEST_TREE),
         lambda: system.costs(pair),
-        *(partial(race, each) for each in HEATS),
+        *(partial(race, each) for each in heats),
     ]

@@ -30,31 +30,34 @@ def beside(do) -> threading.Thread:
 
 @pytest.fixture
 def noted(monkeypatch):
-    """What is made ready, noted instead of done: (system, kind of step)."""
+    """What is made ready, noted instead of done: the system with "costs" or the temperature of a race."""
     done = []
 
-    def steps(pair, system):
-        return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", "race")]
+    def steps(pair, system, heats):
+        return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", *heats)]
 
     monkeypatch.setattr(readiness, "steps", steps)
     return done
 
 
-def test_the_opening_race_is_made_ready_first_and_every_system_once(noted):
+def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_temperatures(noted):
     ready = Readiness(tiny_pair(), Device())
     ready.make_opening()
-    assert [name for name, _ in noted] == ["vanilla", "vanilla", "auto", "auto"]
-    assert ready.words.startswith("Making ready 2 of ")
+    assert noted == [("vanilla", "costs"), ("vanilla", 0.0), ("auto", "costs"), ("auto", 0.0)]
+    assert ready.words.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
+    noted.clear()
     ready.make_rest()
-    names = [name for name, kind in noted if kind == "race"]
-    assert sorted(names) == sorted(SYSTEMS) and names[:3] == ["vanilla", "auto", "tree"] and ready.words == ""
+    for heat in HEATS:
+        names = [name for name, kind in noted if kind == heat]
+        assert sorted(names) == sorted(SYSTEMS) and names[:3] == ["vanilla", "auto", "tree"]
+    assert ready.words == ""
 
 
 @pytest.mark.parametrize(
     ("error", "printed"), [(ValueError, ""), (ZeroDivisionError, "ZeroDivisionError: no such drafter")]
 )
 def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monkeypatch, capsys):
-    def steps(pair, system):
+    def steps(pair, system, heats):
         def fail():
             raise error("no such drafter")
 
@@ -74,7 +77,7 @@ def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
     )
     run = Race.run
     monkeypatch.setattr(Race, "run", lambda race: raced.append(race.settings) or run(race))
-    for step in readiness.steps(tiny_pair(same=True), SYSTEMS["tree"]):
+    for step in readiness.steps(tiny_pair(same=True), SYSTEMS["tree"], HEATS):
         step()
     assert measured == ["model"] and tuple(each.temperature for each in raced) == HEATS
     assert all(each.systems == ("tree",) for each in raced)
