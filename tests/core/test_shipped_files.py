@@ -28,8 +28,8 @@ def refuse(*args, **kwargs): raise OSError("no network in this test")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({str(MODELS / "small" / "target")!r})
-for name in ("target", "draft"):
-    folder = {str(MODELS / "small")!r} + "/" + name
+for name in ("small/target", "small/draft", "embedded/target"):
+    folder = {str(MODELS)!r} + "/" + name
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     assert AutoTokenizer.from_pretrained(folder).get_vocab() == tokenizer.get_vocab()
     assert model.config.vocab_size == len(tokenizer) == 4096
