@@ -27,7 +27,7 @@ def test_files_stand_once_in_the_order_of_the_components():
 
 
 def test_a_build_that_lists_files_otherwise_has_no_links(monkeypatch, tmp_path):
-    (tmp_path / "core-1.js").write_text("export {}", encoding="utf-8")
+    (tmp_path / "core-1").with_suffix(".js").write_text("export {}", encoding="utf-8")
     monkeypatch.setattr(head, "ASSETS", tmp_path)
     assert head.files_of(["html"]) == []
 
