@@ -338,6 +338,11 @@ TreeRace.raceView = (() => {
     TreeRace.view = new RaceView(root, about, server.look);
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
+    // Lines break elsewhere in another face, so nothing of it is seen before its fonts are there.
+    root.style.visibility = "hidden";
+    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => {
+      root.style.visibility = "";
+    });
   }
 
   return { RaceView, mountRace };

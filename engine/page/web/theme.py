@@ -7,6 +7,13 @@ import gradio as gr
 from engine.page.screens.cards import headings
 from engine.remote.server import Server
 
+SANS, MONO = "IBM Plex Sans", "IBM Plex Mono"
+FONTS = [  # where Gradio serves them; text that is measured before they are there would move
+    f"./static/fonts/{family.replace(' ', '')}/{family.replace(' ', '')}-{weight}.woff2"
+    for family in (SANS, MONO)
+    for weight in ("Regular", "Bold")
+]
+
 
 def theme() -> gr.themes.Base:
     return gr.themes.Base(
@@ -14,8 +21,8 @@ def theme() -> gr.themes.Base:
         secondary_hue="blue",
         neutral_hue="stone",
         radius_size="md",
-        font=[gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)), "system-ui", "sans-serif"],
-        font_mono=[gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "monospace"],
+        font=[gr.themes.LocalFont(SANS, weights=(400, 700)), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont(MONO, weights=(400, 700)), "ui-monospace", "monospace"],
     ).set(
         body_background_fill="#f4f3ee",
         body_background_fill_dark="#0f1113",
