@@ -3,7 +3,7 @@
 "use strict";
 
 TreeRace.raceView = (() => {
-  const { copyOf, finder, isCalm } = TreeRace.elements;
+  const { copyOf, finder, isCalm, showInItsFonts } = TreeRace.elements;
   const { Lane } = TreeRace.lane;
   const { Player, Speeds } = TreeRace.player;
   const { keepDrawn } = TreeRace.plotBase;
@@ -338,11 +338,7 @@ TreeRace.raceView = (() => {
     TreeRace.view = new RaceView(root, about, server.look);
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
-    // Lines break elsewhere in another face, so nothing of it is seen before its fonts are there.
-    root.style.visibility = "hidden";
-    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => {
-      root.style.visibility = "";
-    });
+    showInItsFonts(root);
   }
 
   return { RaceView, mountRace };

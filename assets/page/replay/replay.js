@@ -3,7 +3,7 @@
 
 TreeRace.replay = (() => {
   const { mountDarkMode } = TreeRace.darkMode;
-  const { finder } = TreeRace.elements;
+  const { finder, showInItsFonts } = TreeRace.elements;
   const { showKeys } = TreeRace.keys;
   const { mountPresentation } = TreeRace.presentation;
   const { RaceView } = TreeRace.raceView;
@@ -18,12 +18,7 @@ TreeRace.replay = (() => {
     at("keys").addEventListener("click", showKeys);
     TreeRace.view = new RaceView(at("race"), { systems: {}, parts: {} });
     const event = JSON.parse(document.querySelector("#event")?.textContent ?? "null");
-    // Labels are measured, so their fonts come first. Nothing that is seen moves when the race takes its place.
-    at("race").style.visibility = "hidden";
-    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => {
-      showRecorded(event);
-      at("race").style.visibility = "";
-    });
+    showInItsFonts(at("race"), () => showRecorded(event)); // labels are measured
   }
 
   return { mount };

@@ -73,6 +73,19 @@ TreeRace.elements = (() => {
     observer.observe(document.documentElement, { childList: true, subtree: true });
   }
 
+  /**
+   * Hides an element until the page's fonts are there, and draws it then: lines break elsewhere in another face.
+   * @param {HTMLElement} element
+   * @param {() => void} [draw]
+   */
+  function showInItsFonts(element, draw) {
+    element.style.visibility = "hidden";
+    Promise.allSettled([...document.fonts].map((font) => font.load())).then(() => {
+      draw?.();
+      element.style.visibility = "";
+    });
+  }
+
   // Pictures that were hidden take their size when they hear this.
   const announceResize = () => window.dispatchEvent(new Event("resize"));
 
@@ -80,5 +93,5 @@ TreeRace.elements = (() => {
   const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
   const isCalm = () => motion.matches;
 
-  return { make, draw, write, finder, copyOf, whenThere, announceResize, isCalm };
+  return { make, draw, write, finder, copyOf, whenThere, showInItsFonts, announceResize, isCalm };
 })();

@@ -57,8 +57,9 @@ class Readiness:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
+            words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
             for step in steps(self.pair, SYSTEMS[name], heats):
-                if not self.done(f"Making ready {number}{self.of}: {SYSTEMS[name].title}", step):
+                if not self.done(words, step):
                     break
                 yield
             if heats == HEATS:

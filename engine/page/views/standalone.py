@@ -6,14 +6,11 @@ from argparse import Namespace
 from html import escape
 from pathlib import Path
 
-from engine.page.views import page_files
+from engine.page.views import fonts, page_files
 from engine.page.views.wire import replay
 from engine.record.race_file import Record, side_by_side
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
-# The page's fonts, which come with its server. Without that the replay uses the system's fonts.
-FACES = ("IBM Plex Sans", "IBM Plex Mono")
-WEIGHTS = {"Regular": 400, "Bold": 700}
 POLICY = (  # no network, ever
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
@@ -50,18 +47,15 @@ def filled(record: Record, taker: str, title: str, policy: str = POLICY, status:
 
 
 def faces() -> list[str]:
-    """Style rules that embed the page's fonts."""
+    """Style rules that embed the page's fonts. Without Gradio there are none, and the system's fonts are used."""
     server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
-    fonts = Path(str(server.origin)).parent / "templates" / "frontend" / "static" / "fonts" if server else Path()
+    static = Path(str(server.origin)).parent / "templates" / "frontend" / "static" if server else Path()
     rules = []
-    for face in FACES:
-        name = face.replace(" ", "")
-        for word, weight in WEIGHTS.items():
-            file = fonts / name / f"{name}-{word}.woff2"
-            if file.is_file():
-                data = base64.b64encode(file.read_bytes()).decode()
-                source = f"url(data:font/woff2;base64,{data})"
-                rules.append(f"@font-face {{ font-family: '{face}'; font-weight: {weight}; src: {source}; }}")
+    for family, weight, file in fonts.files():
+        if (static / file).is_file():
+            data = base64.b64encode((static / file).read_bytes()).decode()
+            source = f"url(data:font/woff2;base64,{data})"
+            rules.append(f"@font-face {{ font-family: '{family}'; font-weight: {weight}; src: {source}; }}")
     return rules
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import gradio
 
 ASSETS = Path(gradio.__file__).parent / "templates" / "frontend" / "assets"
-FILES = re.compile(
-    r"m\.f\|\|\(m\.f=(\[.*?\])\)"
-)  # of one of its scripts: the files that its imports need, which it names by number
+FILES = re.compile(r"m\.f\|\|\(m\.f=(\[.*?\])\)")  # in a script: all files that its imports need, which it numbers
 
 
 def head(types: Iterable[str], css: str, javascript: str, *links: str) -> str:

@@ -15,7 +15,7 @@ from engine.page.screens.answers import Answer, opened, recorded, replay_page
 from engine.page.screens.cards import LANES, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
-from engine.page.views import page_files
+from engine.page.views import fonts, page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
@@ -26,7 +26,7 @@ from engine.page.web.lending import Served, serve
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
 from engine.page.web.streams import QUIET, visitor
-from engine.page.web.theme import FONTS, rules, theme
+from engine.page.web.theme import rules, theme
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -147,7 +147,7 @@ def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
             dict.fromkeys(each.get_block_name() for each in page.blocks.values()),
             "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
             page_files.scripts("page"),
-            *(f'<link rel="preload" as="font" crossorigin href="{font}" />' for font in FONTS),
+            *(f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files()),
             f'<link rel="prefetch" href="{DRAWING}" id="plotly" />',
         ),
         "footer_links": [],

@@ -5,14 +5,8 @@ from collections.abc import Iterable
 import gradio as gr
 
 from engine.page.screens.cards import headings
+from engine.page.views.fonts import MONO, SANS, WEIGHTS
 from engine.remote.server import Server
-
-SANS, MONO = "IBM Plex Sans", "IBM Plex Mono"
-FONTS = [  # where Gradio serves them; text that is measured before they are there would move
-    f"./static/fonts/{family.replace(' ', '')}/{family.replace(' ', '')}-{weight}.woff2"
-    for family in (SANS, MONO)
-    for weight in ("Regular", "Bold")
-]
 
 
 def theme() -> gr.themes.Base:
@@ -21,8 +15,8 @@ def theme() -> gr.themes.Base:
         secondary_hue="blue",
         neutral_hue="stone",
         radius_size="md",
-        font=[gr.themes.LocalFont(SANS, weights=(400, 700)), "system-ui", "sans-serif"],
-        font_mono=[gr.themes.LocalFont(MONO, weights=(400, 700)), "ui-monospace", "monospace"],
+        font=[gr.themes.LocalFont(SANS, weights=(*WEIGHTS.values(),)), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont(MONO, weights=(*WEIGHTS.values(),)), "ui-monospace", "monospace"],
     ).set(
         body_background_fill="#f4f3ee",
         body_background_fill_dark="#0f1113",

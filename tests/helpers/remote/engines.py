@@ -30,9 +30,7 @@ class Engine:
     accepted: int = 3
     crowd: int = 1000
     deaf: bool = False
-    switch: bool = (
-        True  # whether a request may leave out guesses; newer llama-servers tell in `/slots` alone that they draft
-    )
+    switch: bool = True  # whether a request may leave out guesses; else `/slots` alone tells that it drafts
     says: str = ""  # the whole text, in place of words and prompt
     mute: bool = False  # whether answers say nothing of guesses and tokens
     models: tuple[str, ...] = ("/disk/of/somebody/model.gguf",)
