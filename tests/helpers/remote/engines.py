@@ -22,6 +22,7 @@ class Engine:
     """A server of one kind. `seconds` are those of a token with guesses and without; above `crowd` streams guesses cost double.
 
     Of four drafted tokens `accepted` come true. With `deaf` it drafts although a request says not to.
+    With a `gate` no stream begins before as many as it holds are there.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Engine:
     words: str = "word"
     counts: dict[str, int] = field(default_factory=lambda: {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0})
     streams: int = 0
+    gate: threading.Barrier | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, path: str) -> Reply:
@@ -76,6 +78,8 @@ class Engine:
         prompt, tokens = body.get("prompt") or body["messages"][0]["content"], body["max_tokens"]
         with self.lock:
             self.streams += 1
+        if self.gate:
+            self.gate.wait()
         time.sleep(0.02)  # so that all streams of a wave are there
         pace = self.seconds[0 if guessing else 1] * (2 if guessing and self.streams > self.crowd else 1)
         time.sleep(tokens * pace)
