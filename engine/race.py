@@ -25,6 +25,7 @@ from engine.models.text import TextStream, label
 from engine.record.constraint import checked as constrained
 from engine.record.disturbance import BUSY
 from engine.record.parsing import holds_half, shown
+from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record, compare
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
@@ -290,13 +291,13 @@ class Race:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
         with closing(self.polled()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
             for each in steps:
-                if each is None:
+                if isinstance(each, Quiet):
                     time.sleep(LOOK)
                 else:
                     yield each
 
-    def polled(self) -> Iterator[tuple[int, Step] | None]:
-        """`run` for those who have other work: None stands for a moment in which all that is left is on its way from a server."""
+    def polled(self) -> Iterator[tuple[int, Step] | Quiet]:
+        """`run` for those who have other work: it yields `Quiet.IDLE` where `run` sleeps."""
         try:
             self.warm_up()
             for remote in self.remote.values():
@@ -310,7 +311,7 @@ class Race:
                     index = min(running, key=lambda i: (self.lanes[i].clock, i))
                     yield index, self.local[index].step()
                 elif not all(lane.finished for lane in self.lanes):
-                    yield None
+                    yield Quiet.IDLE
         finally:
             for lane in self.lanes:
                 lane.close()

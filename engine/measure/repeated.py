@@ -10,6 +10,7 @@ from contextlib import closing
 from engine.models.pairs import LoadedPair
 from engine.race import Lane, Race, Settings
 from engine.record.headline import nearest
+from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
@@ -28,7 +29,7 @@ class Repeated:
         self.lanes = self.race.lanes
         self.made: Record | None = None
 
-    def polled(self) -> Iterator[tuple[int, Step] | None]:
+    def polled(self) -> Iterator[tuple[int, Step] | Quiet]:
         return self.race.polled()
 
     def record(self) -> Record:

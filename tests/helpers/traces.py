@@ -24,7 +24,7 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
-    return (event for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if event)
+    return (event for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if isinstance(event, str))
 
 
 def make_step(**changes) -> Step:

@@ -18,6 +18,7 @@ from engine.page.screens.device import Call, Device
 from engine.page.screens.orders import order
 from engine.page.views import gif, standalone, wire
 from engine.race import Race, Settings
+from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import FAILED, WAIT
 from engine.remote import server as remote_server
@@ -125,9 +126,9 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
         local = [next(steps) for _ in range(5)]
         assert [lane for lane, _ in local] == [0] * 5
         begun = time.monotonic()
-        assert [next(steps) for _ in range(100)] == [None] * 100 and time.monotonic() - begun < 2
+        assert [next(steps) for _ in range(100)] == [Quiet.IDLE] * 100 and time.monotonic() - begun < 2
         gate.set()
-        arrived = [each for each in steps if each]
+        arrived = [each for each in steps if each is not Quiet.IDLE]
     assert [(lane, step.pieces) for lane, step in arrived] == [(1, [" late"])]
 
 
@@ -141,7 +142,7 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
     def other():
         for at in range(30):
             done.append(at)
-            yield None
+            yield Quiet.STEP
 
     with serving(lambda path, body: Reply(parts())) as served:
         pair, device = beside(tiny_pair(), served.address), Device()
@@ -187,7 +188,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
     with serving(script) as served:
         race = Race(beside(tiny_pair(), served.address), Settings(TEXT, ("remote",)))
         steps = race.polled()
-        assert next(steps) is None and reached.wait(5)
+        assert next(steps) is Quiet.IDLE and reached.wait(5)
         steps.close()
         before = time.monotonic()
         threads = [each for each in threading.enumerate() if each.name == "remote"]

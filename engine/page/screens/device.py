@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, Line
+from engine.record.quiet import Quiet
 
 SLICE = 0.015  # seconds of a turn, which ends earlier with news
 MOMENT = 0.02  # seconds that the worker waits for news to be taken
@@ -90,7 +91,7 @@ class Device:
         finally:
             self.leave(call)
 
-    def carry_out(self, steps: Iterator[None]) -> None:
+    def carry_out(self, steps: Iterator[Quiet]) -> None:
         """Takes steps that make something ready, while nobody asks for anything else. Returns after the last one."""
         done = threading.Event()
         call = Call(lambda: steps, rank=READYING, ring=done.set)
@@ -220,8 +221,8 @@ class Device:
                 self.changed.wait_for(lambda: call.listening or call.gone, MOMENT)
 
     def has_ended(self, call: Call, until: float) -> bool:
-        """Steps until there is news, until the turn is over or until no step is left. The news "" says that there is nothing to do
-        for a moment; others go on meanwhile."""
+        """Steps until there is news, until the turn is over or until no step is left. While it is
+        idle, others go on."""
         if call.used > (most := MOST_SECONDS[call.rank]):
             raise ValueError(
                 f"This run has used {most:.0f} s of the device, the most that one may. Ask for less at a time."
@@ -231,12 +232,14 @@ class Device:
         try:
             while True:
                 news = next(call.steps)
-                call.more = not news
-                if news == "":
+                call.more = isinstance(news, Quiet)
+                if news is Quiet.IDLE:
                     call.resting = self.line.now() + PAUSE
                     return False
-                call.news = news
-                if call.news is not None or call.gone or call.rank == READYING or time.perf_counter() >= until:
+                if isinstance(news, str):
+                    call.news = news
+                    return False
+                if call.gone or call.rank == READYING or time.perf_counter() >= until:
                     return False
         except StopIteration:
             return True

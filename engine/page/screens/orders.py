@@ -21,6 +21,7 @@ from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
 from engine.page.views.wire import messages
 from engine.race import BASELINE, REMOTE, Settings, field
+from engine.record.quiet import Quiet
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
@@ -32,7 +33,7 @@ MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 class Order:
     """Checked: the steps that carry it out and yield its messages, its rank, and the most tokens and bytes of caches that it takes."""
 
-    steps: Callable[[], Iterator[Message | None]]
+    steps: Callable[[], Iterator[Message | Quiet]]
     rank: int
     tokens: int
     bytes: int
@@ -52,7 +53,7 @@ def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
 def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
     asked = Settings(prompt, tuple(systems), **settings)
 
-    def steps() -> Iterator[Message | None]:
+    def steps() -> Iterator[Message | Quiet]:
         """Further runs, unseen, take place while nobody else wants the device."""
         made = Repeated(pair, asked, alone=DEVICE.is_alone)
         yield from messages(made, again=made.again)

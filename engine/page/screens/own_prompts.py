@@ -13,6 +13,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
+from engine.record.quiet import Quiet
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
@@ -87,10 +88,10 @@ def refused(sentence: str) -> ValueError:
 
 def results(
     pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
-) -> Iterator[dict | None]:
+) -> Iterator[dict | Quiet]:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
-    Yields plain values, and None for a step without news. The first carries "start" with what will run. While a race runs, "at" is the
+    Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the
     prompt's index and "tokens" what was written so far. Each prompt ends with a "row" and the "summary" of all rows so far; "end" comes
     last. A prompt that cannot be raced is a row whose "refused" says why. A race whose clocks were disturbed runs once more;
     "disturbed" is a sentence where that was disturbed too. Raises `ValueError` for settings under which no prompt can be raced.
@@ -112,7 +113,7 @@ def results(
             for race in until_believed(partial(Race, pair, replace(chosen, prompt=prompt))):
                 for due in race.watched(batch_seconds):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
-                    yield {"at": index, "tokens": tokens} if due else None
+                    yield {"at": index, "tokens": tokens} if due else Quiet.STEP
             rows.append({**row, **figures(race)})
         yield {"row": rows[-1], "summary": summary(rows)}
     yield {"end": True}

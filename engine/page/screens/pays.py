@@ -11,6 +11,7 @@ from engine.page.screens.own_prompts import beginning, checked_prompts
 from engine.page.screens.pays_what_if import Point, speedup
 from engine.race import Settings
 from engine.record.parsing import shown
+from engine.record.quiet import Quiet
 from engine.record.trace_statistics import decode_seconds_per_token
 from engine.rounds.timing import costs_of
 from engine.systems import find
@@ -54,10 +55,10 @@ def named(systems: object) -> list[str]:
     return list(systems)
 
 
-def results(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Iterator[dict | None]:
+def results(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Iterator[dict | Quiet]:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
-    Yields plain values, and None for a step without news. The first carries "start"; "done" counts pieces of work out of "of", and
+    Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
     "doing" says what comes next. The last carries "end" with the figures, the best system's "costs" and its "point" for the what-if.
     """
     asked = wish(prompts, systems, **settings)
@@ -77,7 +78,7 @@ def results(pair: LoadedPair, prompts: list[str], systems: list[str], **settings
                 outcome = end.value
                 break
             done += completes
-            yield progress(done, total, chosen) if completes else None
+            yield progress(done, total, chosen) if completes else Quiet.STEP
     finally:
         work.close()
     figures = report(pair, [beginning(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)

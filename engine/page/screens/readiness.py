@@ -16,6 +16,7 @@ from engine.page.screens.cards import LANES
 from engine.page.screens.device import Device
 from engine.race import Race, Settings
 from engine.record.failures import lacks_memory
+from engine.record.quiet import Quiet
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -53,7 +54,7 @@ class Readiness:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
         self.device.carry_out(self.making(LANES, HEATS[:1]))
 
-    def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[None]:
+    def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
@@ -61,7 +62,7 @@ class Readiness:
             for step in steps(self.pair, SYSTEMS[name], heats):
                 if not self.done(words, step):
                     break
-                yield
+                yield Quiet.STEP
             if heats == HEATS:
                 self.waiting.remove(name)
 
@@ -69,10 +70,10 @@ class Readiness:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
         self.device.carry_out(self.making_rest())
 
-    def making_rest(self) -> Iterator[None]:
+    def making_rest(self) -> Iterator[Quiet]:
         for name in self.pair.learned:
             self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
-            yield
+            yield Quiet.STEP
         yield from self.making(tuple(self.waiting), HEATS)
 
     def done(self, words: str, step: Callable[[], object]) -> bool:

@@ -17,6 +17,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, SHAPE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
+from engine.record.quiet import Quiet
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
@@ -110,8 +111,8 @@ class Sweep:
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
 
-    def run(self) -> Iterator[dict | None]:
-        """Runs the sweep and yields plain messages, and None for a step without news. Closing the iterator frees every lane.
+    def run(self) -> Iterator[dict | Quiet]:
+        """Runs the sweep and yields plain messages between quiet steps. Closing the iterator frees every lane.
 
         The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
         "end" and all "cells". All but the first say how many cells are "done", also in part, and the seconds "left". A cell's
@@ -127,8 +128,8 @@ class Sweep:
 
         for index, setting in enumerate(cells):
             for news in self.measure(setting):
-                if news is None:
-                    yield None
+                if isinstance(news, Quiet):
+                    yield news
                 elif isinstance(news, float):
                     yield progress(index + news)
                 else:
@@ -155,8 +156,8 @@ class Sweep:
             "costs": costs_of(pair, self.system.drafter).to_dict(),
         }
 
-    def measure(self, setting: dict) -> Iterator[float | dict | None]:
-        """One cell: yields None or, now and then, the share of it that is done, and at last its figures or why it is refused."""
+    def measure(self, setting: dict) -> Iterator[float | dict | Quiet]:
+        """One cell: now and then yields the share of it that is done, and at last its figures or why it is refused."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
@@ -169,7 +170,7 @@ class Sweep:
                     both = [lane.trace for lane in race.lanes]
                     for due in race.watched(TICK_SECONDS):
                         done = max(done, written + sum(len(trace.tokens) for trace in both))
-                        yield done / whole if due else None
+                        yield done / whole if due else Quiet.STEP
                 traces.append(both)
                 results.append(race.result())
                 written += sum(len(trace.tokens) for trace in both)

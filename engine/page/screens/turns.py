@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
+from engine.record.quiet import Quiet
+
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
 AT_ONCE = {RACE: 4, LONG: 2, READYING: 1}  # jobs of each rank that share the device; further ones wait in line
 MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: float("inf")}  # of the device that a job may use
@@ -23,15 +25,15 @@ FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before 
 
 @dataclass(eq=False)
 class Job:
-    """What one call asks for. `work` makes its steps; None is a step without news. `bytes` are reserved before it begins."""
+    """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins."""
 
-    work: Callable[[], Iterator[str | None]]
+    work: Callable[[], Iterator[str | Quiet]]
     visitor: str = ""
     rank: int = RACE
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
-    steps: Iterator[str | None] | None = None  # once it has begun
+    steps: Iterator[str | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
     # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
     turn: float = 0.0

@@ -5,20 +5,16 @@ from contextlib import closing
 from typing import Any
 
 from engine.record.compact_json import to_json
+from engine.record.quiet import Quiet
 
 
-def numbered(run: str, messages: Iterator[dict[str, Any] | None]) -> Iterator[str | None]:
-    """The run's messages as JSON strings, numbered from 1; None stays what it is. Closing the iterator closes `messages`.
-
-    An empty message says that there is nothing to do for a moment. It becomes "".
-    """
+def numbered(run: str, messages: Iterator[dict[str, Any] | Quiet]) -> Iterator[str | Quiet]:
+    """The run's messages as JSON strings, numbered from 1, between its quiet steps. Closing the iterator closes `messages`."""
     seq = 0
     with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
         for message in messages:
-            if message is None:
-                yield None
-            elif not message:
-                yield ""
+            if isinstance(message, Quiet):
+                yield message
             else:
                 seq += 1
                 yield to_json({"run": run, "seq": seq, **message})

@@ -17,6 +17,7 @@ from typing import Any
 from engine.page.views.layout import layout
 from engine.page.views.sentence import estimate, sentence
 from engine.page.views.stream import numbered
+from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
 
@@ -28,11 +29,10 @@ FIRST_SECONDS = 0.5  # ... or after so long
 
 def messages(
     race: Any, batch_seconds: float = BATCH_SECONDS, again: Callable[[], Iterator[None]] | None = None
-) -> Iterator[dict[str, Any] | None]:
-    """Runs `race` and yields its events before they are numbered, and None for a step that gives none. Closing closes the race.
+) -> Iterator[dict[str, Any] | Quiet]:
+    """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
-    An empty message stands for a moment in which all that is left is on its way from a remote server. `again` runs the race again,
-    unseen, a step at a time; the record then holds all runs.
+    `again` runs the race again, unseen, a step at a time; the record then holds all runs.
     """
     clocks = [0.0] * len(race.lanes)
     batch: list[list[Any]] = []
@@ -48,10 +48,10 @@ def messages(
     with closing(race.polled()) as steps:
         for each in steps:
             now = time.monotonic()
-            if each is None and not batch:
-                yield {}
+            if each is Quiet.IDLE and not batch:
+                yield each
                 continue
-            if each is not None:
+            if each is not Quiet.IDLE:
                 lane, step = each
                 clocks[lane] += step.total_seconds
                 batch.append([lane, page_step(step, clocks[lane])])
@@ -63,14 +63,14 @@ def messages(
             elif now - sent >= batch_seconds:
                 yield pack()
                 continue
-            yield {} if each is None else None
+            yield Quiet.IDLE if each is Quiet.IDLE else Quiet.STEP
     if sent is None:
         yield pack(**start(record))
     seen = [lane.trace for lane in record.lanes]
     if again is not None:
         with closing(again()) as unseen:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
             for first, _ in enumerate(unseen):
-                yield None if first else pack(again=True, slowdown=slowdown(seen), **record.result())
+                yield Quiet.STEP if first else pack(again=True, slowdown=slowdown(seen), **record.result())
     shown = [lane.trace for lane in record.lanes]
     yield pack(
         end=True,

@@ -17,6 +17,7 @@ from engine.page.screens.device import PAUSE
 from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
 from engine.page.views.stream import numbered
+from engine.record.quiet import Quiet
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
 LEAST, MOST = 15, 120  # seconds that a loan is asked for
@@ -79,9 +80,9 @@ def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Itera
     `ValueError`."""
     try:
         for news in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
-            if news:
+            if isinstance(news, str):
                 yield "news", news
-            elif news == "":  # all that is left is on its way from another server
+            elif news is Quiet.IDLE:
                 time.sleep(PAUSE)
     except ValueError as error:
         yield "refused", str(error)

@@ -9,6 +9,7 @@ import pytest
 from engine.page.screens import device as devices
 from engine.page.screens.device import Call, Device
 from engine.page.screens.turns import LONG
+from engine.record.quiet import Quiet
 from helpers.commands import awaited
 
 LONGEST = 60  # seconds after which a test that waits for an event has failed
@@ -29,7 +30,7 @@ def counted(words: str, count: int, threads: set | None = None):
     for number in range(count):
         if threads is not None:
             threads.add(threading.current_thread().name)
-        yield None
+        yield Quiet.STEP
         yield f"{words} {number}"
 
 
@@ -51,12 +52,12 @@ def test_two_races_take_turns(monkeypatch):
     def holds_the_device():
         while len(device.line.everyone) < 3:
             threading.Event().wait(0.001)
-        yield None
+        yield Quiet.STEP
 
     def steps(name):
         for _ in range(20):
             order.append(name)
-            yield None
+            yield Quiet.STEP
 
     calls = Call(holds_the_device, "c"), *(Call(lambda name=name: steps(name), name) for name in "ab")
     run(*(all_of(device, call) for call in calls))
@@ -70,7 +71,7 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
         try:
             while True:
                 begun.set()
-                yield None
+                yield Quiet.STEP
         finally:
             closed.set()
 
@@ -120,7 +121,7 @@ def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
     def endless():
         try:
             while True:
-                yield None
+                yield Quiet.STEP
         finally:
             closed.set()
 
@@ -137,7 +138,7 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
     def slow():
         while True:
             threading.Event().wait(0.01)
-            yield None
+            yield Quiet.STEP
 
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
@@ -176,7 +177,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     def work():
         for _ in range(20):
             threading.Event().wait(0.005)
-            yield None
+            yield Quiet.STEP
         try:
             yield "end"
         finally:
@@ -201,9 +202,9 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
         inside.set()
         assert go_on.wait(LONGEST)
         order.append("one")
-        yield
+        yield Quiet.STEP
         order.append("two")
-        yield
+        yield Quiet.STEP
 
     def race():
         order.append("race")
@@ -230,7 +231,7 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
 def test_what_making_ready_raises_reaches_who_asked_for_it():
     def steps():
-        yield
+        yield Quiet.STEP
         raise KeyError("odd")
 
     with pytest.raises(KeyError, match="odd"):
@@ -245,7 +246,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
     def slow():
         for _ in steps:
             threading.Event().wait(0.01)
-            yield None
+            yield Quiet.STEP
         yield "news"
 
     async def asleep():
@@ -264,7 +265,7 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
         try:
             yield "news"
             while True:
-                yield None
+                yield Quiet.STEP
         finally:
             closed.set()
 

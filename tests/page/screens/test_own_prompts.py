@@ -49,7 +49,7 @@ def test_a_bad_file_gets_a_sentence_that_says_what_is_allowed(name, text, words)
 
 def run(prompts, system="tree", pair=None, **settings):
     every = results(pair or tiny_pair(same=True), prompts, system, batch_seconds=0.0, **settings)
-    return [message for message in every if message is not None]
+    return [message for message in every if isinstance(message, dict)]
 
 
 def rows(messages):

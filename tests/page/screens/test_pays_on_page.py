@@ -23,7 +23,7 @@ COSTS = Costs({1: 1.0, 2: 1.1, 4: 1.4, 8: 2.0, 16: 3.6, 64: 12.0}, first_ms=0.3,
 def run(prompts=TEXTS, systems=("tree", "lookup"), pair=None, **settings) -> list[dict]:
     pair = pair or tiny_pair(same=True)
     every = results(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
-    return [message for message in every if message is not None]
+    return [message for message in every if isinstance(message, dict)]
 
 
 def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():

@@ -31,7 +31,7 @@ def messages(pair):
 
 
 def news(sweep: Sweep) -> list[dict]:
-    return [message for message in sweep.run() if message is not None]
+    return [message for message in sweep.run() if isinstance(message, dict)]
 
 
 def cells_of(messages: list[dict]) -> list[dict]:
@@ -248,9 +248,9 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
     before = caches()
     sweep = Sweep(pair, Plan(TEXT, **SMALL))
     stream = sweep.run()
-    while "cell" not in (next(stream) or {}):
+    while "cell" not in next(stream):
         pass
-    assert 1 < next(filter(None, stream))["done"] < 2 and caches() > before  # within the second cell
+    assert 1 < next(stream)["done"] < 2 and caches() > before  # within the second cell
     stream.close()
     assert caches() == before
     assert len(sweep.cells) == 1
@@ -258,7 +258,7 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 def test_the_stream_is_numbered_json(pair):
     stream = numbered("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
-    lines = [json.loads(line) for line in stream if line is not None]
+    lines = [json.loads(line) for line in stream if isinstance(line, str)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}
     ) == 1

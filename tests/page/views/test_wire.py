@@ -6,6 +6,7 @@ import pytest
 
 from engine.page.views import wire
 from engine.page.views.stream import numbered
+from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Trace
 from helpers.traces import PARENTS, FakeRace, events, make_step, one_node, piece, race_of, remote_race
@@ -120,17 +121,17 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
     race = FakeRace([])
 
     def polled():
-        yield None
+        yield Quiet.IDLE
         yield 0, one_node(burst=[99], pieces=[" fox"])
-        yield None
+        yield Quiet.IDLE
         yield 1, piece(0, " a", "stop")
         for at, step in ((0, one_node()), (1, piece(0, " a", "stop"))):
             race.lanes[at].trace.steps.append(step)
 
     race.polled = polled
     sent = list(numbered("run", wire.messages(race, batch_seconds=0)))
-    assert sent[0] == "" and sent.count("") >= 1
-    told = [json.loads(each) for each in sent if each]
+    assert sent[0] is Quiet.IDLE
+    told = [json.loads(each) for each in sent if isinstance(each, str)]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
 
 

@@ -19,6 +19,7 @@ from engine.page.web import guard, pace, streams
 from engine.page.web.front import Front
 from engine.page.web.lending import Served
 from engine.page.web.page import build, mounted
+from engine.record.quiet import Quiet
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import race_of
@@ -49,7 +50,7 @@ def url(monkeypatch, endless):
 
         def steps():
             while endless.is_set():
-                yield None
+                yield Quiet.STEP
             runs = again if "again" in str(values.get("prompt")) else None
             yield from messages(race, batch_seconds=0.0, again=runs)
 

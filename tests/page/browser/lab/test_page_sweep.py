@@ -32,7 +32,7 @@ def messages() -> list[dict]:
             yield news if news is None or isinstance(news, float) else told(news)
 
     sweep.measure = measure
-    return [json.loads(line) for line in numbered(uuid.uuid4().hex, sweep.run()) if line is not None]
+    return [json.loads(line) for line in numbered(uuid.uuid4().hex, sweep.run()) if isinstance(line, str)]
 
 
 def open_lab(page: Page) -> None:

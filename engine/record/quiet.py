@@ -1,0 +1,8 @@
+"""Quiet: what steps of long work yield when they have no news. Whoever takes the steps may do something else in between."""
+
+from enum import Enum
+
+
+class Quiet(Enum):
+    STEP = "a step was taken, and there is more to do"
+    IDLE = "there is nothing to do for a moment: what is left is on its way from a server"
