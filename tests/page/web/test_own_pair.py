@@ -11,6 +11,7 @@ import pytest
 
 from helpers.checkpoints import write
 from helpers.paths import ROOT
+from helpers.published import mtp
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +37,13 @@ LONGEST = 300  # seconds; a first start compiles
 
 
 @pytest.fixture
-def large(tmp_path):
-    write(tmp_path / "large", max_position_embeddings=512)
+def large(tmp_path, request):
+    """A random Llama's folder, or that of the family that a test names, with one MTP layer."""
+    family = getattr(request, "param", "")
+    if family:
+        mtp.write(tmp_path / "large", family, 1)
+    else:
+        write(tmp_path / "large", max_position_embeddings=512)
     return tmp_path / "large"
 
 
@@ -62,12 +68,22 @@ def status(url: str) -> dict:
         return json.load(answer)
 
 
-def raced(url: str, system: str) -> dict:
+def raced(url: str, system: str, **settings) -> dict:
     from gradio_client import Client
 
-    job = Client(url, verbose=False).submit("Story: Once", system, max_new_tokens=8, api_name="/race")
+    job = Client(url, verbose=False).submit("Story: Once", system, max_new_tokens=8, **settings, api_name="/race")
     job.result(LONGEST)
     return json.loads(job.outputs()[-1])
+
+
+def let_load(process, url: str) -> None:
+    """Returns once the page's pair is the own one."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    until = time.monotonic() + LONGEST
+    while not status(url)["pair"].startswith("large · "):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.2)
 
 
 def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
@@ -76,12 +92,7 @@ def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
     assert now["live"] is True and now["ready"] is False and now["words"].startswith("Loading large: 3.1 of 15.2 GB")
     assert now["pair"].startswith("11M embedded pair · ")
     assert raced(url, "tree")["identical"] is True  # an embedded pair has a draft model
-    process.stdin.write("\n")
-    process.stdin.flush()
-    until = time.monotonic() + LONGEST
-    while not status(url)["pair"].startswith("large · "):
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.2)
+    let_load(process, url)
     assert raced(url, "auto")["identical"] is True
     with pytest.raises(Exception, match="The pair large has no draft model"):
         raced(url, "tree")
@@ -89,6 +100,19 @@ def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
         page = json.load(answer)
     lanes = [each["props"]["value"] for each in page["components"] if "System of the" in each["props"].get("label", "")]
     assert lanes == ["vanilla", "auto"]
+
+
+@pytest.mark.parametrize("large", ["Qwen3.5"], indirect=True)
+def test_a_target_with_states_and_mtp_layers_races_from_the_page_free_and_under_a_constraint(begun):
+    process, url = begun
+    let_load(process, url)
+    for temperature in (0.0, 0.8):
+        last = raced(url, "mtp", temperature=temperature)
+        assert last["identical"] is True and last["lanes"][1]["name"] == "mtp"
+        last = raced(url, "mtp", temperature=temperature, constraint="regex:(yes|yesterday|no)")
+        assert last["identical"] is True and last["lanes"][1]["text"] in ("yes", "yesterday", "no")
+    forced = raced(url, "forced", constraint="regex:maybe")["lanes"]
+    assert forced[1]["text"] == "maybe" and forced[1]["forwards"] < forced[0]["forwards"]
 
 
 def test_ctrl_c_while_weights_are_loaded_ends_the_process_without_a_word(begun):
