@@ -143,11 +143,6 @@ def main(options: Namespace) -> None:
         for path in WHOLE[options.kind](pair, options.folder):
             print(f"Wrote {path}.")
         return
-    if options.target is None and named(options.pair).growth is not None:
-        raise ValueError(
-            f"The target of {named(options.pair).title} grows when it is loaded, and has no drafters of its own. Export those of "
-            "--pair small."
-        )
     if options.drafter is not None and options.target is None:
         raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
     pair = own_pair(options.target, None, options.drafter) if options.target else named(options.pair)

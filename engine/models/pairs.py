@@ -60,8 +60,8 @@ class Pair:
 
     `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
     A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
-    that others published for this very target. With a `growth` the target is a larger one that computes the same, kept in 8 bits on a
-    CPU where nothing else is asked for; draft and drafters are the small one's.
+    that others published for this very target. With a `growth` the target is a larger one that computes what its files' target does,
+    kept in 8 bits on a CPU where nothing else is asked for. Draft and drafters are those of the files' target.
 
     Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
     transformers would also fetch a converted copy from elsewhere.
@@ -97,13 +97,13 @@ class Pair:
     def training(self) -> str:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
-            return f"--pair {'small' if self.growth else self.name}"
+            return f"--pair {self.name}"
         return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
 
 
 def embedded_pair(name: str, size: str, growth: Growth | None = None) -> Pair:
     """A pair whose files lie in `MODELS`."""
-    folder = MODELS / "small"
+    folder = MODELS / name
     return Pair(
         name=name,
         title=f"{size} embedded pair",

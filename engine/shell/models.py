@@ -7,10 +7,6 @@ from engine.measure.options import add_pair
 from engine.models.pairs import PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
-TRAINED = [
-    name for name, pair in PAIRS.items() if pair.growth is None
-]  # a target that grows has no drafters of its own
-
 
 def calibrate(parser: ArgumentParser) -> None:
     add_pair(parser)
@@ -70,7 +66,7 @@ def train(parser: ArgumentParser) -> None:
             type=Path,
             help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; needs --start and --out",
         )
-        drafter.add_argument("--pair", choices=TRAINED, default="small", help="train for this pair's target")
+        drafter.add_argument("--pair", choices=PAIRS, default="small", help="train for this pair's target")
         drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
         drafter.add_argument("--revision", help="the Hub repository's full commit")
         drafter.add_argument(

@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 def test_files_stay_small():
     sizes = {path: path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()}
     assert max(sizes.values()) < 50 * MEGABYTE
-    assert sum(sizes.values()) < 120 * MEGABYTE
+    assert sum(sizes.values()) < 200 * MEGABYTE
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def refuse(*args, **kwargs): raise OSError("no network in this test")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({str(MODELS / "small" / "target")!r})
-for name in ("small/target", "small/draft", "embedded/target"):
+for name in ("small/target", "small/draft", "embedded/target", "embedded/draft"):
     folder = {str(MODELS)!r} + "/" + name
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     assert AutoTokenizer.from_pretrained(folder).get_vocab() == tokenizer.get_vocab()

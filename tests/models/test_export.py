@@ -76,6 +76,12 @@ def test_an_exported_config_has_the_keys_of_the_layout(exported):
     assert ("vLLM does not run" in said) == (kind != "eagle") and str(MODELS) not in said
 
 
+def test_the_default_pairs_drafters_belong_to_the_target_in_its_files(tmp_path):
+    main(["export", "eagle", str(tmp_path / "eagle"), "--pair", "embedded"])
+    config = json.loads((tmp_path / "eagle" / "config.json").read_text())
+    assert config["speculators_config"]["verifier"]["name_or_path"] == str(MODELS / "embedded" / "target")
+
+
 @torch.inference_mode()
 def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
     """With another window it is read as EAGLE-3, which is computed in another order and without eight bits."""

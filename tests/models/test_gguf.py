@@ -163,10 +163,6 @@ def test_other_engines_files_need_their_package_and_a_draft_needs_a_target(monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="written by the package openvino-genai: `pip install openvino-genai`"):
         export.export_openvino(named("small"), tmp_path)
-    for line, said in (
-        (["export", "gguf", str(tmp_path), "--draft", "A"], "--draft 'A' belongs to --target"),
-        (["export", "eagle", str(tmp_path / "b"), "--pair", "embedded"], "has no drafters of its own"),
-    ):
-        with pytest.raises(SystemExit):
-            main(line)
-        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["export", "gguf", str(tmp_path), "--draft", "A"])
+    assert "--draft 'A' belongs to --target" in capsys.readouterr().err

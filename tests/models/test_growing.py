@@ -1,5 +1,6 @@
-"""The default pair's target: it grows when it is loaded, computes what the small one computes, and takes the small one's drafters."""
+"""The default pair's target: it grows when it is loaded, computes what the one in its files does, and takes the drafters of that."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,11 @@ def test_only_a_tied_llama_with_room_for_its_numbers_grows():
         grown(tied_llama(), Growth(2, 8))
 
 
-def test_the_default_pair_has_71_million_weights_in_eight_bits_and_no_files_of_its_own(large):
+def test_the_default_pair_has_71_million_weights_in_eight_bits_and_files_of_its_own(large):
     pair = PAIRS["embedded"]
     assert large.dtype == "8-bit" and round(large.target.model.num_parameters() / 1e6) == 71
-    assert {pair.target, pair.draft, pair.drafters} == {
-        getattr(PAIRS["small"], name) for name in ("target", "draft", "drafters")
-    }
-    assert Path(pair.target).parent.name == "small"
+    files = (pair.target, pair.draft, pair.drafters, pair.bigram, pair.calibration)
+    assert {Path(each).parent.name for each in files if each} == {"embedded"}
 
 
 def text_of(pair, *systems: str) -> tuple[int, ...]:
@@ -69,7 +68,7 @@ def text_of(pair, *systems: str) -> tuple[int, ...]:
     return texts.pop()
 
 
-def test_every_drafter_of_the_small_pair_drafts_for_it(large):
+def test_every_drafter_that_learned_from_the_target_in_its_files_drafts_for_it(large):
     """All lanes write one text, and a drafter that read its features wrongly would be right almost never."""
     race = Race(large.in_shapes({}), Settings(PROMPT, ("vanilla", *SYSTEMS), max_new_tokens=24))
     for _ in race.run():
@@ -86,11 +85,12 @@ def test_what_it_cannot_be_kept_in_is_a_sentence(how, what):
     assert "--pair small" in str(refused.value)
 
 
-def test_without_eight_bits_it_writes_the_small_pairs_text(embedded):
+def test_without_eight_bits_it_writes_the_text_of_the_target_in_its_files():
     """In eight bits a near-tie may fall otherwise, because a rounded sum goes on from there."""
     pair = load_pair(PAIRS["embedded"], "cpu", quantisation="none")
     assert pair.dtype == "fp32" and pair.target.way == "compiled"
-    assert text_of(pair, "vanilla", "tree") == text_of(embedded, "vanilla")
+    as_trained = load_pair(replace(PAIRS["embedded"], growth=None), "cpu")
+    assert text_of(pair, "vanilla", "tree") == text_of(as_trained, "vanilla")
 
 
 def test_memory_is_counted_for_the_grown_sizes():

@@ -167,7 +167,7 @@ TreeRace.walkPages = (() => {
       title: "Large models gain the most",
       text:
         "A large model's weights do not fit into the processor's cache. Every forward waits for them, and checks guesses meanwhile. " +
-        "A small model has them at hand, so it pays for each guess. The larger one here computes the same, with more weights.",
+        "A small model has them at hand, so it pays for each guess. The larger one here has six times as many weights.",
       lit: "[data-sizes]",
       form: { right: "tree" },
       choice: true,
