@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
     from engine.record.calibration import Calibration
 
+SURE = 0.999  # from this chance on a guess counts as one that cannot be wrong; a token that a constraint forces has it
 # The ways in which a policy can pick tokens, in words that follow "needs" and "offers".
 PROPOSALS = {
     "ranked": "the drafter's favourites",

@@ -3,7 +3,8 @@
 What counts is tokens a second. At the running rate `r` (tokens a ms), each ms must win `r` tokens. A draft level is asked for while its
 expected tokens exceed r times its cost. A node stays while its chance of acceptance exceeds r times the cost of one more row in the
 verification. This maximises a ratio with the help of its own value (Dinkelbach 1967). A table turns the drafter's scores into chances:
-it counts how often such scores came true in this text. After drafting has not paid, rounds without a draft follow, more each time.
+it counts how often such scores came true in this text. After drafting has not paid, rounds without a draft follow, more each time;
+their trees hold what cannot be wrong alone.
 Free copies from the text extend a tree where drafting stops. They replace drafting where they promise more tokens a ms.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.contracts import Counterpart, Drafter, Policy
+from engine.contracts import SURE, Counterpart, Drafter, Policy
 from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
 from engine.policies.shared.growing import grow
 from engine.record.calibration import Calibration
@@ -84,7 +85,7 @@ class Auto(Policy):
         self.resting = self.rest > 0
         if self.resting:
             self.rest -= 1
-            return DraftTree.rooted(root)
+            return self.certain(drafter, root, room)
         rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         room = min(self.depth, room)
@@ -96,6 +97,15 @@ class Auto(Policy):
         self.levels, self.grown = counts["asked"], len(tree)
         self.copy_on(drafter, tree, counts["tip"], room, rate * row_ms)
         return self.pruned(tree, rate)
+
+    def certain(self, drafter: Drafter, root: int, room: int) -> DraftTree:
+        """The run behind the root that cannot be wrong, such as tokens that a constraint forces. It needs no draft forward."""
+        tree, node = DraftTree.rooted(root), 0
+        chain, score = drafter.copies(tree, 0)
+        if score >= SURE:
+            for token in chain[: min(self.depth, self.nodes - 1, room)]:
+                node = tree.add(node, token, score, score)
+        return tree
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether copies behind the root promise as many tokens a ms as rounds with draft forwards won."""

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import SURE, Drafter
 from engine.forward.cache import KVCache
 from engine.sampling import Guide
 from engine.tree import DraftTree
 
 Mask = Callable[[Guide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
-SURE = 0.999  # the chance of a forced token, for policies that weigh guesses
 LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.acceptance.token_match import TokenMatch
-from engine.contracts import Drafter
+from engine.contracts import SURE, Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import COPY, FAVOURITE, OTHER, chance
@@ -37,6 +37,17 @@ class Fixed(Drafter):
     def log_q(self, tree, nodes):
         self.forwards += 1
         return self.row.expand(len(nodes), -1)
+
+
+class Copying(Fixed):
+    """Doubtful, and sees a run of `chance` behind the root."""
+
+    def __init__(self, chance: float):
+        super().__init__(0.1)
+        self.chance = chance
+
+    def copies(self, tree, node):
+        return [7, 8, 9], self.chance
 
 
 def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> Auto:
@@ -98,6 +109,15 @@ def test_the_first_trees_are_shallow_and_later_ones_follow_the_paths():
     assert max(auto.grow(Fixed(0.9), 0, 0, Sampling(), 99).depth) == 8
     rounds(auto, Fixed(0.9), 3, accepts=False)
     assert auto.reach < 6
+
+
+@pytest.mark.parametrize(("chance", "room", "tokens"), [(SURE, 99, [7, 8, 9]), (SURE, 2, [7, 8]), (0.9, 99, [])])
+def test_while_it_rests_a_tree_holds_what_cannot_be_wrong(chance, room, tokens):
+    auto, drafter = policy(), Copying(chance)
+    auto.rest = 1
+    tree = auto.grow(drafter, 0, 0, Sampling(), room)
+    assert tree.tokens[1:] == tokens and tree.parents[1:] == list(range(len(tokens)))
+    assert drafter.forwards == 0 and auto.rest == 0
 
 
 def test_limits_and_ancestors_hold_when_everything_is_free():
