@@ -118,7 +118,7 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
 
     Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
     `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
-    method, and is left out. A target with states has no other way than token by token there.
+    method, and is left out. Beside a target with states plain decoding alone is measured.
     """
     found: dict[str, Way] = {PLAIN: plain}
     if pair.target.recurrent:

@@ -191,8 +191,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
         assert next(steps) is Quiet.IDLE and reached.wait(5)
         steps.close()
         before = time.monotonic()
-        threads = [each for each in threading.enumerate() if each.name == "remote"]
-        for each in threads:
+        for each in (threads := [each for each in threading.enumerate() if each.name == "remote"]):
             each.join(5)
         assert time.monotonic() - before < 2 and not any(each.is_alive() for each in threads)
         gate.set()
