@@ -46,7 +46,7 @@ def main() -> None:
     def as_served(own: "LoadedPair") -> "LoadedPair":
         return shaped(options, replace(own, remote=remote, raw=options.raw))
 
-    # Only Gradio's own server is lent GPUs. At the start none is lent, so costs are measured in the races that are
+    # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
     if "SPACES_ZERO_GPU" in os.environ:
         with usable(port), socket.create_server((host, port)):
             pass

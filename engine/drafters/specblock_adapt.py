@@ -4,7 +4,7 @@ The verifier's feedback is free. Behind the accepted path stands the target's ow
 -log q is the surprise. Every `WINDOW` rounds the bandit picks an arm: skip, update the heads (LM head and rank head), or update the
 full net. An update learns from the rounds with a rejection since the last choice.
 
-The seed's reward is not public; this one is ours. Tau and a round's seconds are measured over the window. An arm's rate is then
+The paper does not publish its reward; this one is ours. Tau and a round's seconds are measured over the window. An arm's rate is then
 `HORIZON * (tau + gain) / (HORIZON * seconds + cost)` tokens a second. The gain in tau is a running mean of what followed the arm's
 earlier updates. It starts as a guess, in proportion to the window's surprise beyond the usual. The cost is the seconds that the arm's
 updates took. The best rate wins, so an update is made only when its expected gain pays for it within `HORIZON` rounds. Seconds decide,

@@ -88,7 +88,8 @@ class Layer(NamedTuple):
 class Room(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
-    `limits [3]` are the first row that is wanted behind the last layer, the threads and the layers. Row n belongs to the sequence
+    `limits [3]` holds three numbers: the first row whose result is wanted behind the last layer, how many threads work, and how many
+    layers there are. Row n belongs to the sequence
     `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table of `engine.kernels.sequences`, and
     `alone [EACH, 6]` is room for the table of a single one. `claims` counts tasks that are taken and finished, see
     `engine.kernels.sharing`.

@@ -99,8 +99,11 @@ def wait(look):
 
 @exactly_within
 def turn_of(claims, part, parts):
-    """A thread's place in a call, for `next_task`: the address of the phase's counters, its part, all parts, the part whose tasks it
-    takes now, counted from its own, and how many it has done."""
+    """A thread's place in a call `[5]`, for `next_task`.
+
+    It holds the address of the phase's counters, the thread's own part, and how many parts there are. A thread begins with its own
+    part's tasks and then helps the next parts: the last two numbers are how many parts on it is, and how many tasks it has done.
+    """
     turn = np.zeros(5, np.int64)
     turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts
     return turn

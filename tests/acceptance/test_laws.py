@@ -98,7 +98,7 @@ def test_a_constraint_that_is_left_out_at_a_node_shifts_the_law(mask):
 
 
 def test_the_naive_rule_is_biased_and_typical_acceptance_is_lossy():
-    """Seed 000's rule is off by more than 0.05 on every table. Both are exact at temperature 0."""
+    """The naive rule is off by more than 0.05 on every table. Both are exact at temperature 0."""
     naive, typical = Kary(2, 2, 7, "top"), Kary(2, 2, 7, "top")
     distances = [distance_of(Tables(seed), naive, Independent(), length=3) for seed in TABLES]
     assert min(distances) > 0.05

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,13 @@ def test_the_house_is_drawn_as_it_stands():
     standing = {path.name for path in engine.glob("*.py") if not path.name.startswith("__")}
     standing |= {path.parent.name for folder in ("*", "page/*") for path in engine.glob(f"{folder}/__init__.py")}
     assert drawn == standing | {"train"}
+
+
+def test_what_each_second_shows_is_what_the_story_takes():
+    script = text("assets/page/story/story-script.js").split("const SCENES = [")[1].split("];")[0]
+    ends = [round(end, 1) for end in accumulate(float(seconds) for seconds in re.findall(r"[0-9.]+", script))]
+    told = rows(text("engine/README.md"), "What each second shows")
+    assert [row[0] for row in told] == [f"{a} to {b}" for a, b in zip([0.0, *ends], ends, strict=False)]
 
 
 def test_the_table_of_systems_is_complete_and_says_what_each_promises():

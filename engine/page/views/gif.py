@@ -100,18 +100,39 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
         time = clock + (step.total_seconds if joined else 0.0)
         return drawn(record, time, scale, (words, INK), [step], looks)
 
-    for level in range(1, max(depths) + 1):
-        grown = ["guess" if depth <= level else "hidden" for depth in depths]
-        yield from [scene("A small model guesses ahead.", [*grown, "hidden"])] * LEVEL
+    shoots = max(
+        1, min(max(depths), step.draft_forwards)
+    )  # each draft forward lets levels come, as in the page's story
+    for shoot in range(1, shoots + 1):
+        grown = ["guess" if (depth - 1) * shoots // max(depths) < shoot else "hidden" for depth in depths]
+        yield from [scene(guess_words(step, shoots), [*grown, "hidden"])] * LEVEL
     judged = ["kept" if node in kept else "guess" for node in range(guesses + 1)]
-    yield from [scene(f"The large model checks {guesses} guesses at once, in one run.", [*judged, "hidden"])] * SCENE
+    yield from [scene(f"The large model checks {checked(guesses)} in one run.", [*judged, "hidden"])] * SCENE
     left = ["kept" if node in kept else "lost" for node in range(guesses + 1)]
-    wrong = "Wrong guesses are thrown away" if len(kept) <= guesses else "Every guess is right"
+    lost = guesses + 1 - len(kept)
+    wrong = (
+        "Every guess is right"
+        if not lost
+        else "Wrong guesses are thrown away"
+        if lost > 1
+        else "The wrong guess is thrown away"
+    )
     own = "; the large model adds a word" if len(step.burst) > len(step.path) else ""
     yield from [scene(f"{wrong}{own}.", [*left, "kept"])] * SCENE
     same = PROMISES.get(lane.guarantee, PROMISES["tokens"])
-    for words in (f"{len(step.burst)} tokens join the text at once.", same):
+    joined = "One token joins the text" if len(step.burst) == 1 else f"{len(step.burst)} tokens join the text at once"
+    for words in (f"{joined}.", same):
         yield from [scene(words, [*left, "kept"], joined=True)] * SCENE
+
+
+def guess_words(step: Step, shoots: int) -> str:
+    if not step.draft_forwards:
+        return "What may come next is guessed, without running a model."
+    return "A small model guesses ahead, in one go." if shoots == 1 else "A small model guesses ahead."
+
+
+def checked(guesses: int) -> str:
+    return "the guess" if guesses == 1 else f"all {guesses} guesses at once,"
 
 
 def frame(record: Record, time: float, scale: float, last: bool) -> Image.Image:

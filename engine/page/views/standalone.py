@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.page.views import fonts, page_files
 from engine.page.views.wire import replay
+from engine.record.files import text_of
 from engine.record.race_file import Record, side_by_side
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
@@ -89,10 +90,12 @@ def write_space(record: Record, folder: Path) -> Path:
 
 def main(given: Namespace) -> None:
     out = given.out or given.race.with_suffix(".html")
-    record = Record.from_json(given.race.read_text("utf-8"))
+    record = Record.from_json(text_of(given.race, "Name a race file, such as `python -m engine record` writes."))
     if given.space:
         out = write_space(record, given.space)
     else:
+        if out.is_dir():
+            raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix == ".gif":
             from engine.page.views import gif  # Pillow, which no page needs

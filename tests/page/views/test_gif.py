@@ -1,5 +1,7 @@
 """The film of a race: it plays the race, ends with the verdict and stays small."""
 
+from dataclasses import replace
+
 import pytest
 from PIL import Image
 
@@ -58,6 +60,23 @@ def test_a_chats_reply_begins_below_the_prompt():
         lane.trace.chat = True
     first, other = (list(gif.frames(record, 640, 1))[-1] for record in (raw, chat))
     assert first.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("forwards", "words", "shoots"),
+    [
+        (0, "What may come next is guessed, without running a model.", 1),
+        (1, "A small model guesses ahead, in one go.", 1),
+        (2, "A small model guesses ahead.", 2),
+    ],
+)
+def test_the_films_story_tells_of_draft_forwards_that_were_run(monkeypatch, forwards, words, shoots):
+    record, said = made_race(), []
+    lane = record.lanes[1].trace
+    lane.steps = [replace(step, draft_forwards=forwards) for step in lane.steps]
+    monkeypatch.setattr(gif, "drawn", lambda *arguments: said.append(arguments[3][0]))
+    list(gif.story(record, 1.0))
+    assert said.count(words) == shoots and gif.checked(1) == "the guess"
 
 
 def test_the_films_verdict_is_the_races():
