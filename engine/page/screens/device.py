@@ -7,15 +7,11 @@ it is taken, because sending it would disturb the next step's clock.
 import asyncio
 import ctypes
 import json
-import os
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, Line
 from engine.record.quiet import Quiet
@@ -26,7 +22,6 @@ EVERY = 0.5  # seconds between two words on where a visitor stands
 SILENCE, ASLEEP = 10.0, 150.0  # seconds until a page that was heard of counts as lost, shown or hidden
 PAUSE = 0.01  # seconds that a job rests when it has nothing to do
 REST = 2.0  # seconds without work after which freed memory is given back
-BEHIND = 10  # niceness of what readies systems
 MOST_UNWANTED = 1000  # names that are remembered
 
 
@@ -54,8 +49,6 @@ class Device:
         self.doing = ""  # what is being made ready, in words
         self.current: Call | None = None  # whose turn it is
         self.thread: threading.Thread | None = None
-        # What readies a system compiles for seconds. A browser on the same machine must draw meanwhile, so this thread stands behind
-        self.patient = ThreadPoolExecutor(1, "readying", initializer=stand_behind)
 
     # ---- for those who call
 
@@ -212,8 +205,7 @@ class Device:
     def turn(self, call: Call) -> None:
         begun, failure = time.perf_counter(), None
         try:
-            step = partial(self.has_ended, call, begun + SLICE)
-            over = call.gone or (self.patient.submit(step).result() if call.rank == READYING else step())
+            over = call.gone or self.has_ended(call, begun + SLICE)
         except BaseException as error:  # it is the caller's, and everybody else goes on
             over, failure = True, error
         if over:
@@ -262,12 +254,6 @@ def closed(call: Call) -> BaseException | None:
     except BaseException as error:
         return error
     return None
-
-
-def stand_behind() -> None:
-    """This thread takes what other programs leave of the processor, where the system ranks threads one by one (Linux)."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
 
 
 def give_memory_back() -> None:

@@ -63,7 +63,7 @@ def messages(
             elif now - sent >= batch_seconds:
                 yield pack()
                 continue
-            yield Quiet.IDLE if each is Quiet.IDLE else Quiet.STEP
+            yield each if isinstance(each, Quiet) else Quiet.STEP
     if sent is None:
         yield pack(**start(record))
     seen = [lane.trace for lane in record.lanes]
