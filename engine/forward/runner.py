@@ -71,7 +71,7 @@ class Runner:
     @property
     def way(self) -> str:
         """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules), "transformers" or
-        "states" (transformers' modules over states that are kept a node).
+        "states" (transformers' modules, whose layers with a state read a tree's nodes beside it).
         """
         if isinstance(self.own, CompiledLlama | EightBitLlama):
             return "compiled"

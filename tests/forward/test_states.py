@@ -2,31 +2,22 @@
 
 import random
 import re
-import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers as tr
 
-from engine.contracts import Drafter
 from engine.forward.recurrent import kinds
-from engine.forward.recurrent.session import RecurrentSession
 from engine.models import memory, refusals
 from engine.models.cache_memory import too_large
-from engine.models.pairs import LoadedPair
-from engine.policies.auto import Auto
-from engine.record.costs import Costs
 from engine.rounds import stopwatch, timing
-from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.families import PROMPT, STATES, state_model, state_pair
 from helpers.trees import random_tree
 
 PLAIN = ("mamba2", "lfm2", "qwen3_next", "falcon_h1")  # one of each kind of layer
-CONVOLUTIONS = ("lfm2", "lfm2_moe")  # whose states stand behind every token
 NEAR = 1e-4  # float32; transformers' own gated delta rule is 1e-5 from itself, token by token against all at once
 
 
@@ -110,31 +101,6 @@ def test_a_verification_changes_nothing_that_is_committed(name, place):
     assert torch.equal(target.verify(DraftTree.rooted(9))[0], before) and target.length == len(PROMPT)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_paths_as_rows_of_a_batch_give_the_same(name, place):
-    """The way that `bench --by state` compares with. What no row ends behind is replayed, but for inputs of convolutions."""
-    target = by_paths(state_pair(name, place), 160)
-    assert rounds(target, state_model(name), [deepest, first, nothing, shortest]) < NEAR
-    replayed, rows = [], []
-    target.session.rewind(0)
-    target.prefill(PROMPT)
-    for choose in (deepest, first, nothing, shortest):
-        tree = tree_of(9, 1)
-        target.verify(tree)
-        rows.append(target.session.computed)
-        target.commit(choose(tree))
-        replayed.append(target.session.replayed)
-    assert len(shortest(tree)) < len(deepest(tree))
-    assert replayed == ([0, 0, 0, 0] if name in CONVOLUTIONS else [0, 2, 1, 1 + len(shortest(tree))])
-    assert rows == 4 * [(len(tree) - len({*tree.parents[1:]})) * (1 + max(tree.depth))]
-
-
-def by_paths(pair: LoadedPair, capacity: int) -> Target:
-    target = Target(pair.target, capacity)
-    target.session = RecurrentSession(pair.target, capacity, by_paths=True)
-    return target
-
-
 @pytest.mark.parametrize("name", STATES)
 def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, place):
     """Only tokens that are no path of the tree are computed anew, as a text, and plain decoding goes on behind them."""
@@ -142,7 +108,6 @@ def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, pla
     target.prefill(text)
     for choose in (deepest, first, nothing, shortest):
         target.verify(tree)
-        assert target.session.computed == len(tree)
         target.commit(path := choose(tree))
         text += [9, *(tree.tokens[node] for node in path)]
         assert target.session.replayed == 0
@@ -157,53 +122,31 @@ def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, pla
 
 
 def test_a_round_holds_no_state_for_a_node(place):
-    """It holds what a node writes into the state. By paths it holds a state a leaf, and inputs of the convolutions a row."""
+    """It holds what a node writes into the state, and the inputs that a convolution keeps of the text."""
     pair, tree = state_pair("mamba2", place), tree_of(9, 1)
     states = sum(state.nbytes for _, state in pair.target.zero_states)
     inputs = sum(inputs.nbytes for inputs, _ in pair.target.zero_states)
-    for target in (Target(pair.target, 96), by_paths(pair, 96)):
-        target.prefill(PROMPT)
-        target.verify(tree)
-        kernel = pair.target.config.conv_kernel
-        leaves, width = len(tree) - len({*tree.parents[1:]}), 1 + max(tree.depth)
-        if target.session.by_paths:
-            assert target.session.held_bytes == leaves * states + leaves * (kernel + width) * inputs // kernel
-        else:
-            assert target.session.held_bytes == inputs + len(tree) * pair.target.node_bytes
-            assert pair.target.node_bytes < states / 2
+    target = Target(pair.target, 96)
+    target.prefill(PROMPT)
+    target.verify(tree)
+    assert target.session.held_bytes == inputs + len(tree) * pair.target.node_bytes
+    assert pair.target.node_bytes < states / 2
 
 
-def test_auto_grows_by_what_a_verification_computes(place, monkeypatch):
-    """A tree of N nodes costs N rows here. Where its paths were a batch, it would cost leaves times depth, and `auto` asks for less."""
-    clock, compute = SimpleNamespace(now=0.0), RecurrentSession.compute
+def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(place, monkeypatch):
+    clock, pair = SimpleNamespace(now=0.0), state_pair("mamba2", place)
 
-    def slow(session, tokens, *asked, **how):
-        clock.now += 20 + tokens.numel()
-        return compute(session, tokens, *asked, **how)
+    def slow(model, args, how):
+        clock.now += 20 + how["input_ids"].numel()
 
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "compute", slow)
     monkeypatch.setattr(timing, "ROWS", (1, 4, 8, 24))
-    pair, sizes = state_pair("mamba2", place), []
-    for way, rows in (("nodes", [1, 4, 8, 24]), ("paths", [1, 6, 16, 60])):
-        opened = partial(RecurrentSession, pair.target, by_paths=way == "paths")
-        monkeypatch.setattr(pair.target, "open", lambda *asked, opened=opened: opened(*asked))
+    hook = pair.target.model.register_forward_pre_hook(slow, with_kwargs=True)
+    try:
         costs = timing.verify_ms(pair, repeats=1, seconds=9.0)
-        assert costs == {nodes: 1000.0 * (20 + computed) for nodes, computed in zip((1, 4, 8, 24), rows, strict=True)}
-        auto = Auto(8, 4, 24, "ranked", None, Costs(costs, 0.0, 0.0))
-        sizes.append(len(auto.grow(Fixed(0.5), 9, 7, Sampling(), 99)))
-    assert sizes[0] > sizes[1] > 1
-
-
-class Fixed(Drafter):
-    """Says everywhere that token 1 has probability `sure`, token 2 so much of the rest, and so on."""
-
-    def __init__(self, sure: float):
-        rest = torch.full((16,), 1.0 - sure).cumprod(0)
-        self.row, self.forwards = (rest / (1.0 - sure) * sure).log(), 0
-
-    def log_q(self, tree, nodes):
-        return self.row.expand(len(nodes), -1)
+    finally:
+        hook.remove()
+    assert costs == {nodes: 1000.0 * (20 + nodes) for nodes in (1, 4, 8, 24)}
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -240,33 +183,6 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
         steps = [model(torch.tensor([[token]]), past_key_values=cache).logits[0, 0] for token in tree.tokens]
         bounded = model(torch.tensor([[*text, *tree.tokens]])).logits[0, len(text) :]
     assert (found - torch.stack(steps)).abs().max() < NEAR < (found - bounded).abs().max()
-
-
-@pytest.mark.parametrize(
-    ("name", "scan"),
-    [
-        ("mamba2", "mamba2_chunk_scan"),
-        ("falcon_h1", "mamba2_chunk_scan"),
-        ("qwen3_next", "torch_chunk_gated_delta_rule"),
-    ],
-)
-def test_guesses_on_paths_are_read_in_a_chunk_of_their_own_length(name, scan, place, monkeypatch):
-    """Filled up to transformers' chunks, which prompts keep, eight guesses on Mamba 2 would cost as much as 256."""
-    target = by_paths(state_pair(name, place), 64)
-    module, chunks = sys.modules[type(target.session.runner.model).__module__], []
-    right = getattr(module, scan)
-    monkeypatch.setattr(module, scan, lambda *read, **how: chunks.append(how.get("chunk_size")) or right(*read, **how))
-    target.prefill(PROMPT)
-    asked, tree = set(chunks), DraftTree.rooted(9)
-    for token in (17, 30, 31):
-        tree.add(len(tree) - 1, token, 1.0, 1.0)
-    chunks.clear()
-    target.verify(tree)
-    assert asked <= {8, None} and set(chunks) == {4}
-    target.commit([1])
-    assert target.session.replayed == 2 and set(chunks) <= {2, 4} and len(chunks) > 2
-    target.prefill(PROMPT)
-    assert chunks[-1] in asked
 
 
 def test_a_session_goes_back_to_its_beginning_alone(place):

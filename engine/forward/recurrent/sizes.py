@@ -5,7 +5,7 @@ import inspect
 import torch
 from transformers import PreTrainedModel
 
-from engine.forward.recurrent.cache import StateCache, StateLayer, modules_with_states
+from engine.forward.recurrent.cache import StateCache, modules_with_states
 
 TOKENS = 16  # more than any convolution here looks back
 Zeros = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -18,8 +18,7 @@ def behind_zeros(model: PreTrainedModel) -> StateCache:
     for module in modules_with_states(model):
         taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
         module(hidden, **{taken: cache.past})
-    for layer in cache.states:
-        StateLayer.commit(layer, 0, TOKENS)
+    cache.commit(TOKENS)
     return cache
 
 

@@ -1,18 +1,14 @@
 """`python -m engine bench --by state`: what trees and chains cost a target with states, in time and memory.
 
-There are two ways of reading a tree:
-
-- paths: each path of a tree is a row of one batch on a copy of the states. A path that ends sooner is replayed before it is kept.
-- nodes: each node reads the text's state and what its own ancestors add to it. Nothing is copied or replayed. Sessions take this way.
+Each node reads the text's state and what its own ancestors add to it (`engine.forward.recurrent.nodes`). Nothing is copied or replayed.
 
 Without --target it measures random models, one of each kind of layer. All verifications of a model take turns in one process, behind
-128 tokens of context; medians count. `rows` are the tokens that a verification computes, padding included. Half of the longest path is
-kept, and `replayed` tokens are computed again for that; `round ms` has both. `state MB` stands until the round ends, for all nodes.
-`x plain` compares with the round of a single token, `x chain` with the chain of as many nodes in the same way.
+128 tokens of context; medians count. `state MB` stands until the round ends, for all nodes. `x plain` compares with a single token,
+`x chain` with the chain of as many nodes.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -67,64 +63,43 @@ def chain(nodes: int) -> DraftTree:
     return tree
 
 
-def a_round(target: Target, tree: DraftTree) -> int:
-    """Verify the tree and let the states stand behind half of its longest path. Returns how many tokens were replayed for that."""
-    target.verify(tree)
-    path = tree.path(tree.depth.index(max(tree.depth)))
-    assert isinstance(target.session, RecurrentSession)
-    return target.session.replay([0, *path[: len(path) // 2]])
-
-
 def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:
-    """Rows by way, shape and number of nodes, plain decoding's first. Raises `ValueError` for a model without states."""
+    """Rows by shape and number of nodes, plain decoding's first. Raises `ValueError` for a model without states."""
     if not runner.recurrent:
         raise ValueError(
             f"A {runner.config.model_type} model keeps no state, so its trees cost what --by tree tells. Name another --target."
         )
     context = min(CONTEXT, runner.context // 2)
-    targets = {way: Target(runner, context + LARGEST_TREE) for way in ("nodes", "paths")}
-    targets["paths"].session = RecurrentSession(runner, context + LARGEST_TREE, by_paths=True)
-    for target in targets.values():
-        target.prefill([token % runner.vocab for token in range(context)])
+    target = Target(runner, context + LARGEST_TREE)
+    assert isinstance(target.session, RecurrentSession)
+    target.prefill([token % runner.vocab for token in range(context)])
     shapes = {("plain", 1): chain(1)} | {
         (shape, nodes): made(nodes) for nodes in NODES for shape, made in (("chain", chain), ("tree", binary))
     }
-    asked = [(way, *shape) for shape in shapes for way in targets if way == "nodes" or shape[0] != "plain"]
-    verifying: dict[tuple, Callable[[], object]] = {
-        (*each, "verify"): partial(targets[each[0]].verify, shapes[each[1:]]) for each in asked
-    }
-    rounds = {(*each, "round"): partial(a_round, targets[each[0]], shapes[each[1:]]) for each in asked}
-    ms = interleaved(runner.device, verifying | rounds, repeats)
-    for way, shape, nodes in asked:
-        tree, session = shapes[shape, nodes], targets[way].session
-        assert isinstance(session, RecurrentSession)
-        targets[way].verify(tree)
-        held, rows = session.held_bytes, session.computed
-        taken, same = ms[way, shape, nodes, "round"], ms.get((way, "chain", nodes, "round"))
+    ms = interleaved(runner.device, {each: partial(target.verify, tree) for each, tree in shapes.items()}, repeats)
+    for (shape, nodes), tree in shapes.items():
+        target.verify(tree)
+        taken, same = ms[shape, nodes], ms.get(("chain", nodes))
         yield {
-            "way": way,
             "shape": shape,
             "nodes": nodes,
             "leaves": nodes - len({*tree.parents[1:]}),
-            "rows": rows,
-            "replayed": a_round(targets[way], tree),
-            "state_bytes": held,
-            "verify_ms": ms[way, shape, nodes, "verify"],
-            "round_ms": taken,
-            "vs_plain": taken / ms["nodes", "plain", 1, "round"],
+            "state_bytes": target.session.held_bytes,
+            "verify_ms": taken,
+            "vs_plain": taken / ms["plain", 1],
             "vs_chain": taken / same if same else None,
         }
 
 
-HEAD = f"{'way':<7}{'shape':<7}{'nodes':>6}{'leaves':>8}{'rows':>6}{'replayed':>10}{'state MB':>10}{'verify ms':>11}{'round ms':>10}"
+HEAD = f"{'shape':<7}{'nodes':>6}{'leaves':>8}{'state MB':>10}{'verify ms':>11}{'x plain':>9}{'x chain':>8}"
 
 
 def line(row: dict[str, Any]) -> str:
     """A row for people."""
     chained = "" if row["vs_chain"] is None else f"{row['vs_chain']:>8.2f}"
     return (
-        f"{row['way']:<7}{row['shape']:<7}{row['nodes']:>6}{row['leaves']:>8}{row['rows']:>6}{row['replayed']:>10}"
-        f"{row['state_bytes'] / 1e6:>10.2f}{row['verify_ms']:>11.2f}{row['round_ms']:>10.2f}{row['vs_plain']:>9.2f}{chained}"
+        f"{row['shape']:<7}{row['nodes']:>6}{row['leaves']:>8}{row['state_bytes'] / 1e6:>10.2f}"
+        f"{row['verify_ms']:>11.2f}{row['vs_plain']:>9.2f}{chained}"
     )
 
 
@@ -139,9 +114,7 @@ def main(options: Namespace) -> dict:
     for runner in runners.values():
         weights = sum(each.numel() for each in runner.model.parameters())
         text = f"{runner.state_bytes / 1e6:.2f} MB of states a text"
-        print(
-            f"{runner.config.model_type}, {weights / 1e6:,.0f} million weights, {text}\n{HEAD}{'x plain':>9}{'x chain':>8}"
-        )
+        print(f"{runner.config.model_type}, {weights / 1e6:,.0f} million weights, {text}\n{HEAD}")
         rows = []
         for row in by_state(runner, options.repeats):
             rows.append(row)

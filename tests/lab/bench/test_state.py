@@ -7,9 +7,7 @@ from helpers.checkpoints import write
 from helpers.commands import run, told
 from helpers.families import STATES, state_folder
 
-WAYS = [("nodes", "plain", 1)] + [
-    (way, shape, nodes) for nodes in (4, 8) for shape in ("chain", "tree") for way in ("nodes", "paths")
-]
+SHAPES = [("plain", 1)] + [(shape, nodes) for nodes in (4, 8) for shape in ("chain", "tree")]
 
 
 @pytest.fixture
@@ -19,22 +17,19 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["mamba2", "lfm2"])
-def test_rows_and_replays_are_those_of_each_way(name, tiny, capsys, tmp_path):
+def test_trees_stand_beside_chains_of_as_many_nodes(name, tiny, capsys, tmp_path):
     lines, figures = told(capsys, "bench --by state", "--target", str(state_folder(name, tmp_path)), "--repeats", "1")
     [model] = figures["models"]
-    rows = {(row["way"], row["shape"], row["nodes"]): row for row in model["rows"]}
-    assert list(rows) == WAYS and len(lines) == 2 + len(WAYS)
-    assert [rows[way]["rows"] for way in WAYS] == [1, 4, 4, 4, 6, 8, 8, 8, 16]
-    assert [rows[way]["leaves"] for way in WAYS] == [1, 1, 1, 2, 2, 1, 1, 4, 4]
-    kept = {("paths", "chain", 4): 2, ("paths", "tree", 4): 2, ("paths", "chain", 8): 4, ("paths", "tree", 8): 2}
-    assert {way: row["replayed"] for way, row in rows.items() if row["replayed"]} == (kept if name == "mamba2" else {})
-    by_nodes = [rows["nodes", "tree", nodes]["state_bytes"] for nodes in (4, 8)]
-    assert by_nodes == [rows["nodes", "chain", nodes]["state_bytes"] for nodes in (4, 8)]
-    assert by_nodes[0] < by_nodes[1] < 2 * by_nodes[0]  # the inputs that convolutions keep of the text count once
+    rows = {(row["shape"], row["nodes"]): row for row in model["rows"]}
+    assert list(rows) == SHAPES and len(lines) == 2 + len(SHAPES)
+    assert [row["leaves"] for row in rows.values()] == [1, 1, 2, 1, 4]
+    held = [rows["tree", nodes]["state_bytes"] for nodes in (4, 8)]
+    assert held == [rows["chain", nodes]["state_bytes"] for nodes in (4, 8)]
+    assert held[0] < held[1] < 2 * held[0]  # the inputs that convolutions keep of the text count once
     for row in rows.values():
-        assert row["vs_plain"] == row["round_ms"] / rows["nodes", "plain", 1]["round_ms"]
-        chain = rows.get((row["way"], "chain", row["nodes"]))
-        assert row["vs_chain"] == (row["round_ms"] / chain["round_ms"] if chain else None)
+        assert row["vs_plain"] == row["verify_ms"] / rows["plain", 1]["verify_ms"]
+        chain = rows.get(("chain", row["nodes"]))
+        assert row["vs_chain"] == (row["verify_ms"] / chain["verify_ms"] if chain else None)
 
 
 def test_random_models_have_a_kind_of_layer_each(tiny, capsys, monkeypatch):
@@ -42,7 +37,7 @@ def test_random_models_have_a_kind_of_layer_each(tiny, capsys, monkeypatch):
     monkeypatch.setattr(state, "RANDOM", sizes)
     lines, figures = told(capsys, "bench --by state", "--families", "qwen3_5", "falcon_h1", "--repeats", "1")
     assert [model["model"] for model in figures["models"]] == ["qwen3_5_text", "falcon_h1"]
-    assert len(lines) == 2 * (2 + len(WAYS))
+    assert len(lines) == 2 * (2 + len(SHAPES))
 
 
 def test_what_cannot_be_measured_is_refused(capsys, tmp_path):
