@@ -9,6 +9,7 @@ TreeRace.lane = (() => {
   const { SystemMix } = TreeRace.systemMix;
   const { markedTitle } = TreeRace.systemNames;
   const FIGURE_SPACE = "\u2007";
+  const LONGEST_REST = 24; // letters of a word that are laid out before they are written
 
   class Lane extends Steps {
     /**
@@ -33,6 +34,8 @@ TreeRace.lane = (() => {
       this.text = this.at("text");
       /** @type {HTMLElement} */
       this.bursts = this.at("bursts");
+      /** @type {HTMLElement} unseen: the rest of a word of which the first letters are shown, so that they stand in the right line */
+      this.rest = this.at("rest");
       this.bursts.addEventListener("click", (event) => {
         const burst = /** @type {HTMLElement} */ (event.target).closest("[data-index]");
         if (burst instanceof HTMLElement) onPick(Number(burst.dataset.index));
@@ -71,6 +74,7 @@ TreeRace.lane = (() => {
       this.shown = 0;
       this.at("prompt").textContent = chat ? `${prompt}\n\n` : prompt;
       this.bursts.replaceChildren();
+      this.rest.textContent = "";
       this.text.classList.remove("scrolled");
       this.root.classList.remove("done");
       this.root.classList.toggle("idle", !prompt);
@@ -100,7 +104,19 @@ TreeRace.lane = (() => {
       const fresh = document.createDocumentFragment();
       while (this.shown < count) fresh.append(this.span(this.shown++, animate));
       this.bursts.append(fresh);
+      this.rest.textContent = this.restOfWord(count);
       return true;
+    }
+
+    /**
+     * What follows the first `count` steps up to the next white space, as far as it has arrived. Some scripts have no white space.
+     * @param {number} count
+     */
+    restOfWord(count) {
+      let rest = "";
+      for (let at = count; at < this.steps.length && rest.length < LONGEST_REST && !/\s/.test(rest); at++)
+        rest += this.steps[at].pieces.join("");
+      return rest.replace(/\s.*/s, "");
     }
 
     // Scrolls to the newest burst. Makes the browser lay out the text, so it comes after everything else of a frame.

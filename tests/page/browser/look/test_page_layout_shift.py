@@ -3,7 +3,9 @@
 import pytest
 from playwright.sync_api import expect
 
+from engine.page.views import standalone
 from helpers.page import NO_STORY, open_view, pace, play_two_lanes, until
+from helpers.traces import FakeRace, make_step, one_node
 
 MOST = 0.02  # of layout shift without an input, over a visit
 SHIFTS = """() => {
@@ -68,3 +70,58 @@ def test_on_a_phone_the_verdict_stays_in_view_and_covers_nothing_of_the_lanes(pa
     page.locator("[data-race] [data-next]").focus()
     focused = page.locator("[data-race] [data-next]").bounding_box()
     assert focused["y"] >= box["y"] + box["height"]
+
+
+PIECES = [
+    " a",
+    " grand",
+    "mother",
+    " sud",
+    "den",
+    "ly",
+    " saw",
+    " m",
+    "itt",
+    "ens",
+    ".",
+    " Every",
+    "body",
+    " laugh",
+    "ed",
+] * 4
+# Where every burst's letters begin, after each step and at the end: what stands elsewhere then has moved.
+MOVED = """() => {
+  const { view } = TreeRace;
+  view.pick(0);
+  const { bursts, text } = view.lanes[0];
+  const places = () => [...bursts.querySelectorAll('.ink')].map((ink) => {
+    const { left, top } = ink.getClientRects()[0];
+    return `${Math.round(left)} ${Math.round(top + text.scrollTop)}`;
+  });
+  const after = view.steps.map((_, index) => {
+    view.go(index);
+    return places();
+  });
+  const end = after.at(-1);
+  const moved = after.flatMap((seen) => seen.flatMap((place, at) => (place === end[at] ? [] : [view.steps[at].pieces[0]])));
+  return { lines: new Set(end.map((place) => place.split(' ')[1])).size, moved: [...new Set(moved)] };
+}"""
+
+
+def test_a_word_in_pieces_stands_in_its_line_from_the_first_piece_on(browser, tmp_path):
+    """Where its later pieces do not fit the line, the first one would else jump to the next line with them."""
+    last = len(PIECES) - 1
+    steps = [
+        (0, one_node(index=at, burst=[99], pieces=[piece], bonus_text=piece, end="length" if at == last else ""))
+        for at, piece in enumerate(PIECES)
+    ]
+    race = FakeRace([*steps, (1, make_step(end="length"))])
+    assert list(race.run())
+    file = tmp_path / "race.html"
+    file.write_text(standalone.html(race.record()), "utf-8")
+    with browser.new_context(viewport=PHONE, reduced_motion="reduce") as context:
+        tab = context.new_page()
+        tab.goto(file.as_uri())
+        until(tab, "Boolean(window.TreeRace?.view?.atEnd)")
+        found = tab.evaluate(MOVED)
+    assert found["lines"] > 6 and found["moved"] == []
