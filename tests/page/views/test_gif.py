@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from engine.page.views import gif
-from engine.page.views.gif import lead, shot
+from engine.page.views import film_frame, film_story, gif
+from engine.page.views.film_frame import shot
+from engine.page.views.gif import lead
 from engine.record.race_file import Record
 from helpers.commands import run
 from helpers.paths import ROOT
@@ -26,26 +27,38 @@ def test_the_film_plays_the_race_and_holds_the_verdict(tmp_path, capsys):
             film.seek(at)
             waits.append(film.info["duration"])
             pictures.add(film.convert("RGB").tobytes())
-    story = 100 * (2 * gif.LEVEL + 4 * gif.SCENE)  # two levels, then four scenes
+    story = 100 * (2 * film_story.LEVEL + film_story.SCENES * film_story.SCENE)  # two levels, then five scenes
     assert waits[-1] == 2000 and sum(waits) == story + 4000 - 100 and len(pictures) > 8
 
 
 def test_the_film_begins_with_a_step_told_slowly():
-    """The tree of tests/helpers/traces.py: levels come, wrong guesses fade, and only then the burst stands in the text."""
-    told = list(gif.story(made_race(), 1.0))
-    assert len(told) == 2 * gif.LEVEL + 4 * gif.SCENE
-    hue = tuple(int(gif.HUES[1][0][at : at + 2], 16) for at in (1, 3, 5))
-    tree, lane = (30, 370, 930, 580), (500, 120, 930, 280)
+    """The tree of tests/helpers/traces.py: levels come, a sweep checks them, the target chooses, wrong ones fade, the burst joins."""
+    level, scene = film_story.LEVEL, film_story.SCENE
+    told = list(film_story.story(made_race(), 1.0))
+    assert len(told) == 2 * level + film_story.SCENES * scene
+    blue, orange = (tuple(int(hue[0][at : at + 2], 16) for at in (1, 3, 5)) for hue in film_frame.HUES)
+    tree, cache, lane = (30, 370, 930, 530), (110, 540, 700, 580), (500, 120, 930, 280)
 
-    def orange(picture, room) -> int:
-        return {colour: count for count, colour in picture.crop(room).getcolors(100_000)}.get(hue, 0)
+    def counted(hue, room) -> list[int]:
+        """Pixels of that hue in the room: as the tree has grown, in the sweep, then at the end of each scene."""
+        ends = [2 * level - 1, 2 * level + 2, *range(2 * level + scene - 1, len(told), scene)]
+        return [dict(map(reversed, told[at].crop(room).getcolors(100_000))).get(hue, 0) for at in ends]
 
-    first, judged, left, joined = told[0], told[2 * gif.LEVEL], told[-2 * gif.SCENE - 1], told[-1]
-    assert orange(first, tree) == 0 < orange(judged, tree) < orange(left, tree) == orange(joined, tree)
-    assert orange(left, lane) == 0 < orange(joined, lane)
+    grown, sweeping, checked, chosen, dropped, joined, same = counted(orange, tree)
+    assert grown == sweeping == checked == chosen == 0 < dropped == joined == same
+    grown, sweeping, checked, chosen, dropped, *_ = counted(blue, tree)
+    assert (
+        grown == checked == dropped == 0 < min(sweeping, chosen)
+    )  # the target's sweep, then what it would have written
+    grown, sweeping, checked, chosen, dropped, *_ = counted(blue, cache)
+    assert grown == dropped == 0 < sweeping < checked == chosen  # rows that are tried
+    grown, sweeping, checked, chosen, dropped, joined, same = counted(orange, cache)
+    assert grown == sweeping == checked == chosen == 0 < dropped == joined == same  # rows that are kept
+    *_, dropped, joined, same = counted(orange, lane)
+    assert dropped == 0 < joined == same
     nothing = made_race()
     nothing.lanes.reverse()
-    assert list(gif.story(nothing, 1.0)) == []
+    assert list(film_story.story(nothing, 1.0)) == []
 
 
 @pytest.mark.slow
@@ -62,6 +75,20 @@ def test_a_chats_reply_begins_below_the_prompt():
     assert first.tobytes() != other.tobytes()
 
 
+@pytest.mark.parametrize("length", range(30, 46))
+def test_a_word_in_pieces_stands_in_one_line_from_its_first_piece_on(length):
+    record = made_race()
+    trace = record.lanes[1].trace
+    trace.prompt = "a" * length
+    trace.steps = [replace(step, pieces=[piece]) for step, piece in zip(trace.steps, (" grand", "mother"), strict=True)]
+    lines = film_frame.wrapped(film_frame.Brush(1.0), trace, 430, 17)
+    assert ["".join(piece for _, _, piece, _ in line) for line in lines] in (
+        ["a" * length + " grandmother"],
+        ["a" * length, "grandmother"],
+    )
+    assert [burst for line in lines for _, _, _, burst in line] == [None, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("forwards", "words", "shoots"),
     [
@@ -74,9 +101,9 @@ def test_the_films_story_tells_of_draft_forwards_that_were_run(monkeypatch, forw
     record, said = made_race(), []
     lane = record.lanes[1].trace
     lane.steps = [replace(step, draft_forwards=forwards) for step in lane.steps]
-    monkeypatch.setattr(gif, "drawn", lambda *arguments: said.append(arguments[3][0]))
-    list(gif.story(record, 1.0))
-    assert said.count(words) == shoots and gif.checked(1) == "the guess"
+    monkeypatch.setattr(film_story, "drawn", lambda *arguments: said.append(arguments[3][0]))
+    list(film_story.story(record, 1.0))
+    assert said.count(words) == shoots and film_story.checked(1) == "the guess"
 
 
 def test_the_films_verdict_is_the_races():
