@@ -98,13 +98,14 @@ class Drafter(Part):
     )
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
-    grows: bool = False  # whether `grow` can grow a round's whole tree of favourites; it then says the target's `vocab`
-    vocab: int
+    grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
+    vocab: int  # the target's
     last_read: tuple | None = None  # what `engine.policies.shared.asking` last read of `at_once`
     ahead: Any = None  # what `engine.policies.shared.ahead` drafted by `deeper` and nobody has asked for yet
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
+        self.vocab = pair.target.vocab
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:
@@ -118,8 +119,10 @@ class Drafter(Part):
         """
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it."""
-        raise NotImplementedError
+        """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it.
+
+        A drafter that looks at the last token alone keeps nothing.
+        """
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess.
@@ -153,8 +156,10 @@ class Drafter(Part):
         raise NotImplementedError
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'."""
-        raise NotImplementedError
+        """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'.
+
+        A drafter that looks at the last token alone keeps nothing.
+        """
 
     def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
         """`engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`. Called where `grows` is True.

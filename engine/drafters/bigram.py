@@ -25,11 +25,5 @@ class BigramDrafter(Drafter):
             )
         self.table = pair.bigram
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        pass
-
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.table.log_q([tree.tokens[node] for node in nodes])
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        pass

@@ -4,10 +4,7 @@ It has no guess of its own: `engine.rounds.guiding` answers for every drafter wh
 never guesses, and is plain decoding.
 """
 
-import torch
-
 from engine.contracts import Counterpart, Drafter
-from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
@@ -21,14 +18,5 @@ class ForcedDrafter(Drafter):
         lost="Lookup copies what was written. Under a schema engines may append forced tokens by themselves, and name no drafter.",
     )
 
-    def __init__(self, pair: LoadedPair, capacity: int):
-        pass
-
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        pass
-
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        pass

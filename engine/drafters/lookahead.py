@@ -16,7 +16,6 @@ import math
 import torch
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter
-from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 GRAM = 4  # tokens of an n-gram, its first included
@@ -33,9 +32,6 @@ class LookaheadDrafter(Drafter):
     )
     offers = frozenset({OWN_TREE})
     reads_logits = True
-
-    def __init__(self, pair: LoadedPair, capacity: int):
-        self.vocab = pair.target.vocab
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.text, self.copied = list(prompt), 0

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 import torch
 
 from engine.contracts import Counterpart, Drafter
-from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 LONGEST = 3  # n-gram length tried first
@@ -21,9 +20,6 @@ class LookupDrafter(Drafter):
     about = "Copies what followed the same words earlier in the text."
     source = "prompt lookup decoding (Saxena 2023)"
     counterpart = Counterpart("n-gram lookup")
-
-    def __init__(self, pair: LoadedPair, capacity: int):
-        self.vocab = pair.target.vocab
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.context: list[int] = []

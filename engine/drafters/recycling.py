@@ -12,7 +12,6 @@ import math
 import torch
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter
-from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 # How often the target takes a rank; measured on the small embedded pair
@@ -39,9 +38,6 @@ class RecyclingDrafter(Drafter):
     )
     offers = frozenset({OWN_TREE})
     reads_logits = True
-
-    def __init__(self, pair: LoadedPair, capacity: int):
-        self.vocab = pair.target.vocab
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.table: dict[int, list[int]] = {}
@@ -80,6 +76,3 @@ class RecyclingDrafter(Drafter):
         kept = [0, *path]
         for node in [*(node for node in range(len(tree)) if node not in kept), *kept]:
             self.table[tree.tokens[node]] = ranked[node]
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        pass

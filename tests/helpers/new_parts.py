@@ -95,11 +95,5 @@ class Habitual(Drafter):
         """Raises `ValueError` when the pair has no such net."""
         self.net = pair.net("habit")
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        """The last token is all that it reads."""
-
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.net.log_q([tree.tokens[node] for node in nodes])
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        """The last token is all that it reads."""
