@@ -207,6 +207,7 @@ class Policy(Part):
 
         Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one.
         """
+        self.depth, self.width, self.nodes, self.proposal = depth, width, nodes, proposal
 
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:

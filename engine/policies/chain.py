@@ -3,7 +3,6 @@
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.asking import guesses
 from engine.policies.shared.ranking import favourites
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -16,20 +15,17 @@ class Chain(Policy):
     branches = False
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.ranked = depth, proposal == "ranked"
-
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:
         return [(depth, 1, depth + 1) for depth in (1, 2, 3, 4, 6, 8)]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree = DraftTree.rooted(root)
+        tree, ranked = DraftTree.rooted(root), self.proposal == "ranked"
         for node in range(min(self.depth, room)):
-            log_q = guesses(drafter, tree, [node], to_draw=not self.ranked)
+            log_q = guesses(drafter, tree, [node], to_draw=not ranked)
             if log_q is None:
                 break
-            if self.ranked:
+            if ranked:
                 [[token]], _, [[q]] = favourites(log_q, position + node + 1, 1, sampling)
                 tree.add(node, token, tree.score[node] * q, q)
             else:

@@ -9,7 +9,6 @@ import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.asking import drawn_from
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -20,9 +19,6 @@ class DySpec(Policy):
     source = "DySpec, Algorithm 1"
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
-
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, deepest = DraftTree.rooted(root), min(self.depth, room)

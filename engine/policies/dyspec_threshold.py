@@ -8,7 +8,6 @@ import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.asking import drawn_from
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -20,11 +19,8 @@ class DySpecThreshold(Policy):
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.width, self.nodes, self.threshold = depth, width, nodes, 1 / nodes
-
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), [0]
+        tree, frontier, threshold = DraftTree.rooted(root), [0], 1 / self.nodes
         for level in range(1, min(self.depth, room) + 1):
             q = drawn_from(drafter, tree, frontier, sampling) if frontier and len(tree) < self.nodes else None
             if q is None:
@@ -36,13 +32,13 @@ class DySpecThreshold(Policy):
             ]  # the value of the next draw behind a node, negative
             heapq.heapify(heap)
             frontier = []
-            while heap and -heap[0][0] >= self.threshold and len(tree) < self.nodes:
+            while heap and -heap[0][0] >= threshold and len(tree) < self.nodes:
                 value, node = heapq.heappop(heap)
                 draw = next(undrawn[node], None)
                 if draw is None:
                     continue
                 child = tree.draw(node, *draw)
                 heapq.heappush(heap, (value + tree.score[child], node))
-                if tree.score[child] >= self.threshold:
+                if tree.score[child] >= threshold:
                     frontier.append(child)
         return tree

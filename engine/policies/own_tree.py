@@ -1,8 +1,10 @@
-"""Own-tree policy: takes the tree that the drafter lays out by itself, because the drafter's method is a tree and no distribution."""
+"""Own-tree policy: takes the tree that the drafter lays out by itself, because the drafter's method is a tree and no distribution.
+
+The width says how far the tree may branch, in the drafter's own sense.
+"""
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
 from engine.policies.shared import asking
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -14,10 +16,6 @@ class OwnTree(Policy):
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
     needs = OWN_TREE
-
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        """`width` says how far the tree may branch, in the drafter's own sense."""
-        self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """Raises `ValueError` for a drafter that lays out no tree."""

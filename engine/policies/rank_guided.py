@@ -3,14 +3,14 @@
 In a block, every position of the favourites' chain gets as many siblings as its bucket asks for. Then new blocks start, in one forward
 for all of them. One starts at the chain's end. Others start at the most probable siblings where the head does not trust the favourite;
 these are our own choice. A start that the node budget would cut off is left out. A depth of up to K costs one forward, up to 2 K two,
-beyond that three. In the end the nodes with the best joint scores are kept.
+beyond that three. In the end the nodes with the best joint scores are kept. The width caps the guesses at a position and the number of
+new blocks in a forward.
 """
 
 from typing import Any
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
 from engine.policies.shared.asking import bucket, shortlists
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -26,10 +26,6 @@ class RankGuided(Policy):
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"ranked"})
     needs = RANK_HEAD
-
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        """`width` caps the guesses at a position and the number of new blocks in a forward."""
-        self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         """Raises `ValueError` for a drafter without a rank head."""

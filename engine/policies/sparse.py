@@ -27,13 +27,13 @@ class Sparse(Policy):
                 "The policy sparse lays out its tree by measured accuracies of Medusa heads, and this pair has none. Measure them with "
                 "`python -m engine calibrate`, or use the policy best_first."
             )
-        self.nodes = best_neighbours(calibration.ranks["medusa"][:depth], width, nodes)
+        self.ranks = best_neighbours(calibration.ranks["medusa"][:depth], width, nodes)
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree = DraftTree.rooted(root)
         index_of: dict[tuple[int, ...], int] = {(): 0}
         for level in range(1, room + 1):
-            here = [ranks for ranks in self.nodes if len(ranks) == level and ranks[:-1] in index_of]
+            here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in index_of]
             frontier = list(dict.fromkeys(index_of[ranks[:-1]] for ranks in here))
             log_q = guesses(drafter, tree, frontier) if frontier else None
             if log_q is None:
@@ -45,5 +45,5 @@ class Sparse(Policy):
                 node = index_of[ranks[:-1]]
                 if ranks[-1] < len(best[node]):  # a vocabulary may be smaller than the width
                     token, _, q = best[node][ranks[-1]]
-                    index_of[ranks] = tree.add(node, token, self.nodes[ranks], q)
+                    index_of[ranks] = tree.add(node, token, self.ranks[ranks], q)
         return tree

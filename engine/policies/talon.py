@@ -10,7 +10,6 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.ahead import Reach
 from engine.policies.shared.asking import candidates
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -23,9 +22,6 @@ class Talon(Policy):
     source = "Talon (Liu et al. 2026)"
     counterpart = Counterpart("tree that adapts")
     proposals = frozenset({"ranked"})
-
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, frontier = DraftTree.rooted(root), [0]

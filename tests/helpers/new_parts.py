@@ -8,7 +8,6 @@ from engine.models.pairs import LoadedPair
 from engine.nets.layer import Linear, Net, NetConfig
 from engine.policies.shared.asking import guesses
 from engine.policies.shared.ranking import favourites
-from engine.record.calibration import Calibration
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -48,9 +47,6 @@ class Comb(Policy):
     about = "A chain of favourites, with a tooth for every other guess."
     source = "a test"
     proposals = frozenset({"ranked"})
-
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth, self.width, self.nodes = depth, width, nodes
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         tree, back = DraftTree.rooted(root), 0
