@@ -11,7 +11,6 @@ import torch
 
 from engine.contracts import Counterpart, Drafter
 from engine.drafters import DRAFTERS
-from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -81,11 +80,11 @@ class BestDrafter(Drafter):
 
     def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
         """`chosen` is one of the `choices`, the first when left out."""
-        self.inner: Drafter = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
-        self.reads_features = self.inner.reads_features
-        self.grows = self.inner.grows
-        if self.grows:
-            self.vocab, self.grow = self.inner.vocab, self.inner.grow  # type: ignore[method-assign]
+        super().__init__(pair, capacity)
+        self.inner = inner = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
+        self.reads_features, self.grows, self.grow = inner.reads_features, inner.grows, inner.grow  # type: ignore[method-assign]
+        self.reading, self.log_q = inner.reading, inner.log_q  # type: ignore[method-assign]
+        self.deeper, self.drafted = inner.deeper, inner.drafted  # type: ignore[method-assign]
 
     @classmethod
     def choices(cls, pair: LoadedPair) -> list[str]:
@@ -97,23 +96,11 @@ class BestDrafter(Drafter):
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
 
-    def reading(self, cache: KVCache) -> None:
-        self.inner.reading(cache)
-
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         self.inner.begin(prompt, features)
         self.copier = Copier()
         self.copier.extend(prompt)
         self.behind_root = self.copier.suggestion([])
-
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        return self.inner.log_q(tree, nodes)
-
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
-        return self.inner.deeper(tokens, above)
-
-    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
-        self.inner.drafted(tree, nodes, rows)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         length, chain = self.behind_root

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from engine.contracts import SURE, Drafter
-from engine.forward.cache import KVCache
 from engine.sampling import Guide
 from engine.tree import DraftTree
 
@@ -51,6 +50,8 @@ class GuidedDrafter(Drafter):
         self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
         self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
+        self.reading, self.begin, self.see = inner.reading, inner.begin, inner.see  # type: ignore[method-assign]
+        self.commit, self.own_tree, self.buckets = inner.commit, inner.own_tree, inner.buckets  # type: ignore[method-assign]
         self.whole = guide.guesses == "masked"  # else forced tokens alone
 
     def __getattr__(self, name: str) -> Any:
@@ -60,12 +61,6 @@ class GuidedDrafter(Drafter):
     @property
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
-
-    def reading(self, cache: KVCache) -> None:
-        self.inner.reading(cache)
-
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        self.inner.begin(prompt, features)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """The inner drafter's rows without what is forbidden, made distributions again."""
@@ -89,18 +84,6 @@ class GuidedDrafter(Drafter):
         lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
         rows = torch.where(lost, torch.zeros_like(rows).masked_fill(~allowed, -math.inf), rows)
         return rows.log_softmax(-1)
-
-    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
-        self.inner.see(tree, logits, path)
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        self.inner.commit(tree, path, bonus, features)
-
-    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
-        return self.inner.own_tree(root, levels, width, nodes)
-
-    def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        return self.inner.buckets(tree, nodes)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""
