@@ -55,25 +55,3 @@ def preorder(parents: Sequence[int], rank: Sequence[int]) -> list[int]:
         order.append(node)
         waiting += sorted(children[node], key=rank.__getitem__)[::-1]  # the last one in is visited first
     return order
-
-
-def mask_blocks(tree: "DraftTree | Sequence[int]", block: int = 32, prefix: int = 0) -> int:
-    """How many `block` x `block` tiles of the attention mask `[N, prefix + N]` hold at least one allowed entry.
-
-    Row i may see the `prefix` committed columns and, behind them, node i and its ancestors. Tiles are cut from the top left corner,
-    prefix included; ragged tiles at the right and lower edge count as whole ones. `prefix` 0 counts the tree alone, as DySpec's
-    Table 5 does: its 36 at 256 nodes is the whole lower triangle. DySpec's Figure 9 includes a prefix: its 366 at 768 nodes exceeds the
-    300 tiles of a full lower triangle. `tree` is a `DraftTree` or its list of parents. One pass, O(N^2 / block) bits.
-    Raises `ValueError` for a block below 1 or a prefix below 0.
-    """
-    if block < 1 or prefix < 0:
-        raise ValueError(f"The block must be at least 1 and the prefix at least 0, got {block} and {prefix}.")
-    parents: Sequence[int] = getattr(tree, "parents", tree)  # type: ignore[arg-type]
-    committed = (1 << -(-prefix // block)) - 1  # bit j: the tiles' column j is needed
-    needed: list[int] = []
-    tiles = [0] * -(-len(parents) // block)
-    for node, parent in enumerate(parents):
-        above = needed[parent] if parent >= 0 else committed
-        needed.append(above | 1 << (prefix + node) // block)
-        tiles[node // block] |= needed[node]
-    return sum(row.bit_count() for row in tiles)

@@ -12,6 +12,14 @@ def random_tree(rng: random.Random, size: int) -> DraftTree:
     return tree
 
 
+def planted(parents: list[int]) -> DraftTree:
+    """A tree of these nodes, the root included."""
+    tree = DraftTree.rooted(0)
+    for node, parent in enumerate(parents[1:], 1):
+        tree.add(parent, node, 1.0, 1.0)
+    return tree
+
+
 def ancestors(tree: DraftTree, node: int) -> set[int]:
     found = set()
     while node >= 0:

@@ -7,15 +7,12 @@ import pytest
 import torch
 
 from engine.lab.bench.order import grown_tree
-from engine.lab.bench.sparse_attention import (
-    behind_prefix,
-    block_mask,
-)
-from engine.measure.node_order import ORDERS, mask_blocks, subtree_sizes
+from engine.lab.bench.sparse_attention import behind_prefix, mask_blocks
+from engine.measure.node_order import ORDERS, subtree_sizes
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
-from helpers.trees import ancestors, random_tree, trees
+from helpers.trees import ancestors, planted, random_tree, trees
 
 
 def level_order(tree: DraftTree) -> DraftTree:
@@ -82,17 +79,13 @@ def test_blocks_are_those_that_a_count_over_the_whole_mask_finds(block, prefix):
             for row in range(0, allowed.shape[0], block)
             for column in range(0, allowed.shape[1], block)
         )
-        assert mask_blocks(tree, block, prefix) == mask_blocks(tree.parents, block, prefix) == naive
-        assert int(block_mask(allowed, block).sum()) == naive
+        assert mask_blocks(tree, block, prefix) == naive
 
 
 def test_blocks_of_known_shapes():
-    chain = DraftTree.rooted(0)
-    for node in range(255):
-        chain.add(node, 0, 1.0, 1.0)
-    assert mask_blocks(chain, 32) == 8 * 9 // 2  # the whole lower triangle
-    assert mask_blocks([-1] + [0] * 255, 32) == 8 + 7  # a star: the diagonal and the root's column
-    assert mask_blocks([-1], 32, prefix=64) == 3
+    assert mask_blocks(planted([*range(-1, 255)])) == 8 * 9 // 2  # of a chain the whole lower triangle
+    assert mask_blocks(planted([-1] + [0] * 255)) == 8 + 7  # of a star the diagonal and the root's column
+    assert mask_blocks(planted([-1]), prefix=64) == 3
 
 
 def test_reordering_reproduces_the_papers_counts_for_random_trees():

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from engine.forward.cache import additive
-from engine.lab.bench.sparse_attention import flex_attention_path, flex_block_mask, sparse_attention
-from engine.measure.node_order import ORDERS, mask_blocks
+from engine.lab.bench.sparse_attention import flex_attention_path, flex_block_mask, mask_blocks, sparse_attention
+from engine.measure.node_order import ORDERS
 from engine.measure.options import writable
 from engine.models.loading import TRAINED_ON, checked_device, hardware_name
 from engine.rounds.timing import interleaved

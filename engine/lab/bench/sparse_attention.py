@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from engine.tree import DraftTree
+
 FLEX_BLOCKS = (16, 32, 64, 128)
 FLEX_TILE = (
     64  # rows and columns that one step of the kernel takes at most; a tile of the mask holds a whole number of them
@@ -38,6 +40,15 @@ def behind_prefix(mask: torch.Tensor, keys: int) -> torch.Tensor:
             f"The mask must be bool [N, N] with N of at most {keys} keys, got {mask.dtype} {list(mask.shape)}."
         )
     return F.pad(mask, (keys - count, 0), value=True)
+
+
+def mask_blocks(tree: DraftTree, block: int = 32, prefix: int = 0) -> int:
+    """How many tiles of the tree's mask behind so many committed columns hold an allowed entry. 0 counts the tree alone.
+
+    DySpec's Table 5 counts so: its 36 at 256 nodes is the whole lower triangle. Its Figure 9 includes a prefix: its 366 at 768 nodes
+    exceeds the 300 tiles of a full lower triangle.
+    """
+    return int(block_mask(behind_prefix(tree.ancestor_mask(), prefix + len(tree)), block).sum())
 
 
 def sparse_attention(
