@@ -1,5 +1,5 @@
 // What trees cost on this machine and what they win, drawn with Plotly: time and tokens over the nodes of one forward, both in
-// tokens of plain decoding. Knows a lane's steps and costs; nothing of clocks or playback.
+// tokens of plain decoding. A sweep's plot draws the same curves. Knows a lane's steps and costs; nothing of clocks or playback.
 "use strict";
 
 TreeRace.costPlot = (() => {
@@ -7,8 +7,8 @@ TreeRace.costPlot = (() => {
   const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
 
   const LEAST_TOP = 5; // tokens that the axis shows at least
-  const SIZES = [1, 2, 4, 8, 16, 32, 64];
-  const LARGEST = 64;
+  const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+  const LARGEST = 64; // nodes on the curves, unless a tree has more
   const LEFTWARD = 10; // from so many nodes on the point's label stands left of it
   const hovertemplate = "%{customdata}<extra></extra>";
 
@@ -21,14 +21,15 @@ TreeRace.costPlot = (() => {
   const ms = (value) => `${asNumber(value, 2)} ms`;
 
   /**
-   * A line over every number of nodes, `price` in ms; with marks where it was measured.
+   * A line over every number of nodes up to the largest, `price` in ms.
    * @param {Costs} costs
+   * @param {number} largest
    * @param {(nodes: number) => number} price
    * @param {(nodes: number) => string} hover
    * @param {object} look
    */
-  function line(costs, price, hover, look) {
-    const nodes = Array.from({ length: LARGEST }, (_, index) => index + 1);
+  function line(costs, largest, price, hover, look) {
+    const nodes = Array.from({ length: largest }, (_, index) => index + 1);
     const plain = costs.verifyAt(1);
     const about = (/** @type {number} */ each) =>
       `${counted(each, "node")}: ${asNumber(price(each) / plain, 2)} tokens’ time`;
@@ -44,14 +45,16 @@ TreeRace.costPlot = (() => {
   }
 
   /**
+   * t(N), with marks where it was measured.
    * @param {Costs} costs
+   * @param {number} largest
    * @param {Palette} colours
    */
-  function verifying(costs, colours) {
+  function verifying(costs, largest, colours) {
     const known = new Set(costs.sizes);
     const hover = (/** @type {number} */ nodes) =>
       `${known.has(nodes) ? "measured" : "between measured"}: ${ms(costs.verifyAt(nodes))} to verify`;
-    const trace = line(costs, (nodes) => costs.verifyAt(nodes), hover, {
+    const trace = line(costs, largest, (nodes) => costs.verifyAt(nodes), hover, {
       mode: "lines+markers",
       line: { color: colours.base, width: 3 },
     });
@@ -63,13 +66,14 @@ TreeRace.costPlot = (() => {
    * Everything below this line is slower than plain decoding.
    * @param {Costs} costs
    * @param {number} levels
+   * @param {number} largest
    * @param {Palette} colours
    */
-  function breakEven(costs, levels, colours) {
+  function breakEven(costs, levels, largest, colours) {
     const draft = costs.roundMs(1, levels) - costs.verifyAt(1);
     const hover = (/** @type {number} */ nodes) =>
       `${ms(costs.verifyAt(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`;
-    return line(costs, (nodes) => costs.roundMs(nodes, levels), hover, {
+    return line(costs, largest, (nodes) => costs.roundMs(nodes, levels), hover, {
       line: { color: colours.ink, width: 2, dash: "5px,4px" },
       fill: "tozeroy",
       fillcolor: colours.cell,
@@ -192,6 +196,33 @@ TreeRace.costPlot = (() => {
   }
 
   /**
+   * Nodes on a logarithmic axis, and tokens, with a mark at `every` number of them.
+   * @param {Palette} colours
+   * @param {number} size
+   * @param {number} largest
+   * @param {number} top
+   * @param {number} every
+   */
+  function costAxes(colours, size, largest, top, every) {
+    const tickfont = { size, color: colours.faint };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", gridcolor: colours.cell, tickfont };
+    return {
+      xaxis: {
+        ...axis,
+        type: "log",
+        range: [Math.log10(0.92), Math.log10(largest * 1.05)],
+        tickvals: SIZES,
+        ticktext: SIZES.map((each) => (each === LARGEST ? `${each} nodes` : `${each}`)),
+      },
+      yaxis: {
+        ...axis,
+        range: [0, top],
+        tickvals: Array.from({ length: Math.floor(top / every) + 1 }, (_, index) => index * every),
+      },
+    };
+  }
+
+  /**
    * @param {HTMLElement} div
    * @param {Step[]} steps
    * @param {Round} round
@@ -205,29 +236,18 @@ TreeRace.costPlot = (() => {
     const size = Math.round(Math.max(12, Math.min(22, width / 36)));
     const top = Math.max(LEAST_TOP, ...steps.map((step) => step.burst.length)) + 0.6;
     const traces = [
-      breakEven(costs, round.levels, colours),
-      verifying(costs, colours),
+      breakEven(costs, round.levels, LARGEST, colours),
+      verifying(costs, LARGEST, colours),
       won(steps.slice(0, round.index + 1), colours),
       chosen(round, steps[round.index], costs, colours),
     ];
-    const tickfont = { size, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", gridcolor: colours.cell, tickfont };
     const margin = { l: size * 2.4, r: size * 2.4, t: 6, b: size + 14 };
     const every = (height - margin.t - margin.b) / top < 1.4 * size ? 2 : 1;
-    const tokens = Array.from({ length: Math.floor(top / every) + 1 }, (_, index) => index * every);
-    const axes = {
-      xaxis: {
-        ...axis,
-        type: "log",
-        range: [Math.log10(0.92), Math.log10(LARGEST * 1.05)],
-        tickvals: SIZES,
-        ticktext: SIZES.map((each) => (each === LARGEST ? `${each} nodes` : `${each}`)),
-      },
-      yaxis: { ...axis, range: [0, top], tickvals: tokens, ticklabelstandoff: 6 },
-      annotations: words(round, costs, top, size, colours),
-    };
+    const { xaxis, yaxis } = costAxes(colours, size, LARGEST, top, every);
+    const annotations = words(round, costs, top, size, colours);
+    const axes = { xaxis, yaxis: { ...yaxis, ticklabelstandoff: 6 }, annotations };
     Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
   }
 
-  return { drawCost };
+  return { LARGEST, breakEven, verifying, word, costAxes, drawCost };
 })();

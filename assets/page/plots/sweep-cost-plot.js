@@ -6,42 +6,9 @@ TreeRace.sweepCostPlot = (() => {
   const { asNumber } = TreeRace.numbers;
   const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
+  const { LARGEST, breakEven, costAxes, verifying, word } = TreeRace.costPlot;
   const { cellWords, lettering } = TreeRace.sweepCells;
-  const LARGEST = 64; // nodes on the cost curve, or more if a cell has more
-  const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
   const hovertemplate = "%{customdata}<extra></extra>";
-
-  /** @param {number} largest */
-  const upTo = (largest) => Array.from({ length: largest }, (_, index) => index + 1);
-
-  /**
-   * @param {Costs} costs
-   * @param {number} largest
-   * @param {Palette} colours
-   */
-  function curve(costs, largest, colours) {
-    const known = new Set(costs.sizes);
-    const nodes = upTo(largest);
-    const ratio = (/** @type {number} */ count) => costs.verifyAt(count) / costs.verifyAt(1);
-    return {
-      type: "scatter",
-      mode: "lines+markers",
-      x: nodes,
-      y: nodes.map(ratio),
-      customdata: nodes.map(
-        (count) =>
-          `${count} nodes: ${asNumber(ratio(count), 2)} tokens’ time, ${asNumber(costs.verifyAt(count), 2)} ms`,
-      ),
-      hovertemplate,
-      line: { color: colours.base, width: 3 },
-      marker: {
-        color: colours.base,
-        size: nodes.map((count) => (known.has(count) ? 7 : 0)),
-        opacity: 1,
-        line: { width: 0 },
-      },
-    };
-  }
 
   /**
    * What forwards of this size took in the sweep's own races.
@@ -65,30 +32,6 @@ TreeRace.sweepCostPlot = (() => {
   }
 
   /**
-   * @param {Costs} costs
-   * @param {number} levels
-   * @param {number} largest
-   * @param {Palette} colours
-   */
-  function breakEven(costs, levels, largest, colours) {
-    const nodes = upTo(largest);
-    const needs = nodes.map((count) => costs.breakEven(count, levels));
-    return {
-      type: "scatter",
-      mode: "lines",
-      x: nodes,
-      y: needs,
-      customdata: nodes.map(
-        (count, index) => `${count} nodes in ${levels} levels need ${asNumber(needs[index], 2)} tokens a pass`,
-      ),
-      hovertemplate,
-      line: { color: colours.ink, width: 2, dash: "5px,4px" },
-      fill: "tozeroy",
-      fillcolor: colours.cell,
-    };
-  }
-
-  /**
    * @param {Cell[]} cells
    * @param {SweepRecord} sweep
    * @param {object} look
@@ -105,26 +48,6 @@ TreeRace.sweepCostPlot = (() => {
       marker: look,
     };
   }
-
-  /**
-   * @param {string} text
-   * @param {number} nodes
-   * @param {number} tokens
-   * @param {string} anchor
-   * @param {string} color
-   * @param {number} letters
-   * @param {object} [more]
-   */
-  const word = (text, nodes, tokens, anchor, color, letters, more = {}) => ({
-    text,
-    x: Math.log10(nodes),
-    y: tokens,
-    xanchor: anchor,
-    yanchor: "middle",
-    showarrow: false,
-    font: { color, size: letters },
-    ...more,
-  });
 
   /**
    * @param {HTMLElement} div
@@ -144,7 +67,7 @@ TreeRace.sweepCostPlot = (() => {
     const top = Math.max(3.6, ...cells.map((cell) => cell.tau + 0.6));
     const traces = [
       breakEven(costs, levels, largest, colours),
-      curve(costs, largest, colours),
+      verifying(costs, largest, colours),
       inRaces(sweep, colours),
       points(cells, sweep, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45, line: { width: 0 } }),
       points(best, sweep, {
@@ -155,20 +78,9 @@ TreeRace.sweepCostPlot = (() => {
         line: { color: colours.surface, width: 1.5 },
       }),
     ];
-    const tickfont = { size: letters, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", gridcolor: colours.cell, tickfont };
-    const every = top > 6 ? 2 : 1;
-    const tokens = Array.from({ length: Math.floor(top / every) + 1 }, (_, index) => index * every);
     const end = Math.min(top - 1, costs.breakEven(largest, levels));
     const axes = {
-      xaxis: {
-        ...axis,
-        type: "log",
-        range: [Math.log10(0.92), Math.log10(largest * 1.05)],
-        tickvals: SIZES,
-        ticktext: SIZES.map((each) => (each === LARGEST ? `${each} nodes` : `${each}`)),
-      },
-      yaxis: { ...axis, range: [0, top], tickvals: tokens },
+      ...costAxes(colours, letters, largest, top, top > 6 ? 2 : 1),
       annotations: [
         word("slower than plain", largest, 0.35, "right", colours.faint, letters),
         word("break-even", largest, end, "right", colours.ink, letters, {
