@@ -285,7 +285,10 @@ interface PaysReport {
   answer: "yes" | "no" | "only";
   verdict: string;
   best: string;
+  pair: string;
+  machine: string;
   temperature: number;
+  tokens: number;
   plain: { tokens_per_s: number; vs_generate: number; time: Record<string, number> };
   systems: PaysSystem[];
   prompts: { index: number; prompt: string; speedup: number }[];
@@ -293,6 +296,32 @@ interface PaysReport {
   titles: Record<string, string>;
   costs: MeasuredCosts;
   point: MeasuredPoint;
+}
+
+/** A running server's figures at one number of streams: engine/page/screens/pays_servers.py. */
+interface ServedPoint {
+  batch: number;
+  plain_tokens_per_s: number;
+  tokens_per_s: number;
+  speedup: number;
+  interval: [number, number];
+  answer: "yes" | "no" | "only";
+  tau: number | null;
+  acceptance: number | null;
+  texts: number;
+  identical: number | null;
+}
+
+/** A row of a table of servers, in words and figures. */
+interface ServedRow {
+  machine: string;
+  server: string;
+  against: string;
+  flags: string;
+  how: string;
+  verdict: string;
+  cautions: string[];
+  points: ServedPoint[];
 }
 
 type PromptsMessage = RunMessage & { title: string } & (
@@ -386,6 +415,7 @@ interface LabAbout {
 
 interface LabServer {
   read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
+  read_pays(name: string, text: string): Answer<{ prompts: string[]; servers?: ServedRow[] }>;
   production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
 }
 

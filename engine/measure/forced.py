@@ -9,11 +9,10 @@ count the target's own token, as here. TensorRT-LLM's `TLLM_SPEC_DECODE_FORCE_NU
 Prefill, accepting and the host's own work are left out.
 """
 
-import math
-
 from engine.measure.racing import allows
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
+from engine.record.parsing import shown
 from engine.rounds.timing import CONTEXT, costs_of
 from engine.systems import System, find
 
@@ -23,13 +22,17 @@ ESTIMATED = (
 )
 
 
-def checked(tau: float) -> float:
+LONGEST = 1_000  # tokens a round
+
+
+def checked(tau: object) -> float:
     """The acceptance length. Raises `ValueError` for one that no round can have."""
-    if not (math.isfinite(tau) and tau >= 1):
+    if isinstance(tau, bool) or not isinstance(tau, int | float) or not 1 <= tau <= LONGEST:
         raise ValueError(
-            f"--acceptance must be a number of tokens a round, 1 or more with the target's own, got {tau:g}."
+            f"The acceptance length must be a number of tokens a round, from 1, the target's own alone, to {LONGEST:,}; "
+            f"got {shown(tau)}."
         )
-    return tau
+    return float(tau)
 
 
 def most(system: System) -> int:
@@ -70,6 +73,17 @@ def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
         "break_even": costs.break_even(rows, system.depth),
         "speedup": tau / costs.break_even(rows, system.depth),
     }
+
+
+def estimates(pair: LoadedPair, settings: list[str], tau: float) -> dict:
+    """What every setting would give at `tau` tokens a round, and of each that cannot have them why not."""
+    found: dict[str, list] = {"rows": [], "refused": []}
+    for setting in settings:
+        try:
+            found["rows"].append(estimate(pair, setting, tau))
+        except ValueError as error:
+            found["refused"].append(str(error))
+    return found
 
 
 def sentences(rows: list[dict]) -> list[str]:

@@ -24,6 +24,7 @@ EXPECTED = {  # pydantic's errors about a value's type
     "bool_type": NAMES[bool],
     "int_type": "a whole number",
     "float_type": "a number",
+    "plain_type": "a short text, a number, true or false",
 }
 # As `__pydantic_config__` of every dataclass that is read from outside
 CLOSED: dict[str, Any] = {"extra": "forbid", "str_max_length": LONGEST_TEXT, "allow_inf_nan": False}

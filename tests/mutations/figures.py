@@ -156,6 +156,14 @@ return agreed(self.target.session.runner.model, seconds)
     *of(
         "measure/",
         (
+            "a table's answer is believed",
+            "served_rows.py::check_point",
+            "point.answer == told",
+            "True",
+            "page/screens/test_pays_servers.py::test_figures_that_cannot_be_are_refused",
+            "figures",
+        ),
+        (
             "a busy machine runs on",
             "repeated.py::Repeated.further",
             "self.race.busy or self.race.remote or not seconds",

@@ -18,15 +18,17 @@ TreeRace.promptFile = (() => {
     /**
      * @param {HTMLElement} root has the buttons, the field and the place to drop a file
      * @param {LabAbout} about
-     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
+     * @param {LabServer["read_pays"]} read asks the server what a file holds
      * @param {(words: string) => void} say
      * @param {() => void} taken hears that there are other prompts
+     * @param {(rows: ServedRow[], name: string) => void} [servers] takes the rows of a table of servers
      */
-    constructor(root, { prompts }, read, say, taken) {
+    constructor(root, { prompts }, read, say, taken, servers = () => {}) {
       this.at = finder(root);
       this.read = read;
       this.say = say;
       this.taken = taken;
+      this.servers = servers;
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
       this.at("gallery").addEventListener("click", () => this.takeGallery());
@@ -48,7 +50,8 @@ TreeRace.promptFile = (() => {
       }
       const found = await answered(this.read(file.name, text));
       if (found.refused) return this.say(found.refused);
-      this.keep(found.prompts, file.name);
+      if (found.servers) this.servers(found.servers, file.name);
+      else this.keep(found.prompts, file.name);
     }
 
     /**

@@ -2,6 +2,8 @@
 "use strict";
 
 TreeRace.whatIfFormula = (() => {
+  const HALVINGS = 60; // of the range in which an acceptance is sought
+
   /**
    * The mean length of a burst, bonus included, where every depth is accepted with the same chance.
    * @param {number} acceptance
@@ -9,6 +11,21 @@ TreeRace.whatIfFormula = (() => {
    */
   function tokensARound(acceptance, depth) {
     return acceptance === 1 ? depth + 1 : (1 - acceptance ** (depth + 1)) / (1 - acceptance);
+  }
+
+  /**
+   * The chance per token with which rounds of that depth yield so many tokens; 1 where they cannot yield them.
+   * @param {number} tokens a round
+   * @param {number} depth
+   */
+  function acceptanceOf(tokens, depth) {
+    let [low, high] = [0, 1];
+    for (let halving = 0; halving < HALVINGS; halving += 1) {
+      const middle = (low + high) / 2;
+      if (tokensARound(middle, depth) < tokens) low = middle;
+      else high = middle;
+    }
+    return high;
   }
 
   /** @param {WhatIf} point */
@@ -35,5 +52,5 @@ TreeRace.whatIfFormula = (() => {
     return cost === null ? null : tokensARound(point.acceptance, point.depth) / cost;
   }
 
-  return { price, rowsOf, speedup, tokensARound };
+  return { acceptanceOf, price, rowsOf, speedup, tokensARound };
 })();

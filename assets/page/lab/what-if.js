@@ -6,23 +6,35 @@ TreeRace.whatIf = (() => {
   const { finder, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { Costs } = TreeRace.roundCosts;
-  const { price, rowsOf, speedup, tokensARound } = TreeRace.whatIfFormula;
+  const { acceptanceOf, price, rowsOf, speedup, tokensARound } = TreeRace.whatIfFormula;
   const { drawWhatIf } = TreeRace.whatIfPlot;
 
   const BEYOND = "beyond what was measured";
-  /** @type {{ name: keyof WhatIf, words: string, most: number, step: number, digits: number }[]} */
+  const TOKENS = "tokens"; // of a round: the acceptance length that papers report, from which the acceptance follows
+  /** @typedef {keyof WhatIf | typeof TOKENS} Slider */
+  /** @type {{ name: Slider, words: string, most: number, step: number, digits: number }[]} */
   const SLIDERS = [
+    { name: TOKENS, words: "Acceptance length, in tokens", most: 13, step: 0.01, digits: 2 },
     { name: "acceptance", words: "Acceptance per token", most: 1, step: 0.01, digits: 2 },
     { name: "depth", words: "Depth", most: 12, step: 0.1, digits: 1 },
     { name: "width", words: "Guesses a level", most: 8, step: 0.1, digits: 1 },
     { name: "draft", words: "Draft cost a level, in plain tokens", most: 1, step: 0.01, digits: 2 },
     { name: "batch", words: "Batch", most: 32, step: 1, digits: 0 },
   ];
-  const LEAST = { batch: 1, width: 1 };
+  const LEAST = { batch: 1, width: 1, tokens: 1 };
+
+  /**
+   * @param {WhatIf} point
+   * @param {Slider} name
+   */
+  const read = (point, name) =>
+    name === TOKENS ? tokensARound(point.acceptance, point.depth) : point[/** @type {keyof WhatIf} */ (name)];
 
   class WhatIfView {
     /** @type {WhatIf | null} what the sliders say */
     point = null;
+    /** @type {number | null} tokens a round that are asked for, whatever the depth */
+    asked = null;
     /** @type {MeasuredPoint | null} */
     measured = null;
     /** @type {Costs | null} */
@@ -54,7 +66,7 @@ TreeRace.whatIf = (() => {
       this.costs = new Costs(costs);
       this.measured = measured;
       for (const { name, most } of SLIDERS) {
-        this.sliders[name].max = String(Math.max(most, Math.ceil(measured[name]))); // a costly draft has room too
+        this.sliders[name].max = String(Math.max(most, Math.ceil(read(measured, name)))); // a costly draft has room too
       }
       this.reset();
     }
@@ -64,22 +76,43 @@ TreeRace.whatIf = (() => {
       if (!this.measured) return;
       const { acceptance, depth, width, draft, batch } = this.measured;
       this.point = { acceptance, depth, width, draft, batch };
-      for (const { name } of SLIDERS) this.sliders[name].value = String(this.point[name]);
+      this.asked = null;
+      this.settle("");
+    }
+
+    /** @param {Slider} name */
+    moved(name) {
+      if (!this.point) return;
+      const value = Number(this.sliders[name].value);
+      if (name === TOKENS) this.asked = value;
+      else this.point[name] = value;
+      if (name === "acceptance") this.asked = null;
+      if (this.asked !== null) this.point.acceptance = acceptanceOf(this.asked, this.point.depth);
+      this.settle(name);
+    }
+
+    /**
+     * Every other slider says what follows.
+     * @param {Slider | ""} moved
+     */
+    settle(moved) {
+      const point = /** @type {WhatIf} */ (this.point);
+      for (const { name } of SLIDERS) if (name !== moved) this.sliders[name].value = String(read(point, name));
       this.draw();
     }
 
-    /** @param {keyof WhatIf} name */
-    moved(name) {
-      if (!this.point) return;
-      this.point[name] = Number(this.sliders[name].value);
-      this.draw();
+    // Where a round cannot yield the tokens that were asked for.
+    short() {
+      const { asked, point } = this;
+      if (asked === null || !point || asked <= point.depth + 1) return "";
+      return ` ${asNumber(asked, 2)} need a depth of ${asNumber(asked - 1, 1)} or more.`;
     }
 
     draw() {
       const { costs, measured, point } = this;
       if (!costs || !measured || !point) return;
       for (const { name, digits } of SLIDERS)
-        this.at("sliders").querySelector(`[data-value=${name}]`).textContent = asNumber(point[name], digits);
+        this.at("sliders").querySelector(`[data-value=${name}]`).textContent = asNumber(read(point, name), digits);
       const [cost, gain] = [price(costs, point), speedup(costs, point)];
       const rows = asNumber(rowsOf(point), 0);
       this.at("speed").textContent = gain === null ? "–" : `${asNumber(gain, 2)}×`;
@@ -88,7 +121,7 @@ TreeRace.whatIf = (() => {
       this.at("words").textContent =
         cost === null
           ? `A round would verify ${rows} rows at once: ${BEYOND}, which ends at ${Math.max(...costs.sizes)}.`
-          : `${won}, for the time of ${asNumber(cost, 2)} plain tokens: ${rows} rows are verified at once.`;
+          : `${won}, for the time of ${asNumber(cost, 2)} plain tokens: ${rows} rows are verified at once.${this.short()}`;
       const figures = [measured.expected, measured.decoding, measured.speedup];
       const [expected, decoding, whole] = figures.map((value) => `${asNumber(value, 2)}×`);
       this.at("measured").textContent =

@@ -31,15 +31,14 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from engine.lab.pays import batch, context, curve_words, served, served_words, table
-from engine.measure import forced, peers, processes, words
+from engine.lab.pays import batch, context, curve_words, served, table
+from engine.measure import forced, peers, processes, served_words, words
 from engine.measure.options import given_constraint, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read_all
 from engine.measure.racing import Wish, chosen, fitting, race, races
 from engine.measure.report import report
 from engine.models.earlier_texts import Memory
-from engine.models.pairs import LoadedPair
 
 LOCAL = (
     "systems",
@@ -115,18 +114,7 @@ def judged(options: Namespace) -> dict:
         with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
             found["context"] = context.by_length(pair, texts, settings, lengths, wish, bar.update)
     if tau is not None:
-        found["acceptance"] = estimates(pair, [row["setting"] for row in figures["systems"]], tau)
-    return found
-
-
-def estimates(pair: LoadedPair, settings: list[str], tau: float) -> dict:
-    """What every setting would give at `tau` tokens a round, and of each that cannot have them why not."""
-    found: dict[str, list] = {"rows": [], "refused": []}
-    for setting in settings:
-        try:
-            found["rows"].append(forced.estimate(pair, setting, tau))
-        except ValueError as error:
-            found["refused"].append(str(error))
+        found["acceptance"] = forced.estimates(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from engine.lab.pays.batch import LARGEST_BATCH, WARM_UP_TOKENS, numbers
 from engine.measure.prompts import FEWEST
 from engine.measure.racing import Wish
+from engine.measure.served_rows import VERSION
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
 from engine.models.loading import checked_device, hardware_name
 from engine.record.trace import FAILED
@@ -25,7 +26,6 @@ from engine.remote.server import Answer, Server
 from engine.remote.telling import About, Guesses
 
 SIZES = "1,4,16"
-VERSION = 1  # of the row
 
 
 @dataclass(frozen=True)

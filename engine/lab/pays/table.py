@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-from engine.lab.pays.served import VERSION
 from engine.measure.options import writable
-from engine.record.parsing import parse
+from engine.measure.served_rows import rows
+from engine.record.files import MOST_BYTES, text_of
 
-MOST_BYTES = 20_000_000
 ENDING = ".jsonl"
 
 
@@ -23,16 +22,11 @@ def count(path: Path) -> int:
     """The rows in the file, 0 where there is none. Raises `ValueError` that names the first line that is no row."""
     if not path.exists():
         return 0
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise ValueError(f"{path.name} has {size / 1e6:.1f} MB; a table has at most {MOST_BYTES / 1e6:.0f} MB.")
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, 1):
-        found = parse(line, MOST_BYTES, f"Line {number} of {path.name}") if line.strip() else {"row": VERSION}
-        if not isinstance(found, dict) or found.get("row") != VERSION:
-            raise ValueError(
-                f"Line {number} of {path.name} is no row of `pays --server`. Name another file for --into."
-            )
-    return sum(bool(line.strip()) for line in lines)
+    text = text_of(path, "")
+    try:
+        return len(rows(text, path.name, MOST_BYTES))
+    except ValueError as error:
+        raise ValueError(f"{error} Name another file for --into.") from None
 
 
 def add(path: Path, row: dict) -> int:

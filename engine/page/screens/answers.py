@@ -6,7 +6,7 @@ Knows the engine's readers by name; knows no page. A caller's mistake never rais
 from collections.abc import Callable, Sequence
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens import own_prompts, race_files
+from engine.page.screens import own_prompts, pays_servers, race_files
 from engine.page.screens.cards import card_here, raceable
 from engine.page.screens.gallery import RACES
 from engine.page.screens.given import values
@@ -39,6 +39,18 @@ def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
 def read_prompts(file: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
     return answer(lambda: {"prompts": own_prompts.read(*values(file, "The file", 2, 2))})
+
+
+def read_pays(file: object) -> Answer:
+    """What a file for “Does it pay?” holds, prompts or the rows of a table of servers, or what is wrong with it."""
+
+    def found() -> Answer:
+        name, text = values(file, "The file", 2, 2)
+        if pays_servers.is_table(text):
+            return {"servers": pays_servers.read(name, text)}
+        return {"prompts": own_prompts.read(name, text)}
+
+    return answer(found)
 
 
 def production(setting: object) -> Answer:

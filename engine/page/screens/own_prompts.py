@@ -33,7 +33,7 @@ def read(name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise refused("The file is no text.")
-    by_line, name = name.lower().endswith(LINES), beginning(name, LONGEST_NAME).encode("utf-8", "replace").decode()
+    by_line, name = name.lower().endswith(LINES), named(name)
     try:
         size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
     except UnicodeEncodeError:
@@ -46,6 +46,11 @@ def read(name: str, text: str) -> list[str]:
     else:
         prompts = paragraphs(text)
     return checked_prompts(prompts, name)
+
+
+def named(file: str) -> str:
+    """A file's name as a sentence has it."""
+    return beginning(file, LONGEST_NAME).encode("utf-8", "replace").decode()
 
 
 def from_line(line: str, number: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from engine.measure import racing, words
+from engine.measure import forced, racing, words
 from engine.measure.prompts import FEWEST
 from engine.measure.report import report
 from engine.models.pairs import LoadedPair
@@ -22,8 +22,10 @@ SHOWN = 160  # characters of a prompt
 COMMAND = "`python -m engine pays` takes more."
 
 
-def wish(prompts: object, systems: object, **settings: Any) -> racing.Wish:
+def wish(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> racing.Wish:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
+    if acceptance != 0:
+        forced.checked(acceptance)
     count = len(checked_prompts(prompts))
     if not FEWEST <= count <= MOST_PROMPTS:
         raise ValueError(
@@ -55,13 +57,16 @@ def named(systems: object) -> list[str]:
     return list(systems)
 
 
-def results(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Iterator[dict | Quiet]:
+def results(
+    pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
+) -> Iterator[dict | Quiet]:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
     Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
     "doing" says what comes next. The last carries "end" with the figures, the best system's "costs" and its "point" for the what-if.
+    An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
-    asked = wish(prompts, systems, **settings)
+    asked = wish(prompts, systems, acceptance, **settings)
     raced, refused = racing.fitting(pair, prompts, asked)
     chosen = named(systems) or racing.chosen(pair, None)
     for name in chosen:
@@ -82,7 +87,9 @@ def results(pair: LoadedPair, prompts: list[str], systems: list[str], **settings
     finally:
         work.close()
     figures = report(pair, [beginning(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
-    yield {"end": True, "verdict": words.sentence(figures), **figures, **what_if(pair, outcome, figures)}
+    settings_of = [row["setting"] for row in figures["systems"]]
+    estimated = {"acceptance": forced.estimates(pair, settings_of, acceptance)} if acceptance else {}
+    yield {"end": True, "verdict": words.sentence(figures), **figures, **what_if(pair, outcome, figures), **estimated}
 
 
 def progress(done: int, total: int, systems: list[str]) -> dict:

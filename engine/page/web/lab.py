@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import gradio as gr
 
 from engine.page.screens import own_prompts, prediction
-from engine.page.screens.answers import production, read_prompts
+from engine.page.screens.answers import production, read_pays, read_prompts
 from engine.page.screens.cards import cards
 from engine.page.screens.gallery import PROMPTS
 from engine.page.screens.given import ordered
@@ -29,7 +29,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         "pays": ALLOWED,
         "trees": prediction.trees(served.drafts),
     }
-    part("lab", "mountLab", about, server_functions=[read_prompts, production])
+    part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production])
     go.click(None, js=call("lab.start"), **QUIET)
     fill_sweep(served, form, halt)
     fill_own_prompts(served, form, halt)
@@ -125,13 +125,15 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         max_new_tokens: int = 64,
         seed: int = 0,
         pair: str = "",
+        acceptance: float = 0.0,
     ) -> AsyncIterator[str]:
         """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
 
         Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure. A pair is as in /race.
+        With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens a round.
         """
         dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
-        asked = {"text": text, "name": name, "systems": systems, **dialled}
+        asked = {"text": text, "name": name, "systems": systems, "acceptance": acceptance, **dialled}
         async for news in told(served, "pays_file", lambda: asked):
             yield news
 

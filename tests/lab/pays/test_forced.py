@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.lab.pays import command, curve_words
+from engine.lab.pays import curve_words
 from engine.measure import forced
 from engine.record.costs import Costs
 from helpers.commands import SMALL, run, told
@@ -53,9 +53,9 @@ def test_what_has_no_shape_to_estimate_is_refused(pair, setting, words):
         forced.estimate(pair, setting, 2.0)
 
 
-@pytest.mark.parametrize("tau", [0.99, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("tau", [0.99, -1.0, float("nan"), float("inf"), 10**400, True, "3", None])
 def test_no_round_yields_less_than_the_targets_own_token(tau):
-    with pytest.raises(ValueError, match="--acceptance must be a number of tokens a round, 1 or more"):
+    with pytest.raises(ValueError, match=r"The acceptance length must be a number of tokens a round, from 1, .*; got "):
         forced.checked(tau)
     assert forced.checked(1.0) == 1.0
 
@@ -85,9 +85,9 @@ def test_bench_refuses_to_estimate_and_race_peers_at_once(capsys):
 
 
 def test_pays_estimates_every_setting_that_has_a_shape_and_says_why_not_of_the_others(pair):
-    found = command.estimates(pair, ["auto", "tree:2x2x4", "chain:4x1x5"], 3.5)
+    found = forced.estimates(pair, ["auto", "tree:2x2x4", "chain:4x1x5"], 3.5)
     assert [row["setting"] for row in found["rows"]] == ["chain:4x1x5"]
     lines = curve_words.estimates(found)
     assert "auto sizes every tree itself" in lines[-2] and "tree:2x2x4 yields at most 3 tokens" in lines[-1]
     assert forced.ESTIMATED in lines
-    assert forced.ESTIMATED not in curve_words.estimates(command.estimates(pair, ["auto"], 3.5))
+    assert forced.ESTIMATED not in curve_words.estimates(forced.estimates(pair, ["auto"], 3.5))

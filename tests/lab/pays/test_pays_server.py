@@ -8,11 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from engine.__main__ import main
-from engine.lab.pays import served, served_words, table
+from engine.lab.pays import served, table
+from engine.measure import served_words
 from engine.measure.racing import Wish
 from engine.remote import telling
 from helpers.commands import told
 from helpers.remote.engines import Engine, running
+from helpers.remote.rows import served_row
 
 PROMPTS = ["Story: a fox", "Story: a hen", "Story: a dog", "Story: a cow"]
 SHORT = ("--tokens", "16", "--batch", "1")
@@ -226,17 +228,19 @@ def test_a_row_is_added_to_a_table_and_another_file_is_left_as_it_is(capsys, fil
     rows = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 2 and rows[1] == row and row["machine"] == "M2"
     other = tmp_path / "other.jsonl"
-    other.write_text('{"row": 1}\n"Story: a fox"\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"Line 2 of other\.jsonl is no row of `pays --server`"):
+    text = json.dumps(row) + '\n"Story: a fox"\n'
+    other.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"Line 2 of other\.jsonl is no row of `pays --server`\. Name another file"):
         table.checked(other)
-    assert other.read_text(encoding="utf-8") == '{"row": 1}\n"Story: a fox"\n'
+    assert other.read_text(encoding="utf-8") == text
 
 
 def test_a_table_without_a_last_line_end_gets_one(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text('{"row": 1}', encoding="utf-8")
-    assert table.add(path, {"row": 1, "b": 2}) == 2
-    assert path.read_text(encoding="utf-8") == '{"row": 1}\n{"row": 1, "b": 2}\n'
+    one, other = served_row(), served_row(machine="M5")
+    path.write_text(json.dumps(one), encoding="utf-8")
+    assert table.add(path, other) == 2
+    assert path.read_text(encoding="utf-8") == f"{json.dumps(one)}\n{json.dumps(other)}\n"
 
 
 # ---- the words

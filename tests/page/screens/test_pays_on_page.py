@@ -51,6 +51,18 @@ def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():
     json.dumps(last)
 
 
+def test_an_acceptance_length_is_estimated_for_every_best_setting():
+    end = run(systems=("tree", "auto"), acceptance=2.0)[-1]
+    setting = end["systems"][0]["setting"]
+    [row] = end["acceptance"]["rows"]
+    assert (row["setting"], row["acceptance"]) == (setting, 2.0)
+    assert row["speedup"] == pytest.approx(2.0 / row["break_even"])
+    assert end["acceptance"]["refused"] == [
+        "auto sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
+    ]
+    assert "acceptance" not in run(systems=("tree",))[-1]
+
+
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
     monkeypatch.setattr(racing, "chosen", lambda pair, names: ["chain"] if names is None else pytest.fail("named"))
     assert [row["name"] for row in run(systems=(), max_new_tokens=4)[-1]["systems"]] == ["chain"]
@@ -78,6 +90,8 @@ def test_closing_it_frees_everything_in_every_phase(phase):
         ({"prompts": "a text"}, "Prompts must be a list of strings."),
         ({"prompts": [*TEXTS, " "]}, "Prompt 4 is empty."),
         ({"max_new_tokens": 73}, "at most 72 new tokens a prompt here, got 73."),
+        ({"acceptance": 0.5}, "The acceptance length must be a number of tokens a round"),
+        ({"acceptance": "3"}, "The acceptance length must be a number of tokens a round"),
         ({"max_new_tokens": 0}, "Max new tokens must be between"),
         ({"temperature": float("nan")}, "Temperature must be a number"),
         ({"temperature": 1e-38}, "Temperature must be 0 or at least 1e-30"),

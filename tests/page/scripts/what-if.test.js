@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const { roundCosts, whatIfFormula } = load("shared/numbers.js", "shared/round-costs.js", "lab/what-if-formula.js");
-const { price, rowsOf, speedup, tokensARound } = whatIfFormula;
+const { acceptanceOf, price, rowsOf, speedup, tokensARound } = whatIfFormula;
 const COSTS = new roundCosts.Costs({ verify_ms: { 1: 1, 4: 1.4, 16: 3.6 }, first_ms: 0, level_ms: 0 });
 const POINT = { acceptance: 0.5, depth: 3, width: 1, draft: 0.2, batch: 1 };
 
@@ -14,6 +14,17 @@ test("a burst's mean length is the sum of a geometric row", () => {
   assert.equal(tokensARound(0.5, 3), 1.875);
   assert.equal(tokensARound(1, 4), 5);
   assert.equal(tokensARound(0, 4), 1);
+});
+
+test("an acceptance length gives the acceptance back, and 1 where no round yields so many tokens", () => {
+  for (const [acceptance, depth] of [
+    [0.35, 1],
+    [0.5, 3],
+    [0.9, 2.5],
+  ])
+    assert.equal(acceptanceOf(tokensARound(acceptance, depth), depth).toFixed(9), acceptance.toFixed(9));
+  assert.equal(acceptanceOf(1, 3) < 1e-12, true);
+  assert.equal(acceptanceOf(4.5, 3), 1);
 });
 
 test("a speedup is the tokens of a round over its price", () => {

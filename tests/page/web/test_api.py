@@ -141,10 +141,14 @@ def test_the_api_streams_a_row_for_every_prompt(client):
 
 def test_the_api_says_whether_guessing_pays(client):
     text = "Story: one\n\nStory: two\n\nStory: three"
-    stream = client.submit(text=text, systems=["lookup"], max_new_tokens=8, api_name="/pays")
+    stream = client.submit(text=text, systems=["lookup"], max_new_tokens=8, acceptance=1.5, api_name="/pays")
     messages = told(stream)
     assert messages[0]["start"] and messages[-1]["end"] is True
     assert messages[-1]["verdict"].startswith(messages[-1]["answer"]) and messages[-1]["best"] == "lookup"
     assert [each["index"] for each in messages[-1]["prompts"]] == [0, 1, 2]
+    [estimated] = messages[-1]["acceptance"]["rows"]
+    assert estimated["acceptance"] == 1.5 and estimated["speedup"] == pytest.approx(
+        1.5 / estimated["break_even"], rel=1e-4
+    )
     with pytest.raises(Exception, match="needs 3 to 20 prompts here, got 1"):
         client.predict(text="Story: one", api_name="/pays")

@@ -19,6 +19,7 @@ from engine.race import SHAPE
 from engine.systems import find
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
+from helpers.remote.rows import served_row
 from helpers.traces import made_race
 
 LONGEST_SENTENCE, LONGEST_QUOTE = 900, 60  # characters; a sentence may list all systems
@@ -105,7 +106,14 @@ STREAMS = {  # what each is given when all is right
     },
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", "pair": "", **FEW},
     "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", "pair": "", **FEW},
-    "pays": {"text": "Once\n\nThere\n\nWas", "name": "a.txt", "systems": ["tree"], "pair": "", **FEW},
+    "pays": {
+        "text": "Once\n\nThere\n\nWas",
+        "name": "a.txt",
+        "systems": ["tree"],
+        "acceptance": 3.0,
+        "pair": "",
+        **FEW,
+    },
     "pays_on_page": {
         "order": json.dumps({"prompts": ["Once", "There", "Was"], "systems": ["tree"], "max_new_tokens": 8}),
         "job": "a-1",
@@ -122,6 +130,7 @@ ANSWERS = {
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],
+    "read_pays": ["a.jsonl", json.dumps(served_row())],
     "production": ["tree", 4, 2, 8, 0.0],
 }
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]

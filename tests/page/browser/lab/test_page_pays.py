@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.pays_what_if import Point, speedup
+from engine.page.screens.pays_what_if import Point, acceptance_of, speedup
 from engine.record.costs import Costs
 from helpers.page import PATIENCE, open_view
 
@@ -85,6 +85,31 @@ def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
     assert told.locator(f"{VIEW} [data-what-canvas] .points path").count() == 2 and told.evaluate(FITS) == [True, True]
 
 
+def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_here(told):
+    show(told, "what-if")
+    report = told.evaluate("TreeRace.pays.report")
+    costs = Costs(
+        **report["costs"] | {"verify_ms": {int(rows): ms for rows, ms in report["costs"]["verify_ms"].items()}}
+    )
+    shown, said = (told.locator(f"{VIEW} [data-what-{name}]") for name in ("speed", "words"))
+    values = {"width": 1, "draft": 0.1, "depth": 4, "tokens": 3}
+    for name, value in values.items():
+        told.locator(f"{VIEW} [data-what={name}]").fill(str(value))
+    expect(said).to_contain_text("3.00 tokens a round")
+    expect(shown).to_have_text(f"{speedup(costs, Point(acceptance_of(3, 4), 4, 1, 0.1)):.2f}×")
+    told.locator(f"{VIEW} [data-what=depth]").fill("6")  # the length stays, and the acceptance follows
+    expect(told.locator(f"{VIEW} [data-value=acceptance]")).to_have_text(f"{acceptance_of(3, 6):.2f}")
+    expect(shown).to_have_text(f"{speedup(costs, Point(acceptance_of(3, 6), 6, 1, 0.1)):.2f}×")
+    told.locator(f"{VIEW} [data-what=depth]").fill("1.5")
+    expect(said).to_contain_text("2.50 tokens a round")
+    expect(said).to_contain_text("3.00 need a depth of 2.0 or more.")
+    told.locator(f"{VIEW} [data-what=acceptance]").fill("0.5")  # now this one stays
+    told.locator(f"{VIEW} [data-what=depth]").fill("3")
+    expect(told.locator(f"{VIEW} [data-value=tokens]")).to_have_text("1.88")
+    told.click(f"{VIEW} [data-what-back]")
+    expect(shown).to_have_text(f"{report['point']['expected']:.2f}×")
+
+
 def test_the_pages_formula_is_pythons(page):
     costs = Costs({1: 1.7, 2: 1.9, 4: 2.3, 7: 3.1, 16: 4.4, 64: 19.0}, first_ms=0.4, level_ms=0.2)
     grid = product((0.0, 0.35, 0.8, 1.0), (0, 0.5, 3, 12), (1, 1.6, 5), (0.0, 0.13, 0.9), (1, 3, 32))
@@ -101,6 +126,11 @@ def test_the_pages_formula_is_pythons(page):
     assert [each for each in found if each is not None] == pytest.approx(
         [each for each in expected if each is not None]
     )
+    lengths = list(product((1, 1.7, 3, 9), (0, 0.5, 3, 12)))
+    sought = page.evaluate(
+        "all => all.map(([tokens, depth]) => TreeRace.whatIfFormula.acceptanceOf(tokens, depth))", lengths
+    )
+    assert sought == pytest.approx([acceptance_of(*each) for each in lengths], abs=1e-12)
 
 
 def test_stop_ends_it_without_a_verdict(page):

@@ -31,8 +31,7 @@ def report(row: dict) -> list[str]:
     lines = [
         row["verdict"],
         f"{server(row)} against {'itself without guesses' if row['plain']['same_server'] else server(row['plain'])}, "
-        f"{row['machine']}, T = {row['temperature']:g}, {row['prompts']} prompts, up to {row['tokens']} tokens, "
-        f"{'as chat messages' if row['chat'] else 'as they are'}.",
+        f"{row['machine']}, {how(row)}.",
         "",
         f"{'streams':<9}{'plain/s':>9}{'with/s':>9}{'speedup':>9}{'95 %':>14}{'pays':>6}{'tau':>7}{'accepted':>10}{'same text':>12}",
     ]
@@ -46,6 +45,14 @@ def report(row: dict) -> list[str]:
             f"{f'{low:.2f}-{high:.2f}':>14}{each['answer']:>6}{tau:>7}{accepted:>10}{same:>12}"
         )
     return [*lines, *cautions(row)]
+
+
+def how(row: dict) -> str:
+    """What both arms were asked."""
+    return (
+        f"T = {row['temperature']:g}, {row['prompts']} prompts, up to {row['tokens']} tokens, "
+        f"{'as chat messages' if row['chat'] else 'as they are'}"
+    )
 
 
 def server(about: dict) -> str:
