@@ -57,6 +57,14 @@ PUBLISHED = [
     *of(
         "lab/pays/",
         (
+            "the guesses of strangers are counted",
+            "served.py::send",
+            "telling.together(telling.guesses_of(answer.told) for answer in answers)",
+            "None",
+            "lab/pays/test_pays_server.py::test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all",
+            "figures",
+        ),
+        (
             "scores without their temperature",
             "doctor.py::parting",
             "sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)",

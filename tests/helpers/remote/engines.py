@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from helpers.remote.streaming import Reply, Served, event, serving
 
@@ -22,6 +22,8 @@ class Engine:
     """A server of one kind. `seconds` are those of a token with guesses and without; above `crowd` streams guesses cost double.
 
     Of four drafted tokens `accepted` come true. With `deaf` it drafts although a request says not to.
+    A vLLM tells in `metrics` of every request what `per_request` says: its times, a summary of its guesses, or its steps in detail.
+    `strangers` are verifications of other people's requests beside each of ours, in which all drafts fail; its counters hold them too.
     With a `gate` no stream begins before as many as it holds are there.
     """
 
@@ -36,6 +38,8 @@ class Engine:
     mute: bool = False  # whether answers say nothing of guesses and tokens
     models: tuple[str, ...] = ("/disk/of/somebody/model.gguf",)
     words: str = "word"
+    per_request: Literal["", "times", "summary", "detailed"] = ""
+    strangers: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0})
     streams: int = 0
     gate: threading.Barrier | None = None
@@ -61,7 +65,9 @@ class Engine:
             }
         elif path == "/metrics" and self.kind == "vLLM":
             lines = [
-                f'vllm:spec_decode_num_{name}_total{{engine="0"}} {count}.0' for name, count in self.counts.items()
+                f'vllm:spec_decode_num_{name}_total{{engine="{core}",model_name="m"}} {count // 2 + core * (count % 2)}.0'
+                for name, count in self.counts.items()
+                for core in (0, 1)
             ]
             return Reply(
                 ["\n".join(["vllm:num_requests_running 1.0", *lines * self.drafts]).encode()], 200, "text/plain"
@@ -87,8 +93,9 @@ class Engine:
         drafted, accepted = (4 * passes, tokens - passes) if guessing else (0, 0)
         with self.lock:
             self.streams -= 1
-            for name, count in zip(self.counts, (passes, drafted, accepted), strict=True):
-                self.counts[name] += count if guessing else 0
+            others = self.strangers, 4 * self.strangers, 0
+            for name, count, beside in zip(self.counts, (passes, drafted, accepted), others, strict=True):
+                self.counts[name] += count + beside if guessing else 0
         said = self.says or f" {self.words} of {prompt}"
         piece = {"text": said} if path == "completions" else {"delta": {"content": said}}
         yield event({"choices": [{"index": 0, **piece, "finish_reason": None}]})
@@ -112,10 +119,34 @@ class Engine:
             }
             yield event(last | {"sglext": {"spec_tokens_details": details}})
             yield event(usage)
+        elif self.kind == "vLLM" and self.per_request:
+            steps = (
+                [min(self.accepted, tokens - 1 - at * (1 + self.accepted)) for at in range(passes)] if guessing else []
+            )
+            yield event(last)
+            yield event(usage | {"metrics": self.metrics(steps)})
         else:
             yield event(last)
             yield event(usage)
         yield b"data: [DONE]\n\n"
+
+    def metrics(self, accepted: list[int]) -> dict[str, Any]:
+        """What a vLLM tells of a request whose verifications accepted so many of four tokens each; a plain one has none."""
+        times = {"time_to_first_token_ms": 20.0, "queue_time_ms": 0.5}
+        if self.per_request == "times":
+            return times
+        if not accepted:
+            return times | {"speculative_decoding": None}
+        many, kept = len(accepted), sum(accepted)
+        told: dict[str, Any] = {
+            "num_spec_steps": many,
+            "num_draft_tokens": 4 * many,
+            "num_accepted_draft_tokens": kept,
+            "mean_acceptance_length": 1 + kept / many,
+        }
+        if self.per_request == "detailed":
+            told |= {"per_step_drafted": [4] * many, "per_step_accepted": accepted}
+        return times | {"speculative_decoding": told}
 
 
 @contextmanager

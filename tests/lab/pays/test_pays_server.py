@@ -81,6 +81,42 @@ def test_two_addresses_of_vllm_are_compared_and_its_counters_read(capsys, file):
     assert (row["engine"], row["version"]) == ("vLLM", "0.32.0") and not row["plain"]["same_server"]
 
 
+@pytest.mark.parametrize("level", ["summary", "detailed"])
+def test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all(capsys, file, level):
+    """Its counters hold strangers' requests too, in which nothing was accepted."""
+    crowded = Engine("vLLM", per_request=level, strangers=8)
+    _, row = measured(capsys, file, crowded, Engine("vLLM", drafts=False, per_request=level))
+    [point] = row["points"]
+    assert point["tau"] == pytest.approx(4.0) and point["acceptance"] == pytest.approx(0.75)
+    assert crowded.counts["drafts"] > 2 * 16 and row["verdict"].startswith("yes")
+
+
+def test_a_vllm_that_tells_times_alone_is_read_by_its_counters_of_all_its_cores(capsys, file):
+    _, row = measured(
+        capsys,
+        file,
+        Engine("vLLM", per_request="times", strangers=4),
+        Engine("vLLM", drafts=False, per_request="times"),
+    )
+    [point] = row["points"]  # of 8 verifications 4 are strangers', which accepted nothing
+    assert point["tau"] == pytest.approx(1 + 12 / 8) and point["acceptance"] == pytest.approx(12 / 32)
+
+
+def test_where_one_answer_of_a_wave_does_not_tell_the_counters_speak_for_all():
+    class Silent(Engine):
+        def metrics(self, accepted):
+            self.told = getattr(self, "told", 0) + 1
+            return super().metrics(accepted) if self.told > 1 else {}
+
+    with (
+        running(Silent("vLLM", per_request="summary", strangers=4)) as server,
+        running(Engine("vLLM", drafts=False)) as other,
+    ):
+        _, guessing = served.arms_of(server.address, other.address, "")
+        waves = [served.send(guessing, [0, 1], PROMPTS, Wish(0.0, 16, 0), 16, False) for _ in range(2)]
+    assert [wave.guesses for wave in waves] == [telling.Guesses(16, 64, 24), telling.Guesses(8, 32, 24)]
+
+
 def test_sglang_is_asked_for_its_details_and_its_settings_are_told_without_a_path(capsys, file):
     _, row = measured(capsys, file, Engine("SGLang"), Engine("SGLang", drafts=False))
     assert row["points"][0]["acceptance"] == pytest.approx(0.75)
