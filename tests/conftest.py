@@ -1,40 +1,50 @@
-"""Markers by what a test uses; the small embedded pair; the page, served once for all tests and open in Chromium; and its API."""
+"""Markers by what a test uses; the small embedded pair; the page, served once for all tests and open in Chromium; and its API.
 
+What takes seconds to import is imported where it is used: the process that spreads tests over workers needs none of it.
+"""
+
+import gc
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many workers as cores: threads of two would wait for each other
 
 import pytest
-import torch
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from transformers.utils.import_utils import is_serve_available
 from xdist.scheduler import LoadScopeScheduling
 
-from engine.forward import runner_gpu
-from engine.models.loading import load
-from engine.models.pairs import LoadedPair
-from engine.systems import SYSTEMS
-from helpers.commands import SMALL, served_app
-from helpers.page import CHROMIUM, FLAGS, NO_STORY, PATIENCE, REAL_TIME
-from helpers.paths import ROOT
+from helpers.paths import CHROMIUM, ROOT
+
+if TYPE_CHECKING:
+    from engine.models.pairs import LoadedPair
 
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
 SERVED = ("tests/page/browser", "tests/page/web")
 LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
+NVIDIA = Path("/proc/driver/nvidia")
 
 
 def pytest_report_header() -> list[str]:
     return [
         f"Chromium: {CHROMIUM or 'none, tests marked browser are skipped'}",
-        f"CUDA: {'tested' if torch.cuda.is_available() else 'no GPU, tests marked gpu are deselected'}",
+        f"CUDA: {'a driver is there' if NVIDIA.exists() else 'no driver, tests marked gpu are deselected'}",
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
-        f"transformers serve: {'tested' if is_serve_available() else 'no package openai, tests marked serve are deselected'}",
+        f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
     ]
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Before a process collects its first test."""
+    if isinstance(collector, pytest.Session):
+        from helpers.decoding import hurry
+
+        hurry()
 
 
 class ByFile(LoadScopeScheduling):
@@ -56,6 +66,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
     is marked so and skipped where there is none. What needs a GPU, `transformers serve` or axe-core
     is left out where there is none."""
+    import torch
+    from transformers.utils.import_utils import is_serve_available
+
     for item in items:
         if {"server", "default_server"} & {*item.fixturenames}:
             item.add_marker("slow")
@@ -76,21 +89,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in needing]
 
 
+def pytest_collection_finish() -> None:
+    """What modules hold stays to the end, so no garbage collection need look through it again: it would take most of a second."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def embedded() -> LoadedPair:
+def embedded() -> "LoadedPair":
     """The small embedded pair: as real as the default one, and quick. Its systems race in shapes that no machine decides."""
+    from engine.models.loading import load
+
     return load("small", device="cpu").in_shapes({})
 
 
 @pytest.fixture
 def small_capacities(monkeypatch):
     """Rows to 64 instead of 1,024: the same code, less to multiply."""
-    monkeypatch.setattr(runner_gpu, "ROW_MULTIPLE", 64)
+    monkeypatch.setattr("engine.forward.runner_gpu.ROW_MULTIPLE", 64)
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
+    from helpers.commands import SMALL, served_app
+
     with served_app(*SMALL, "--shape", "paper", until="ready") as url:
         yield url
 
@@ -111,6 +134,8 @@ def axe() -> str:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    from helpers.page import FLAGS
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
@@ -120,6 +145,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def tab(browser) -> Iterator[Page]:
     """The tab that all tests of the page share: what it has loaded and compiled once it need not load and compile again."""
+    from helpers.page import NO_STORY, PATIENCE, REAL_TIME
+
     with browser.new_context() as context:
         opened = context.new_page()
         opened.set_default_timeout(PATIENCE)
@@ -130,6 +157,8 @@ def tab(browser) -> Iterator[Page]:
 @pytest.fixture
 def page(server, tab) -> Iterator[Page]:
     """The page, loaded anew at 1280x720; races are played in real time. Afterwards: no complaint, and no request to anywhere else."""
+    from engine.systems import SYSTEMS
+
     tab.goto("about:blank")  # whatever the last test left behind may still complain here
     tab.set_viewport_size({"width": 1280, "height": 720})
     tab.emulate_media(reduced_motion="no-preference", color_scheme="light")

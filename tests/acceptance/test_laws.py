@@ -1,7 +1,8 @@
 """Output laws by exact enumeration, through the real policies and rules: the joint law of several tokens over several rounds.
 
-Every sound pair of a policy and a rule that promises the target's distribution is within 1e-9 of it in total variation, on twenty
-random pairs of models and at every size tried. The planted bugs of `test_a_planted_bug_is_seen` are those that shift it by 0.01 to 0.5.
+Every sound pair of a policy and a rule that promises the target's distribution is within 1e-9 of it in total variation, on six
+random pairs of models with laws of their own behind every text, and at every size tried. The planted bugs of
+`test_a_planted_bug_is_seen` are those that shift it by 0.01 to 0.5 on the same models.
 """
 
 import math
@@ -30,7 +31,7 @@ from engine.systems import SYSTEMS, fits
 from engine.tree import DraftTree
 from helpers.enumeration import Bound, Branching, Tables, distance, joint_law_of, law_of, target_law
 
-TABLES, GUESSES = range(20), ("masked", "forced", "free")
+TABLES, GUESSES = range(6), ("masked", "forced", "free")
 LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
@@ -60,7 +61,7 @@ def test_a_lawful_rule_keeps_the_targets_joint_law(policy, rule):
     """Three tokens of three, up to four draws over two levels in a round; two tokens of four, three draws behind one node."""
     for seed in TABLES:
         assert distance_of(Tables(seed), *made(policy, rule, (2, 2, 5), seed), length=3) < 1e-9
-    for seed in TABLES[:6]:
+    for seed in TABLES[:3]:
         assert distance_of(Tables(seed, vocab=4), *made(policy, rule, (1, 3, 4), seed), length=2) < 1e-9
 
 
@@ -93,7 +94,7 @@ def free(guide, tree, logits):
 def test_a_constraint_that_is_left_out_at_a_node_shifts_the_law(mask):
     """Masking only the draft, or only what follows the last tokens: measured 0.69, and 0.49 to 0.60, on average over these tables."""
     for parts in ((Chain(2, 1, 3, "one draw"), Speculative()), (DySpec(2, 2, 5, ""), WithoutReplacement())):
-        distances = [distance_of(Bound(seed, mask=mask), *parts, length=3) for seed in range(6)]
+        distances = [distance_of(Bound(seed, mask=mask), *parts, length=3) for seed in TABLES]
         assert mean(distances) > 0.3, distances
 
 
@@ -211,7 +212,7 @@ BUGS = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(name):
     policy, rule, sampling, least = BUGS[name]
-    distances = [distance_of(Tables(seed), policy, rule, length=3, sampling=sampling) for seed in range(6)]
+    distances = [distance_of(Tables(seed), policy, rule, length=3, sampling=sampling) for seed in TABLES]
     assert mean(distances) > least, distances
 
 
@@ -245,7 +246,7 @@ class ReusedNoise(KeptNoise):
 def test_draft_noise_that_is_reused_is_seen():
     """The first round alone is clean, and so is every marginal: only the joint law over rounds shows it."""
     clean, reused = [], []
-    for seed in range(6):
+    for seed in TABLES:
         tables, parts = Tables(seed), (Chain(1, 1, 2, "one draw"), Speculative())
         wanted = target_law(tables, 0.8, 4)
         clean.append(distance(joint_law_of(tables, *parts, 0.8, 4, KeptNoise), wanted))

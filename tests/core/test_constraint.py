@@ -14,6 +14,7 @@ from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.runs import of_lanes
+from engine.models import constraint_trial
 from engine.models.constraint import GUESSES, compiled, constraint_of
 from engine.models.constraint_trial import refusal
 from engine.page.screens.break_distance import measure
@@ -249,8 +250,10 @@ def test_hostile_constraints_end_soon_by_a_sentence_or_are_followed(pair, constr
     assert time.process_time() - begun < 20
 
 
-def test_a_trial_that_takes_too_long_is_ended(pair):
-    """The remainders of a large number are an automaton that the library's limits do not bound."""
+def test_a_trial_that_takes_too_long_is_ended(pair, monkeypatch):
+    """The remainders of a large number are an automaton that the library's limits do not bound. Here a trial has a second."""
+    short = "from engine.models import constraint_trial as trial; trial.CPU_SECONDS = 1; trial.main()"
+    monkeypatch.setattr(constraint_trial, "TRIAL", [*constraint_trial.TRIAL[:-1], short])
     begun = time.monotonic()
     schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
     assert "more time or memory" in refusal(pair.tokenizer.backend_tokenizer.to_str(), "json", schema)

@@ -70,13 +70,49 @@ def code_files() -> list[Path]:
     return [path for path in [ROOT / "app.py", *inside] if path.suffix in CODE]
 
 
-@cache
-def loaded(module: str) -> set[str]:
-    """Every module that a fresh process holds after importing this one and, of a folder, all modules in it."""
-    code = f"import importlib, pkgutil, sys; m = importlib.import_module({module!r}); "
-    code += "[importlib.import_module(f'{m.__name__}.{x.name}') for x in pkgutil.iter_modules(getattr(m, '__path__', []))]; "
-    code += "print(*sys.modules)"
-    return set(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, timeout=120, text=True).split())
+# A copy of the process for every module that is asked for, each with what the process had imported before
+COPIES = """
+import importlib, os, pkgutil, sys
+
+for each in sys.argv[1].split():
+    importlib.import_module(each)
+for line in sys.stdin:
+    if os.fork():
+        _, status = os.wait()
+        if status:
+            print(flush=True)
+        continue
+    module = importlib.import_module(line.strip())
+    for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        importlib.import_module(f"{module.__name__}.{found.name}")
+    print(*sys.modules, flush=True)
+    os._exit(0)
+"""
+
+
+TENSORS = "torch transformers"  # seconds that need not be spent for every module
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """Returns every module that a process holds after importing one and, of a folder, all modules in it. It held `before` alone."""
+    processes: dict[str, subprocess.Popen] = {}
+
+    @cache
+    def of(module: str, before: str = "") -> set[str]:
+        if before not in processes:
+            command = [sys.executable, "-c", COPIES, before]
+            processes[before] = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        process = processes[before]
+        process.stdin.write(f"{module}\n")
+        process.stdin.flush()
+        return set(process.stdout.readline().split())
+
+    yield of
+    for process in processes.values():
+        process.communicate()
 
 
 # ---- arrows
@@ -130,21 +166,28 @@ def test_nothing_in_the_engine_imports_the_app():
         ("engine.page.screens.device", "torch"),
         ("engine.page.views", "torch"),
         ("engine.page.views", "gradio"),
-        pytest.param("engine.page.screens", "gradio", marks=pytest.mark.slow),  # races among it
-        pytest.param("engine.lab.bench.command", "gradio", marks=pytest.mark.slow),
-        pytest.param("engine.forward.runner", "engine.kernels.growing_compiled", marks=pytest.mark.slow),
     ],
 )
-def test_a_module_does_not_import(module, forbidden):
-    assert forbidden not in loaded(module)
+def test_a_module_does_not_import(module, forbidden, loaded):
+    assert module in loaded(module) and forbidden not in loaded(module)
 
 
 @pytest.mark.slow
-def test_a_policy_loads_no_drafter():
-    assert [each for each in loaded("engine.policies.chain") if each.startswith("engine.drafters.")] == []
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("engine.page.screens", "gradio"),  # races among it
+        ("engine.lab.bench.command", "gradio"),
+        ("engine.forward.runner", "engine.kernels.growing_compiled"),
+        ("engine.policies.chain", "engine.drafters"),
+    ],
+)
+def test_a_module_that_computes_does_not_import(module, forbidden, loaded):
+    held = loaded(module, TENSORS)
+    assert module in held and not [each for each in held if each == forbidden or each.startswith(f"{forbidden}.")]
 
 
-def test_views_need_neither_torch_nor_gradio():
+def test_views_need_neither_torch_nor_gradio(loaded):
     assert not {"torch", "gradio", "plotly", "numpy"} & loaded("engine.page.views.wire")
 
 

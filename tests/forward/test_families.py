@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -18,12 +19,13 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
 
+CONTEXT = 32  # tokens: a prompt and two trees, and a race over many times the windows
 SIZES = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": CONTEXT,
     "bos_token_id": None,
     "eos_token_id": None,
     "pad_token_id": None,
@@ -86,7 +88,7 @@ CHECKED = {  # variant -> the loader's word for the family, model class, configu
     "gemma2, window as wide as the context": (
         "Gemma 2",
         tr.Gemma2ForCausalLM,
-        SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5, "sliding_window": 64},
+        SHARED | MIXED | {"head_dim": 16, "attn_logit_softcapping": 0.5, "sliding_window": CONTEXT},
     ),
     "gemma3, window": ("Gemma 3", tr.Gemma3ForCausalLM, SHARED | MIXED | {"head_dim": 16}),
     "gemma3, capped": (
@@ -186,6 +188,12 @@ def folder(tmp_path_factory):
     return of
 
 
+@pytest.fixture(scope="module")
+def loaded(folder):
+    """Returns a family's checkpoint as target and draft, loaded when it is first asked for."""
+    return cache(lambda name: loading.load_pair(pair_of(folder(name), folder(name)), device="cpu"))
+
+
 def random_tree(root: int, seed: int, nodes: int = 12) -> DraftTree:
     draw, tree = torch.Generator().manual_seed(seed), DraftTree.rooted(root)
     for _ in range(nodes):
@@ -228,10 +236,9 @@ def test_the_loader_names_the_families_that_are_checked_here():
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_trees_logits_are_those_of_plain_decoding(name, folder):
+def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
     """A mask that is ignored, or a position that is counted by rows, is off by tenths."""
-    loaded = loading.load_pair(pair_of(folder(name)), device="cpu")
-    assert farthest(Target(loaded.target, 64, features=True), random_model(name)) < 2e-5
+    assert farthest(Target(loaded(name).target, 64, features=True), random_model(name)) < 2e-5
 
 
 @pytest.mark.parametrize("name", [*OFTEN, "mistral, window", "gemma2, window", "gpt_oss, window"])
@@ -241,9 +248,9 @@ def test_in_bfloat16_they_are_within_its_rounding(name, folder):
 
 
 @pytest.mark.parametrize("name", [*OFTEN, "gemma2, window as wide as the context", "gpt_oss, window"])
-def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, folder):
+def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, loaded):
     """Run eagerly on a CPU."""
-    runner = loading.load_pair(pair_of(folder(name)), device="cpu").target
+    runner = loaded(name).target
     target = Target(runner, 64)
     target.session = Session(runner, 64, graphed=True)
     assert farthest(target, random_model(name)) < 2e-5
@@ -251,23 +258,23 @@ def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, folder):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", [*OFTEN, *WINDOWED])
-def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, folder):
+def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, loaded):
     """Learned positions end with the window, so a node beyond it would be an error. The target drafts for itself: paths are long."""
-    loaded = loading.load_pair(pair_of(folder(name), folder(name)), device="cpu")
-    assert loaded.target.way == loaded.draft.way == "transformers"
+    pair = loaded(name)
+    assert pair.target.way == pair.draft.way == "transformers"
     settings = Settings("Once", ("vanilla", "tree"), temperature=temperature, max_new_tokens=200, seed=3)
-    race = Race(replace(loaded, stop_ids=frozenset()), settings)
+    race = Race(replace(pair, stop_ids=frozenset()), settings)
     for _ in race.run():
         pass
     plain, tree = (lane.trace for lane in race.lanes)
-    assert race.result()["identical"] is True and len(plain.prompt_tokens + plain.tokens) >= 63
+    assert race.result()["identical"] is True and len(plain.prompt_tokens + plain.tokens) >= CONTEXT - 1
     assert len(tree.steps) < 0.5 * len(tree.tokens)
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, folder):
+def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, loaded):
     """Whose cache forgets what the window has passed. The text is drawn, because greedy text of a random model repeats itself."""
-    session = loading.load_pair(pair_of(folder(name)), device="cpu").target.open(64)
+    session = loaded(name).target.open(64)
     torch.manual_seed(1)
     drawn = random_model(name).generate(
         torch.tensor([PROMPT]),
@@ -285,14 +292,13 @@ def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, f
     assert session.rows == 18 and len(set(text)) > 12
 
 
-def test_a_model_with_a_window_runs_without_graphs(folder):
-    loaded = loading.load_pair(pair_of(folder("gemma2, window"), folder("gemma2, window")), device="cpu")
-    assert Session(loaded.target, 64, graphed=True).buckets is None
+def test_a_model_with_a_window_runs_without_graphs(loaded):
+    windowed, wide = loaded("gemma2, window"), loaded("llama")
+    assert Session(windowed.target, 64, graphed=True).buckets is None
     assert "this model has a sliding window" in why_eager(torch.device("cuda"), windowed=True)
     parts, sampling = find("tree").parts, Sampling(0.0, 0, device=torch.device("cpu"))
-    wide = loading.load_pair(pair_of(folder("llama"), folder("llama")), device="cpu")
-    assert on_device(wide, *parts, sampling) and not on_device(replace(wide, draft=loaded.draft), *parts, sampling)
-    assert not on_device(replace(wide, target=loaded.target), *parts, sampling)
+    assert on_device(wide, *parts, sampling) and not on_device(replace(wide, draft=windowed.draft), *parts, sampling)
+    assert not on_device(replace(wide, target=windowed.target), *parts, sampling)
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
@@ -309,9 +315,9 @@ def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
         loading.load_pair(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", quantisation="nf4")
 
 
-def test_learned_features_are_what_the_head_reads(folder):
+def test_learned_features_are_what_the_head_reads(loaded):
     for name in NEW:
-        runner = loading.load_pair(pair_of(folder(name)), device="cpu").target
+        runner = loaded(name).target
         with torch.inference_mode():
             logits, features = runner.open(16, features=True).forward(PROMPT, list(range(len(PROMPT))))
             read = runner.model.get_output_embeddings()(features[:, -1])

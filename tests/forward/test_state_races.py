@@ -34,11 +34,11 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize("name", STATES)
 def test_greedy_text_is_that_of_generate(name, place):
     pair = replace(state_pair(name, place), stop_ids=frozenset())
-    race = raced(pair, "vanilla", tokens=40)
+    race = raced(pair, "vanilla", tokens=20)
     trace = race.lanes[0].trace
     ids = torch.tensor([trace.prompt_tokens])
-    expected = state_model(name).generate(ids, max_new_tokens=40, do_sample=False)[0, ids.shape[1] :].tolist()
-    assert trace.tokens == expected and len(expected) == 40
+    expected = state_model(name).generate(ids, max_new_tokens=20, do_sample=False)[0, ids.shape[1] :].tolist()
+    assert trace.tokens == expected and len(expected) == 20
 
 
 def raced(pair, *systems: str, tokens: int, temperature: float = 0.0) -> Race:
@@ -71,9 +71,9 @@ def test_inside_generate_the_text_is_the_same(name):
 def test_races_are_lossless(name, temperature, place, draft):
     """A random draft is rejected nearly always, and lookup is accepted where a text repeats itself."""
     pair = replace(state_pair(name, place, draft), stop_ids=frozenset())
-    race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=40, temperature=temperature)
+    race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=20, temperature=temperature)
     assert race.result()["identical"] is True
-    assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [40]
+    assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [20]
 
 
 def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):

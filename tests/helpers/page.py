@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 from playwright.sync_api import Page, expect
 
@@ -10,7 +9,6 @@ from engine.record.trace import Step
 from engine.systems import SYSTEMS
 from helpers.traces import FakeRace, events, make_step, one_node
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
 PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever

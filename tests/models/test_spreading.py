@@ -19,17 +19,19 @@ SIZES = {"num_hidden_layers": 4, "num_attention_heads": 4}
 PROMPT = "Once upon a time"
 RACE = """
 import json, sys
+from engine.__main__ import main
 from engine.measure import processes
 from engine.models.loading import load_pair
 from engine.models.pairs import Pair
 from engine.race import Race, Settings
-target, draft, temperature = sys.argv[1:]
+target, draft, temperature, *words = sys.argv[1:]
 pair = load_pair(Pair("test", "test pair", target, draft), spread="matrices")
 race = Race(pair, Settings("Once upon a time", ("vanilla", "tree", "auto"), temperature=float(temperature), max_new_tokens=12, seed=5))
 for _ in race.run():
     pass
 if processes.leads():
     print(json.dumps([pair.hardware, [lane.trace.tokens for lane in race.lanes], pair.target.new_cache(8).layers[0][0].shape[1]]))
+main(words)
 """
 
 
@@ -85,40 +87,32 @@ def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):
     assert not Path(folder).exists()
 
 
-@pytest.mark.slow
-def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, tmp_path):
-    script = tmp_path / "race.py"
+@pytest.fixture(scope="module")
+def lines(folders, tmp_path_factory):
+    """What two processes print that split the matrices: of a race, and then of `bench`."""
+    script = tmp_path_factory.mktemp("script") / "race.py"
     script.write_text(RACE)
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    named = ["--target", str(folders[0]), "--draft", str(folders[1]), "--spread", "matrices"]
+    command = ["bench", *named, "--prompts", "2", "--tokens", "8", "--json"]
     done = subprocess.run(
-        [*launch, str(script), *map(str, folders), "0.8"],
+        [*launch, str(script), *map(str, folders), "0.8", *command],
         cwd=ROOT, env={**spreading.os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    hardware, written, heads = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, lines):
+    hardware, written, heads = json.loads(lines[0])
     assert hardware.endswith(", 2 processes") and heads == 1
     assert written == tokens_of(load_pair(pair_of(*folders)), 0.8, ("vanilla", "tree", "auto"))
 
 
 @pytest.mark.slow
-def test_bench_splits_matrices_over_the_processes_of_torchrun(folders):
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "-m",
-        "engine",
-    ]
-    named = ["--target", str(folders[0]), "--draft", str(folders[1]), "--spread", "matrices"]
-    done = subprocess.run(
-        [*launch, "bench", *named, "--prompts", "2", "--tokens", "8", "--json"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    figures = json.loads(done.stdout)  # one object: one process alone prints
+def test_bench_splits_matrices_over_the_processes_of_torchrun(lines):
+    figures = json.loads("\n".join(lines[1:]))  # one object: one process alone prints
     assert figures["prompts"] == 2 and figures["systems"][0]["identical"] is True
 
 

@@ -80,7 +80,7 @@ def serving(script: Script, pages: Callable[[str], Reply] = lambda path: Reply([
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         served = Served(f"http://127.0.0.1:{server.server_port}/v1")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield served
         finally:

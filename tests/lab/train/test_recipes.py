@@ -21,6 +21,7 @@ from engine.lab.train.tokenizer import END_OF_TEXT, train_tokenizer
 from engine.models.growing import UNEVEN, grow
 
 pytestmark = pytest.mark.slow
+FILES = 10  # of the standard library and of each package
 WORDS = [
     "the",
     "little",
@@ -65,7 +66,10 @@ def corpus_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def corpus(corpus_folder):
-    texts = documents(corpus_folder)
+    """Code is that of the first files of the standard library and of every package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "python_files", lambda *where, every=data.python_files: every(*where)[:FILES])
+        texts = documents(corpus_folder)
     texts["code"] = texts["code"][:300]
     tokenizer = train_tokenizer([text for domain in texts.values() for text in domain], vocab_size=512)
     return Corpus(texts, tokenizer), tokenizer, texts
