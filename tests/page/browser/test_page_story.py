@@ -171,3 +171,49 @@ def test_all_of_it_fits_the_window(replay, width, height):
         [width, height],
     )
     assert outside == []
+
+
+# Of the texts that can be read now: which a line runs through, which stand on another one, which leave the stage.
+READ = """() => {
+  const stage = document.querySelector('[data-story-stage]');
+  const room = stage.getBoundingClientRect();
+  const opacity = (each) => (each === stage ? 1 : Number(each.getAttribute('opacity') ?? 1) * opacity(each.parentElement));
+  const seen = [...stage.querySelectorAll('text')].filter((each) => each.textContent && opacity(each) > 0.5);
+  const texts = seen.map((each) => {
+    const { left, right, top, bottom } = each.getBoundingClientRect();
+    const rise = 0.28 * (bottom - top); // letters without tails stand between
+    return { text: each.textContent, left: left + 1, right: right - 1, top: top + rise, bottom: bottom - rise };
+  });
+  const named = (those) => [...new Set(those.map(({ text }) => text))];
+  const points = [...stage.querySelectorAll('.edge, .stem, .rooted')].flatMap((line) => {
+    const matrix = line.getScreenCTM();
+    const steps = Array.from({ length: Math.floor(line.getTotalLength() / 1.5) + 1 }, (_, at) => 1.5 * at);
+    return steps.map((at) => line.getPointAtLength(at).matrixTransform(matrix));
+  });
+  const holds = ({ left, right, top, bottom }, { x, y }) => x > left && x < right && y > top && y < bottom;
+  const leaves = ({ left, right, top, bottom }) => left < room.left || right > room.right || top < room.top || bottom > room.bottom;
+  const meet = (a, b) => a !== b && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  return {
+    count: texts.length,
+    labels: [...stage.querySelectorAll('.label')].map((each) => each.textContent),
+    crossed: named(texts.filter((box) => points.some((point) => holds(box, point)))),
+    over: named(texts.filter((box) => texts.some((other) => meet(box, other)))),
+    outside: named(texts.filter(leaves)),
+  };
+}"""
+
+
+@pytest.mark.parametrize("nodes", [5, 12, 40, 64])
+def test_words_of_the_accepted_path_are_whole_and_no_line_crosses_a_text(replay, nodes):
+    step = bushy(nodes)
+    tab = replay(step, reduced_motion="reduce")
+    tab.evaluate("TreeRace.view.go(0)")
+    tab.keyboard.press("s")
+    wanted = [step.texts[at].strip() for at in step.path]
+    for time in (1.5, 2.85, 3.95):  # the tree has grown, has been checked, has been judged
+        tab.evaluate(SEEK, time)
+        found = tab.evaluate(READ)
+        assert [found["labels"][at] for at in step.path] == wanted
+        assert found["labels"][-1].startswith("grandmother · p ")
+        assert found["count"] > len(wanted)
+        assert [found[name] for name in ("crossed", "over", "outside")] == [[], [], []], time
