@@ -179,7 +179,7 @@ def wrapped(brush: Brush, trace: Trace, room: float, size: float) -> list[list[t
 
     A word that is written in pieces stands in one line, and there from its first piece on.
     """
-    runs = [(f"{trace.prompt}\n\n" if trace.chat else trace.prompt, None)]
+    runs: list[tuple[str, int | None]] = [(f"{trace.prompt}\n\n" if trace.chat else trace.prompt, None)]
     runs += [("".join(step.pieces), at) for at, step in enumerate(trace.steps)]
     words: list[list[tuple[str, int | None]]] = [[]]  # by word its pieces; "\n" alone ends a line
     for text, burst in runs:
