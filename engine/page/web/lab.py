@@ -14,7 +14,7 @@ from engine.page.screens.pays import ALLOWED
 from engine.page.screens.sweep import Plan
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import call, hidden, part, trigger
+from engine.page.web.parts import call, carried, part, trigger
 from engine.page.web.streams import QUIET, api, runs, told
 
 PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a sweep may hold
@@ -76,7 +76,7 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
             yield news
 
     begin = trigger("sweep-start")
-    order = {"order": hidden()}  # the page's script fills it from its own menus and the form
+    order = {"order": carried()}  # the page's script fills it from its own menus and the form
     runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab")
     api(sweep)
 
@@ -106,7 +106,7 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
             yield news
 
     begin = trigger("prompts-start")
-    fields = {"order": hidden()} | form.fields("temperature", "max_new_tokens", "seed")
+    fields = {"order": carried()} | form.fields("temperature", "max_new_tokens", "seed")
     runs(begin, halt, prompts_on_page, fields, "treeprompts")
     api(prompts)
 
@@ -138,7 +138,7 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
             yield news
 
     begin = trigger("pays-start")
-    fields = {"order": hidden()} | form.fields("temperature", "seed")
+    fields = {"order": carried()} | form.fields("temperature", "seed")
     runs(begin, halt, pays_on_page, fields, "treepays")
     api(pays)
 
@@ -149,5 +149,5 @@ def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
             yield news
 
     begin = trigger("predict-start")
-    fields = {"order": hidden()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
+    fields = {"order": carried()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
     runs(begin, halt, prediction_on_page, fields, "treepredict")

@@ -4,7 +4,7 @@ from engine.page.screens.cards import MIX
 from engine.page.screens.link import LANES, read
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import by_name, hidden, trigger
+from engine.page.web.parts import by_name, carried, hidden, trigger
 from engine.page.web.streams import QUIET
 
 
@@ -19,7 +19,7 @@ def fill(served: Served, form: Form) -> None:
                 given |= {f"{side}_mix": given[side], side: MIX}
         return {refusals: " ".join(refused), **{fields[name]: value for name, value in given.items()}}
 
-    asked: Fields = {"query": hidden()}
+    asked: Fields = {"query": carried()}
     trigger("take-link").click(
         restore,
         inputs_kwargs=asked,

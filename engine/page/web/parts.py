@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import gradio as gr
+from gradio.context import Context
 
 from engine.page.views import page_files
 
@@ -44,6 +45,15 @@ def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
 def hidden(name: str | None = None, value: str | None = None) -> gr.Textbox:
     """A hidden field that the page's scripts write."""
     return gr.Textbox(value, visible="hidden", elem_id=name)
+
+
+def carried() -> gr.Textbox:
+    """The hidden field that stands for all values that scripts give with an event. A page has one: Gradio lays out every field."""
+    there = Context.root_block.blocks.values() if Context.root_block else ()
+    [field] = [each for each in there if isinstance(each, gr.Textbox) and each.elem_id == "carried"] or [
+        hidden("carried")
+    ]
+    return field
 
 
 def trigger(name: str) -> gr.Button:

@@ -7,7 +7,7 @@ import gradio as gr
 from engine.page.screens.cards import FIELDS, PROMISES, cards, label
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import hidden, part
+from engine.page.web.parts import carried, part
 from engine.page.web.streams import api, runs, told
 from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
@@ -39,7 +39,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     least, most = FIELD
     limits = {"baseline": BASELINE, "least": least, "most": most}
     part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
-    chosen = {"systems": hidden()}
+    chosen = {"systems": carried()}
     fields = chosen | form.fields("prompt", "temperature", "max_new_tokens", "seed")
     runs(go, halt, prix_on_page, fields, channel="prix")
     api(prix)

@@ -10,7 +10,7 @@ from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_car
 from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
-from engine.page.web.parts import by_name, call, hidden, part, trigger
+from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs, told
 from engine.race import BASELINE, REMOTE, SHAPE
 
@@ -122,7 +122,7 @@ def take_shapes(served: Served, form: RaceForm) -> None:
 
     When the pair changes, dials that the visitor has set himself stay.
     """
-    dials, pair = form.fields(*SHAPE, "untouched"), hidden()
+    dials, pair = form.fields(*SHAPE, "untouched"), carried()
 
     def take(system, pair):
         found = shape(system, served.pairs, pair)

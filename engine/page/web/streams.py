@@ -20,7 +20,7 @@ from engine.page.views.stream import numbered
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
 from engine.page.web.pace import address_of
-from engine.page.web.parts import by_name, call, hidden, wire
+from engine.page.web.parts import by_name, call, carried, wire
 from engine.page.web.sessions import LISTENERS
 from engine.record.constraint import checked as constrained
 from engine.record.failures import lacks_memory
@@ -116,7 +116,7 @@ def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, chan
     the server has not told yet, and the pair that the visitor has chosen.
     """
     run = f"runs.on.{channel}"
-    fields = fields | {name: hidden(f"{name}-{channel}") for name in ("job", "pair")}
+    fields = fields | dict.fromkeys(("job", "pair"), carried())
     running = begin.click(
         stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(f"{run}.ask", fields), **ON_PAGE
     )
