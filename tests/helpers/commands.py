@@ -46,15 +46,25 @@ def awaited(coroutine: Coroutine) -> Any:
         return thread.submit(asyncio.run, coroutine).result()
 
 
+# The app, in which no race runs again unseen, and what nobody races is not made ready
+BARE = """
+from engine.measure import repeated
+from engine.page.screens import readiness
+
+repeated.MOST, readiness.Readiness.make_rest = 1, lambda ready: None
+import app
+app.main()
+"""
+
+
 @contextmanager
-def served_app(*options: str, until: str) -> Iterator[str]:
-    """The address of the served app, once its /readiness says that it is `until`: "live" or "ready"."""
+def served_app(*options: str, until: str, bare: bool = False) -> Iterator[str]:
+    """The address of the served app, once its /readiness says that it is `until`: "live" or "ready". A `bare` one is only live."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "app.py", *options, "--port", str(port)], cwd=ROOT
-    )
+    app = ("-c", BARE) if bare else ("app.py",)
+    process = subprocess.Popen([sys.executable, "-X", "faulthandler", *app, *options, "--port", str(port)], cwd=ROOT)
     url = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(3000):  # ten minutes: a first start compiles, and a machine may be busy

@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from helpers.commands import SMALL
 from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
 from helpers.paths import ROOT
 
@@ -50,7 +51,8 @@ LONGEST = 120  # seconds
 
 
 def begin(port: int) -> subprocess.Popen:
-    process = subprocess.Popen([sys.executable, "-c", FAULTY, "--port", str(port)], cwd=ROOT, env=os.environ)
+    options = (*SMALL, "--shape", "paper", "--port", str(port))
+    process = subprocess.Popen([sys.executable, "-c", FAULTY, *options], cwd=ROOT, env=os.environ)
     wait_for(lambda: readiness(port).get("live"))
     return process
 

@@ -45,15 +45,20 @@ def visited(server, browser):
         context.close()
 
 
-@pytest.mark.parametrize("viewport", [PHONE, WINDOW], ids=["phone", "window"])
-def test_hardly_anything_moves_by_itself(visited, viewport):
-    tab, moved = visited(viewport), {}
-    pace(tab, "2×")
+def test_hardly_anything_moves_by_itself(visited):
+    """On a phone and in a window, which are looked at in turn."""
+    tabs = [visited(viewport) for viewport in (PHONE, WINDOW)]
+    moved: list[dict[str, list]] = [{}, {}]
+    for tab in tabs:
+        pace(tab, "2×")
     for screen, opened in OPENED.items():
-        opened(tab)
-        tab.wait_for_timeout(1500)
-        moved[screen] = tab.evaluate("shifts.splice(0)")
-    assert sum(value for shifts in moved.values() for value, *_ in shifts) < MOST, moved
+        for tab in tabs:
+            opened(tab)
+        tabs[0].wait_for_timeout(1500)
+        for tab, shifts in zip(tabs, moved, strict=True):
+            shifts[screen] = tab.evaluate("shifts.splice(0)")
+    for shifts in moved:
+        assert sum(value for each in shifts.values() for value, *_ in each) < MOST, shifts
 
 
 def test_on_a_phone_the_verdict_stays_in_view_and_covers_nothing_of_the_lanes(page):

@@ -17,8 +17,8 @@ RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
 
 @pytest.fixture(scope="module")
 def default_server():
-    """The page of the default pair, as soon as it is live: its races make ready what they lack."""
-    with served_app(until="live") as url:
+    """The page of the default pair, as soon as it is live: its races make ready what they lack, and run once."""
+    with served_app(until="live", bare=True) as url:
         yield url
 
 
