@@ -50,7 +50,7 @@ def test_what_was_exported_is_read_back_bit_for_bit(exported, embedded):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_what_was_exported_races_the_same_trees_to_the_same_text(exported, temperature, embedded):
     kind, folder = exported
-    settings = Settings(PROMPT, ("vanilla", *SYSTEMS[kind]), temperature=temperature, seed=3, max_new_tokens=40)
+    settings = Settings(PROMPT, ("vanilla", *SYSTEMS[kind]), temperature=temperature, seed=3, max_new_tokens=24)
     lanes = []
     for pair in (embedded, replace(embedded, learned=load_nets(folder, embedded.target.model))):
         race = Race(pair, settings)

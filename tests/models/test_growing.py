@@ -60,7 +60,7 @@ def test_the_default_pair_has_71_million_weights_in_eight_bits_and_files_of_its_
 
 def text_of(pair, *systems: str) -> tuple[int, ...]:
     """What all the systems write."""
-    race = Race(pair, Settings(PROMPT, systems, max_new_tokens=24))
+    race = Race(pair, Settings(PROMPT, systems, max_new_tokens=16))
     for _ in race.run():
         pass
     texts = {tuple(lane.trace.tokens) for lane in race.lanes}
