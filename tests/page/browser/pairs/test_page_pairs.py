@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from engine.models.pairs import EMBEDDED, PAIRS
 from helpers.commands import served_app
-from helpers.page import NO_STORY, PATIENCE, PROMPT, race
+from helpers.page import NO_STORY, PATIENCE, PROMPT, REAL_TIME, race
 
 TITLES = {name: PAIRS[name].title for name in EMBEDDED}
 RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
@@ -29,7 +29,7 @@ def visit(browser, default_server):
 
         def visit() -> Page:
             page = contexts.enter_context(browser.new_context(viewport={"width": 1280, "height": 720})).new_page()
-            page.add_init_script(NO_STORY)
+            page.add_init_script(NO_STORY + REAL_TIME)
             page.set_default_timeout(PATIENCE)
             page.goto(f"{default_server}?seed=0")
             page.wait_for_function("window.TreeRace?.view && TreeRace.walk")
