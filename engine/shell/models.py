@@ -52,6 +52,11 @@ def train(parser: ArgumentParser) -> None:
     pair.add_argument("--tokens", type=int, help="token budget of the target's training, instead of minutes")
     pair.add_argument("--draft-minutes", type=float, default=12, help="wall-clock budget of the draft's training")
     pair.add_argument(
+        "--draft-size",
+        choices=TARGET_SIZES,
+        help="make the draft as large as one for a target of so many parameters; as --size says when left out",
+    )
+    pair.add_argument(
         "--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft"
     )
     pair.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")

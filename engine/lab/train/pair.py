@@ -69,7 +69,7 @@ def train_pair(options: argparse.Namespace) -> None:
     ship(target, tokenizer, options.out / "target", options.eight_bits)
     if options.eight_bits:  # its draft learns from it as it serves
         target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")
-    spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.size]
+    spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.draft_size or options.size]
     draft = distill(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
     ship(draft, tokenizer, options.out / "draft")
     stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
