@@ -24,6 +24,7 @@ interface TreeNode {
   p: number;
   verdict: Verdict;
   onPath: boolean;
+  wanted?: boolean;
   column: number;
   row: number;
   labelled: boolean;

@@ -5,8 +5,9 @@ TreeRace.predictView = (() => {
   const { finder, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { keepDrawn } = TreeRace.plotBase;
+  const { Tip, TreePointing } = TreeRace.pointing;
   const { standing } = TreeRace.treeLayout;
-  const { drawTree } = TreeRace.treePlot;
+  const { drawTree, factsOf } = TreeRace.treePlot;
   const { ENDED, Run } = TreeRace.runs;
 
   const INVITATION = "Three trees, one text: which one is fastest? Choose first, then press Start.";
@@ -74,7 +75,7 @@ TreeRace.predictView = (() => {
     most = 1; // tokens of a lane
     /** @type {number[]} tokens of every lane, the baseline's first */
     tokens = [];
-    /** @type {Record<string, { canvas: HTMLElement, sketch: Step, step: Step }>} by size */
+    /** @type {Record<string, { canvas: HTMLElement, pointing: InstanceType<typeof TreePointing>, sketch: Step, step: Step }>} by size */
     trees = {};
 
     /**
@@ -89,6 +90,7 @@ TreeRace.predictView = (() => {
       this.sizes = Object.keys(trees);
       /** @type {Record<string, HTMLElement>} */
       this.cards = {};
+      this.tip = new Tip(root);
       for (const [size, name] of Object.entries(trees)) this.at("cards").append(this.card(size, name));
       this.say(INVITATION);
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
@@ -111,14 +113,12 @@ TreeRace.predictView = (() => {
       const bar = make("i");
       const figures = make("p", "figures");
       const title = make("b", "", size);
-      const inside = [
-        choice,
-        title,
-        make("small", "", shape),
-        this.picture(size, sketchOf(depth, width, nodes)),
-        make("span", "bar", bar),
-        figures,
-      ];
+      const picture = this.picture(size, sketchOf(depth, width, nodes));
+      picture.addEventListener("click", (event) => {
+        event.preventDefault(); // some browsers choose by themselves, others keep a click that the picture could use
+        choice.click();
+      });
+      const inside = [choice, title, make("small", "", shape), picture, make("span", "bar", bar), figures];
       this.cards[size] = make("label", "guess", ...inside);
       return this.cards[size];
     }
@@ -130,8 +130,11 @@ TreeRace.predictView = (() => {
      */
     picture(size, sketch) {
       const canvas = make("div", "canvas");
-      canvas.setAttribute("aria-hidden", "true");
-      this.trees[size] = { canvas, sketch, step: sketch };
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", `A ${size} tree`);
+      const told = (/** @type {TreeNode} */ node) => (node.text ? factsOf(node) : []); // a sketch tells nothing of its nodes
+      const pointing = new TreePointing(canvas, this.tip, () => this.trees[size].step, told).alone();
+      this.trees[size] = { canvas, pointing, sketch, step: sketch };
       keepDrawn(canvas, () => drawTree(canvas, this.trees[size].step));
       return canvas;
     }
@@ -141,8 +144,10 @@ TreeRace.predictView = (() => {
      * @param {Step} step
      */
     grow(size, step) {
-      this.trees[size].step = step;
-      drawTree(this.trees[size].canvas, step);
+      const tree = this.trees[size];
+      tree.step = step;
+      tree.pointing.point(null);
+      drawTree(tree.canvas, step);
     }
 
     /** @param {string} size */

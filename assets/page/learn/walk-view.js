@@ -174,7 +174,7 @@ TreeRace.walkView = (() => {
       const { gains, taus } = this.watcher;
       const about = { steps: view.steps, taus, node, onNode, pairs: TreeRace.pairs.offered, gains };
       const isDue = this.page.choice || (step && this.watcher.fits);
-      this.at("story").hidden = !(step?.parents.length > 1);
+      if (!view.slowStart.isTelling) this.at("story").hidden = !(step?.parents.length > 1); // else the focus could not come back
       home.replaceChildren(...(picture && isDue ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
     }

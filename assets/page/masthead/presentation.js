@@ -31,8 +31,8 @@ TreeRace.presentation = (() => {
     };
     /** @param {KeyboardEvent} event */
     const leave = (event) => {
-      const list = document.querySelector("dialog[open]"); // Escape closes that first
-      if (event.key === "Escape" && isOn() && !list) toggle();
+      const above = [...document.querySelectorAll("dialog[open], [data-telling]")]; // Escape leaves that first
+      if (event.key === "Escape" && isOn() && !above.some((each) => each.getClientRects().length)) toggle();
     };
 
     button.addEventListener("click", toggle);

@@ -13,7 +13,7 @@ TreeRace.treeLayout = (() => {
   /** @typedef {{ width: number, height: number, largest: number, measure: (text: string, size: number) => number }} Room */
 
   /**
-   * Every node as the drawing needs it, the bonus last.
+   * Every node as the drawing needs it, the bonus last. It is `wanted` where the target disagreed with all guesses that stood there.
    * @param {Step} step
    * @returns {TreeNode[]}
    */
@@ -30,7 +30,8 @@ TreeRace.treeLayout = (() => {
     }));
     if (step.has_bonus) {
       const parent = step.path.length ? step.path[step.path.length - 1] : 0;
-      nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true });
+      const wanted = step.parents.includes(parent);
+      nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true, wanted });
     }
     return nodes.map((node, index) => ({ ...node, index, column: step.x[index], row: step.y[index] }));
   }

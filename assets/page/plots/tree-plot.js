@@ -4,7 +4,7 @@
 
 TreeRace.treePlot = (() => {
   const { draw } = TreeRace.elements;
-  const { asShare } = TreeRace.numbers;
+  const { asPercent, asShare } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
   const { textWidth, visible } = TreeRace.text;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
@@ -35,15 +35,23 @@ TreeRace.treePlot = (() => {
   }
 
   /**
-   * A label with the dots of its spaces in a faint colour.
+   * Where the target disagreed: with which p it wanted its own token.
+   * @param {TreeNode} node
+   */
+  const wishOf = (node) => (node.wanted ? `\u00a0p ${asPercent(node.p)}` : "");
+
+  /**
+   * A label with the dots of its spaces, and the target's wish, in a faint colour.
    * @param {TreeNode} node
    * @param {number} size
    */
   function labelOf(node, size) {
-    const { dots, rest } = visible(node.label);
+    const wish = wishOf(node);
+    const { dots, rest } = visible(node.label.slice(0, node.label.length - wish.length));
     const text = draw("text", { class: "label", x: node.labelX - node.x, y: 0.34 * size, "font-size": size });
     if (dots) text.append(draw("tspan", { class: "dots" }, dots));
     text.append(rest);
+    if (wish) text.append(draw("tspan", { class: "wish" }, wish));
     return text;
   }
 
@@ -62,7 +70,7 @@ TreeRace.treePlot = (() => {
       textWidth(text, `700 ${size}px ${mono}`);
     const largest = Math.max(width < 520 ? 13 : 16, Math.min(34, width / 36)) * letters;
     const room = { width: zoom * width, height: zoom * height, largest, measure };
-    const { nodes, size, shrink } = treeLayout(nodesOf(step), room);
+    const { nodes, size, shrink } = treeLayout(nodesOf(step), room, (node) => node.text + wishOf(node));
     const lines = draw("g");
     const marks = draw("g");
     for (const node of nodes) {

@@ -1,5 +1,5 @@
-// Pointing at a node: its path in the tree, its row in the mask and its place in the text light together, whichever is pointed at. Says
-// "point" when the node has changed. Knows the shown step; nothing of playback.
+// Pointing at a node: its path in the tree, its row in the mask and its place in the text light together, whichever is pointed at, by
+// mouse or by keys. Says "point" when the node has changed. Knows a step; nothing of playback.
 "use strict";
 
 TreeRace.pointing = (() => {
@@ -7,35 +7,71 @@ TreeRace.pointing = (() => {
   const { cellAt, cellFacts, lightMask } = TreeRace.maskPlot;
   const { factsOf, lightTree, nodesOf } = TreeRace.treePlot;
 
-  class Pointing extends EventTarget {
+  /** @typedef {{ x: number, y: number }} Place on the screen */
+
+  // The words beside what is pointed at.
+  class Tip {
+    /** @param {HTMLElement} home */
+    constructor(home) {
+      this.root = make("div", "tip");
+      this.root.hidden = true;
+      this.root.setAttribute("role", "status");
+      home.append(this.root);
+    }
+
+    /**
+     * @param {string[]} facts
+     * @param {Place | null} place
+     */
+    say(facts, place) {
+      const { root } = this;
+      root.hidden = !facts.length || !place;
+      if (root.hidden || !place) return;
+      root.replaceChildren(...facts.map((fact) => make("span", "", fact)));
+      const [width, height] = [root.offsetWidth, root.offsetHeight];
+      root.style.left = `${Math.max(4, Math.min(innerWidth - width - 4, place.x + 14))}px`;
+      root.style.top = `${place.y + height + 22 > innerHeight ? place.y - height - 12 : place.y + 16}px`;
+    }
+  }
+
+  // Pointing in one drawing, whose elements have their nodes' numbers.
+  class TreePointing extends EventTarget {
     /** @type {number | null} */
     node = null;
 
-    /** @param {RaceView} view */
-    constructor(view) {
+    /**
+     * @param {HTMLElement} tree
+     * @param {Tip} tip
+     * @param {() => Step | undefined} stepOf
+     * @param {(node: TreeNode) => string[]} about
+     */
+    constructor(tree, tip, stepOf, about = factsOf) {
       super();
-      this.view = view;
-      /** @type {HTMLElement} */
-      this.tree = view.at("tree");
-      /** @type {HTMLElement} */
-      this.mask = view.at("mask");
-      this.tip = make("p", "tip");
-      this.tip.hidden = true;
-      this.tip.setAttribute("role", "status");
-      view.root.append(this.tip);
-      this.listen();
+      this.tree = tree;
+      this.tip = tip;
+      this.stepOf = stepOf;
+      this.about = about;
+      tree.addEventListener("pointermove", (event) => {
+        const over = /** @type {Element} */ (event.target).closest("[data-node]");
+        if (!(over instanceof SVGElement) || !this.step) return this.point(null);
+        this.pointAt(Number(over.dataset.node), { x: event.clientX, y: event.clientY });
+      });
+      tree.addEventListener("pointerleave", () => this.point(null));
     }
 
-    /** @returns {Step | undefined} */
     get step() {
-      return this.view.steps[this.view.stepView.index];
+      return this.stepOf();
+    }
+
+    get nodes() {
+      return this.step ? nodesOf(this.step) : [];
     }
 
     // From the root down to the node.
     get path() {
       /** @type {number[]} */
       const path = [];
-      const nodes = this.step ? nodesOf(this.step) : [];
+      const { nodes } = this;
       for (let at = this.node ?? -1; at >= 0 && nodes[at]; at = nodes[at].parent) path.unshift(at);
       return path;
     }
@@ -43,82 +79,141 @@ TreeRace.pointing = (() => {
     /**
      * @param {number | null} node
      * @param {string[]} facts about what is pointed at
-     * @param {{ x: number, y: number } | null} place of the words on the screen
+     * @param {Place | null} place of the words
      */
     point(node, facts = [], place = null) {
-      this.say(facts, place);
+      this.tip.say(facts, place);
       if (node === this.node) return;
       this.node = node;
       this.light();
       this.dispatchEvent(new Event("point"));
     }
 
+    /**
+     * @param {number} index
+     * @param {Place} place
+     */
+    pointAt(index, place) {
+      const node = this.nodes[index];
+      if (node) this.point(index, this.about(node), place);
+    }
+
+    light() {
+      lightTree(this.tree, new Set(this.path));
+    }
+
+    /**
+     * Goes on to the next of these nodes, or back, round and round. The words stand beside its mark.
+     * @param {number} by
+     * @param {number[]} order
+     * @param {(node: number) => Element | null} markOf
+     */
+    move(by, order, markOf = (node) => this.tree.querySelector(`g[data-node="${node}"]`)) {
+      const at = this.node === null ? -1 : order.indexOf(this.node);
+      const from = at < 0 && by < 0 ? 0 : at;
+      const next = order[(from + by + order.length) % order.length];
+      const box = markOf(next)?.getBoundingClientRect();
+      if (box) this.pointAt(next, { x: box.left, y: box.bottom - 10 });
+    }
+
+    /**
+     * The arrow keys go up and down the nodes of this part of the page while it has the focus.
+     * @param {HTMLElement} part
+     * @param {() => number[]} orderOf
+     * @param {(node: number) => Element | null} [markOf]
+     */
+    byKeys(part, orderOf, markOf) {
+      part.tabIndex = 0;
+      part.addEventListener("keydown", (event) => {
+        const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+        const order = by ? orderOf() : [];
+        if (!by || !order.length) return;
+        event.preventDefault();
+        this.move(by, order, markOf);
+      });
+      part.addEventListener("blur", () => this.point(null));
+    }
+
+    // Pointing in a tree that stands alone.
+    alone() {
+      this.byKeys(this.tree, () => [...this.nodes.keys()]);
+      return this;
+    }
+  }
+
+  // Pointing in a race's tree, mask and text.
+  class Pointing extends TreePointing {
+    /** @param {RaceView} view */
+    constructor(view) {
+      super(view.at("tree"), new Tip(view.root), () => view.steps[view.stepView.index]);
+      this.view = view;
+      /** @type {HTMLElement} */
+      this.mask = view.at("mask");
+      this.alone();
+      this.listen();
+    }
+
+    /** @override */
     light() {
       const { node, path, view, step } = this;
-      lightTree(this.tree, new Set(path));
+      super.light();
       lightMask(this.mask, node !== null && node < (step?.parents.length ?? 0) ? node : null);
       view.lanes[view.focus].light(node === null ? -1 : path.length - 2);
     }
 
     /**
-     * @param {string[]} facts
-     * @param {{ x: number, y: number } | null} place
+     * The node of a token of the burst.
+     * @param {number} piece
      */
-    say(facts, place) {
-      this.tip.hidden = !facts.length || !place;
-      if (this.tip.hidden || !place) return;
-      this.tip.replaceChildren(...facts.map((fact) => make("span", "", fact)));
-      const [width, height] = [this.tip.offsetWidth, this.tip.offsetHeight];
-      this.tip.style.left = `${Math.max(4, Math.min(innerWidth - width - 4, place.x + 14))}px`;
-      this.tip.style.top = `${place.y + height + 22 > innerHeight ? place.y - height - 12 : place.y + 16}px`;
-    }
-
-    /**
-     * The node of this number, with its facts beside it.
-     * @param {number} index
-     */
-    pointAt(index) {
-      const mark = this.tree.querySelector(`g[data-node="${index}"]`);
-      const box = mark?.getBoundingClientRect();
-      const node = this.step && nodesOf(this.step)[index];
-      if (node && box) this.point(index, factsOf(node), { x: box.left, y: box.bottom - 10 });
+    nodeOf(piece) {
+      if (!this.step) return null;
+      const { path, has_bonus, parents } = this.step;
+      return path[piece] ?? (has_bonus ? parents.length : null);
     }
 
     listen() {
-      const { tree, mask, view } = this;
+      const { mask, view } = this;
       view.addEventListener("change", () => this.node !== null && this.light()); // the step may be drawn anew
-      tree.addEventListener("pointermove", (event) => {
-        const over = /** @type {Element} */ (event.target).closest("[data-node]");
-        if (over instanceof SVGElement && this.step) {
-          const index = Number(over.dataset.node);
-          this.point(index, factsOf(nodesOf(this.step)[index]), { x: event.clientX, y: event.clientY });
-        } else this.point(null);
-      });
       mask.addEventListener("pointermove", (event) => {
         const cell = cellAt(mask, event);
         if (!cell || !this.step) return this.point(null);
         const facts = cellFacts(this.step, cell.query, cell.key, view.panel.causal);
         this.point(cell.query, facts, { x: event.clientX, y: event.clientY });
       });
-      for (const part of [tree, mask, view.at("lanes")]) part.addEventListener("pointerleave", () => this.point(null));
+      for (const part of [mask, view.at("lanes")]) part.addEventListener("pointerleave", () => this.point(null));
       view.at("lanes").addEventListener("pointerover", (/** @type {PointerEvent} */ { target }) => {
         const piece = /** @type {Element} */ (target).closest(".burst.current [data-piece]");
-        if (!(piece instanceof HTMLElement) || !this.step) return this.point(null);
-        const { path, has_bonus, parents } = this.step;
-        const at = Number(piece.dataset.piece);
-        this.point(path[at] ?? (has_bonus ? parents.length : null));
+        this.point(piece instanceof HTMLElement ? this.nodeOf(Number(piece.dataset.piece)) : null);
       });
-      tree.tabIndex = 0;
-      tree.addEventListener("keydown", (event) => {
-        const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-        if (!by || !this.step) return;
-        event.preventDefault();
-        const count = nodesOf(this.step).length;
-        this.pointAt(((this.node ?? (by > 0 ? -1 : count)) + by + count) % count);
-      });
-      tree.addEventListener("blur", () => this.point(null));
+      const rows = () => /** @type {NodeListOf<SVGElement>} */ (mask.querySelectorAll(".row"));
+      this.byKeys(
+        mask,
+        () => [...rows()].map((row) => Number(row.dataset.node)),
+        (node) => mask.querySelector(`.row[data-node="${node}"]`),
+      );
+      for (const { text } of view.lanes) {
+        const pieces = () => [...text.querySelectorAll(".current [data-piece]")];
+        const nodes = () => pieces().map((_, piece) => this.nodeOf(piece));
+        this.byKeys(
+          text,
+          () => nodes().filter((node) => node !== null),
+          (node) => pieces()[nodes().indexOf(node)],
+        );
+      }
     }
   }
 
-  return { Pointing };
+  // Pointing in the story of a step, where all pictures are one drawing.
+  class StoryPointing extends TreePointing {
+    /** @override */
+    light() {
+      const path = new Set(this.path);
+      for (const each of /** @type {NodeListOf<SVGElement>} */ (this.tree.querySelectorAll("[data-node]"))) {
+        const node = Number(each.dataset.node);
+        each.toggleAttribute("data-lit", each.matches(".node, .edge") ? path.has(node) : node === this.node);
+      }
+    }
+  }
+
+  return { Pointing, StoryPointing, Tip, TreePointing };
 })();

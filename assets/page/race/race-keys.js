@@ -15,6 +15,7 @@ TreeRace.raceKeys = (() => {
     });
     add(["Home", "End"], "first or last step", { Home: () => view.go(0), End: () => view.go(Infinity) });
     add(["S"], "the step, told as a story; Escape leaves it", { s: () => view.slowStart.tellShown() });
+    add(["Tab", "↑", "↓"], "in the tree, the mask or the burst: node after node", {});
     const { names, radios } = view.speeds;
     add(
       radios.map((_, index) => String(index + 1)),

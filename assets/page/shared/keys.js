@@ -9,7 +9,7 @@ TreeRace.keys = (() => {
     "input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [role=listbox], [role=option], [contenteditable]";
   const MOVING = "[type=radio], [type=range]:not([data-scrub])";
   const PRESSED = "button, summary, [role=button], [type=checkbox]";
-  const UNHELD = ".segments label, .scrub button, .go, .halt"; // after a click the keys are the page's again
+  const UNHELD = ".segments label, .scrub button, .go, .halt, [data-text]"; // after a click the keys are the page's again
 
   /** @typedef {{ keys: string[], words: string, actions: Record<string, () => void>, screen?: string }} KeyEntry */
   /** @type {KeyEntry[]} without a screen they work on all of them */

@@ -23,5 +23,8 @@ TreeRace.numbers = (() => {
     return value < 0.001 ? "< 0.001" : value.toFixed(3);
   }
 
-  return { isLevel, asNumber, asShare };
+  /** @param {number | null} value */
+  const asPercent = (value) => `${Math.round(100 * (value ?? 0))} %`;
+
+  return { isLevel, asNumber, asPercent, asShare };
 })();

@@ -60,12 +60,15 @@ TreeRace.storyRows = (() => {
     for (const row of parents.keys()) {
       let d = square(row, 0);
       for (let at = row; at >= 0; at = causal ? at - 1 : parents[at]) d += square(row, at + 1);
+      const whole = { x: left, y: top + row * cell, width: (count + 1) * cell, height: cell };
       const seen = draw("path", { class: "seen", d });
-      svg.append(seen);
+      const group = draw("g", { class: "looks" }, seen, draw("rect", { class: "reach", ...whole }));
+      group.dataset.node = String(row);
+      svg.append(group);
       const name = named
         ? words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[row], "end")
         : null;
-      if (name) svg.append(name);
+      if (name) group.append(name);
       const lights = setter(seen, "opacity");
       const colours = setter(seen, "class");
       const shows = name && setter(name, "opacity");
@@ -126,6 +129,7 @@ TreeRace.storyRows = (() => {
       const x = start + node * pitch;
       const lasts = kept.indexOf(node);
       const group = draw("g", { class: "tried" }, cell("row", x));
+      group.dataset.node = String(node);
       if (lasts < 0 && wide >= CROSSED)
         group.append(
           draw("path", {

@@ -3,6 +3,7 @@
 
 TreeRace.storyTree = (() => {
   const { draw } = TreeRace.elements;
+  const { asPercent } = TreeRace.numbers;
   const { ease, moved, setter, shape, together, word, words } = TreeRace.storyParts;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
 
@@ -12,9 +13,6 @@ TreeRace.storyTree = (() => {
   /** @typedef {ReturnType<typeof TreeRace.storyScript.scriptOf>} Script */
   /** @typedef {(time: number) => void} Actor */
   /** @typedef {{ before: string, measure: (text: string, size: number, weight?: number) => number, size: number, largest: number, small: number }} Type */
-
-  /** @param {number | null} p */
-  const percent = (p) => `${Math.round(100 * (p ?? 0))} %`;
 
   /**
    * The end of the text so far, from the start of a word on.
@@ -84,7 +82,7 @@ TreeRace.storyTree = (() => {
     const room = { width: box.width, height: box.height - 1.8 * type.small, largest: type.largest, measure };
     const named = (/** @type {TreeNode} */ node) => {
       if (!node.index) return "";
-      return node.verdict === "bonus" ? `${word(node.text)} · p ${percent(node.p)}` : word(node.text);
+      return node.verdict === "bonus" ? `${word(node.text)} · p ${asPercent(node.p)}` : word(node.text);
     };
     const { nodes, size, shrink } = treeLayout(nodesOf(step), room, named);
     const tree = draw("g", { transform: `translate(${box.x} ${box.y}) scale(${shrink})` });
@@ -122,6 +120,7 @@ TreeRace.storyTree = (() => {
           pathLength: 1,
           "stroke-width": Math.max(3, wide),
         });
+        edge.dataset.node = lit.dataset.node = String(node.index);
         lines.append(edge, lit);
         const [grows, fades, lights] = [
           setter(edge, "stroke-dashoffset"),
@@ -138,6 +137,7 @@ TreeRace.storyTree = (() => {
         });
       }
       const group = draw("g", { class: "node" });
+      group.dataset.node = String(node.index);
       const held = draw("g");
       const kind = node.index ? (ghost ? "bonus" : "guess") : "root";
       held.append(shape(kind, ghost ? node.mark : 0.75 * node.mark));
@@ -190,6 +190,7 @@ TreeRace.storyTree = (() => {
     for (const [index, node] of flown.entries()) {
       const place = sentence.places[index];
       const text = words("flyer", 0, 0, sentence.size, place?.text || word(node.text));
+      text.dataset.node = String(node.index);
       svg.append(text);
       const [x, y] = onPage(node.labelX, node.y + 0.35 * size);
       const leaves = join.from + (0.45 * index) / flown.length;

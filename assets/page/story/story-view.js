@@ -3,6 +3,7 @@
 
 TreeRace.storyView = (() => {
   const { draw, finder, isCalm } = TreeRace.elements;
+  const { StoryPointing, Tip } = TreeRace.pointing;
   const { drawStoryCache, drawStoryMask } = TreeRace.storyRows;
   const { scriptOf } = TreeRace.storyScript;
   const { drawStoryTree } = TreeRace.storyTree;
@@ -64,6 +65,7 @@ TreeRace.storyView = (() => {
       this.at = finder(this.root, "story-");
       /** @type {HTMLElement} */
       this.stage = this.at("stage");
+      this.pointing = new StoryPointing(this.stage, new Tip(this.root), () => this.told?.step);
       this.at("skip").addEventListener("click", () => this.leave());
       this.at("play").addEventListener("click", () => this.toggle());
       this.at("scrub").addEventListener("input", () => this.seek(Number(this.at("scrub").value)));
@@ -105,6 +107,7 @@ TreeRace.storyView = (() => {
     // Ends without a word: something else is shown.
     close() {
       if (!this.isOpen) return;
+      this.pointing.point(null);
       this.told = null;
       this.playing = false;
       this.covers(false);
@@ -197,6 +200,7 @@ TreeRace.storyView = (() => {
         drawStoryMask(svg, step, script.scenes, mask, small, about),
         drawStoryCache(svg, step, script.scenes, cache, small, about),
       ];
+      this.pointing.light();
       this.show(this.time);
     }
 
@@ -209,6 +213,15 @@ TreeRace.storyView = (() => {
       if (scene && words.textContent !== scene.words) words.textContent = scene.words;
       this.at("scrub").value = this.time;
       this.at("scrub").setAttribute("aria-valuetext", scene?.words ?? "");
+    }
+
+    /**
+     * The next node or the last one, of which something is said.
+     * @param {number} by
+     */
+    point(by) {
+      this.pause();
+      this.pointing.move(by, [...this.pointing.nodes.keys()]);
     }
 
     // What the button does next.
@@ -236,6 +249,8 @@ TreeRace.storyView = (() => {
         " ": !onButton && (() => this.toggle()),
         ArrowRight: () => this.seek(this.stillAfter(this.time)),
         ArrowLeft: () => this.seek(this.stillBefore(this.time)),
+        ArrowDown: () => this.point(1),
+        ArrowUp: () => this.point(-1),
       };
       const action = actions[key];
       if (!action) return;

@@ -104,6 +104,57 @@ def test_the_pictures_tell_what_happened(replay):
     assert all(abs(bottom - joined["said"][1]) < 3 for _, bottom in joined["places"])
 
 
+LIT = """() => {
+  const lit = [...document.querySelectorAll('[data-story-stage] [data-lit]')];
+  const of = (selector) => [...new Set(lit.filter((each) => each.matches(selector)).map((each) => Number(each.dataset.node)))];
+  return { nodes: of('.node'), edges: of('.edge'), rows: of('.looks'), tried: of('.tried'), words: of('.flyer') };
+}"""
+NOTHING = {"nodes": [], "edges": [], "rows": [], "tried": [], "words": []}
+FOURTH = {"nodes": [0, 1, 4], "edges": [1, 4], "rows": [4], "tried": [4], "words": [4]}
+
+
+def test_pointing_in_a_story_lights_the_path_the_masks_row_the_caches_row_and_the_word(replay):
+    tab = replay()
+    tab.evaluate(SEEK, 6.4)
+    tip = tab.locator("[data-story] > .tip")
+    for part in (
+        ".node[data-node='4'] .label",
+        ".looks[data-node='4'] .reach",
+        ".tried[data-node='4'] .row",
+        ".flyer[data-node='4']",
+    ):
+        tab.locator(f"[data-story-stage] {part}").hover(force=True)
+        assert tab.evaluate(LIT) == FOURTH, part
+        expect(tip).to_contain_text("·little")
+        tab.mouse.move(3, 3)
+        assert tab.evaluate(LIT) == NOTHING
+        expect(tip).to_be_hidden()
+    for _ in range(5):
+        tab.keyboard.press("ArrowDown")
+    assert tab.evaluate(LIT) == FOURTH
+    expect(tip).to_contain_text("draft q 0.500")
+    tab.keyboard.press("ArrowUp")
+    assert tab.evaluate(LIT)["rows"] == [3]
+    tab.set_viewport_size({"width": 1100, "height": 700})  # it is drawn anew
+    until(tab, f"({LIT})().rows.length === 1")
+    tab.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_escape_leaves_the_story_first_and_then_the_presentation(replay):
+    tab = replay()
+    tab.evaluate("() => { document.documentElement.requestFullscreen = () => Promise.reject(new TypeError('no')); }")
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("f")
+    tab.keyboard.press("s")
+    expect(tab.locator(STORY)).to_be_visible()
+    tab.keyboard.press("Escape")
+    expect(tab.locator(STORY)).to_be_hidden()
+    expect(tab.locator("[data-stage]")).to_have_count(1)
+    tab.keyboard.press("Escape")
+    expect(tab.locator("[data-stage]")).to_have_count(0)
+
+
 def test_a_parallel_drafter_shoots_out_at_once(replay):
     step = made_race().lanes[1].trace.steps[0]
     step.__dict__["draft_forwards"] = 1

@@ -1,6 +1,9 @@
 """The guided walk in a real Chromium: every page of it, what it recognises, and what is broken on purpose."""
 
+import io
+
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from engine.breaks import BREAKS
@@ -170,6 +173,31 @@ def test_the_keys_of_the_walk_leave_the_arrows_to_the_steps(page):
     page.keyboard.press("PageDown")
     expect(place).to_have_text(f"Learn · 1 of {PAGES}")
     card(page).locator("[data-next]").focus()
+    page.keyboard.press("Escape")
+    expect(card(page)).to_be_hidden()
+
+
+def test_the_card_tells_a_step_as_a_story_on_which_the_walks_light_does_not_lie(page):
+    show_a_race(page)
+    open_walk(page)
+    go(page, 5)
+    button, story = (
+        card(page).get_by_role("button", name="See this step as a story"),
+        page.locator("[data-race] > [data-story]"),
+    )
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(story).to_be_visible()
+    page.keyboard.press("Space")
+    page.wait_for_timeout(500)  # it has faded in
+    box = story.bounding_box()
+    corner = {"x": box["x"] + 6, "y": box["y"] + box["height"] / 3, "width": 1, "height": 1}
+    shot = Image.open(io.BytesIO(page.screenshot(clip=corner))).convert("RGB")
+    assert shot.getpixel((0, 0)) == (255, 255, 255)  # the surface's own colour
+    page.keyboard.press("Escape")
+    expect(story).to_be_hidden()
+    expect(card(page)).to_be_visible()
+    expect(button).to_be_focused()
     page.keyboard.press("Escape")
     expect(card(page)).to_be_hidden()
 

@@ -14,6 +14,8 @@ const { priceOf, verdictOf } = load(
   "plots/tree-layout.js",
   "plots/zooming.js",
   "plots/tree-plot.js",
+  "plots/mask-plot.js",
+  "race/pointing.js",
   "lab/predict-view.js",
 ).predictView;
 const FOUND = {

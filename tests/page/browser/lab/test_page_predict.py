@@ -1,8 +1,12 @@
 """Predict first, in a real Chromium on the embedded models: no race without a choice, and the reveal says who won and why."""
 
+import json
+
 from playwright.sync_api import expect
 
+from engine.page.views import wire
 from helpers.page import PATIENCE, dial, open_view
+from helpers.traces import made_race
 
 VIEW = "[data-lab-predict]"
 # What stands on the cards when the race begins. A short race may be over before a test could ask.
@@ -44,3 +48,29 @@ def test_the_visitor_chooses_then_the_trees_race_and_the_page_says_why(page):
     page.locator("[name=predict][value=small]").check(force=True)
     expect(page.locator(f"{VIEW} [data-why]")).to_have_text("")
     assert page.locator(f"{VIEW} [data-won]").count() == 0
+
+
+def test_pointing_lights_a_path_in_a_sketch_and_says_more_of_a_tree_that_raced(page):
+    open_view(page, "predict")
+    tree, tip = page.get_by_role("img", name="A medium tree"), page.locator(f"{VIEW} > .tip")
+    lit = tree.locator("g.node.lit")
+    tree.locator("g.node").last.hover(force=True)
+    expect(lit.first).to_be_attached()
+    by_mouse = lit.count()
+    assert tree.locator(".edge.lit").count() == by_mouse - 1 and tip.is_hidden()
+    page.mouse.move(0, 0)
+    expect(lit).to_have_count(0)
+    tree.focus()
+    page.keyboard.press("ArrowUp")
+    expect(lit).to_have_count(by_mouse)
+    assert not page.locator("[name=predict]:checked").count()
+    step = next(step for lane, step in json.loads(wire.replay(made_race()))["steps"] if lane == 1)
+    page.evaluate("step => TreeRace.predict.grow('medium', step)", step)
+    expect(lit).to_have_count(0)
+    for _ in range(5):
+        page.keyboard.press("ArrowDown")
+    expect(lit).to_have_count(3)
+    expect(tip).to_contain_text("·little")
+    tree.click()
+    expect(page.locator("[name=predict][value=medium]")).to_be_checked()
+    expect(page.locator("[data-lab-words]")).to_have_text("You say the medium tree wins. Press Start.")

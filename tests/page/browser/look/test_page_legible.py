@@ -4,10 +4,12 @@ import pytest
 from playwright.sync_api import expect
 
 from engine.page.views import standalone
+from engine.record.trace import Step
 from helpers.page import until
-from helpers.traces import FakeRace, bushy, one_node
+from helpers.traces import FakeRace, bushy, make_step, one_node
 
 SIZES = (5, 12, 40, 64)
+WISH = "\u00a0p 50 %"  # of the target, in a ghost's label
 # Of every label and every line in pixels of the screen: whether a line runs through a label, where letters without tails stand.
 CROSSED = """() => {
   const tree = document.querySelector('[data-tree]');
@@ -33,11 +35,11 @@ CROSSED = """() => {
 
 @pytest.fixture
 def replayed(browser, tmp_path):
-    """Opens a replay of one step with so many nodes, as it is when no story is told."""
+    """Opens a replay of one step with so many nodes, or of `step`, as it is when no story is told."""
     tabs = []
 
-    def opened(nodes: int, width: int = 1280, height: int = 720):
-        race = FakeRace([(0, one_node(burst=[99], end="length")), (1, bushy(nodes, end="length"))])
+    def opened(nodes: int, width: int = 1280, height: int = 720, step: Step | None = None):
+        race = FakeRace([(0, one_node(burst=[99], end="length")), (1, step or bushy(nodes, end="length"))])
         assert list(race.run())
         file = tmp_path / f"{nodes}.html"
         file.write_text(standalone.html(race.record()), "utf-8")
@@ -56,17 +58,28 @@ def replayed(browser, tmp_path):
 def test_labels_of_the_accepted_path_are_whole_and_no_line_crosses_a_label(replayed, nodes):
     tab = replayed(nodes)
     step = tab.evaluate("TreeRace.view.steps[0]")
-    wanted = {at: step["texts"][at] for at in [0, *step["path"]]} | {nodes: step["bonus_text"]}
+    texts = {at: step["texts"][at] for at in [0, *step["path"]]} | {nodes: step["bonus_text"]}
+    wanted = {at: text.replace(" ", "·") for at, text in texts.items()}
+    wanted[nodes] += WISH if step["path"][-1] in step["parents"] else ""
     canvas = tab.locator("[data-tree]").bounding_box()
     for at, text in wanted.items():
         label = tab.locator(f"[data-tree] g.node[data-node='{at}'] .label")
-        expect(label).to_have_text(text.replace(" ", "·"))
+        expect(label).to_have_text(text)
         box = label.bounding_box()
         assert box["x"] >= canvas["x"] and box["x"] + box["width"] <= canvas["x"] + canvas["width"] + 0.5
         assert box["y"] >= canvas["y"] - 1 and box["y"] + box["height"] <= canvas["y"] + canvas["height"] + 1
         assert box["height"] >= 11
     found = tab.evaluate(CROSSED)
     assert found["labels"] >= len(wanted) and found["crossed"] == []
+
+
+@pytest.mark.parametrize(("path", "wish"), [([1], WISH), ([1, 4], "")], ids=["disagreed", "no guess there"])
+def test_where_the_target_disagreed_a_ghost_says_what_it_wanted_and_with_which_p(replayed, path, wish):
+    verdicts = ["root", "accepted", "rejected", "rejected", "accepted" if 4 in path else "rejected", "unreached"]
+    step = make_step(path=path, verdicts=verdicts, burst=[11, 14, 99][-1 - len(path) :], end="length")
+    label = replayed(6, step=step).locator("[data-tree] .bonus .label")
+    expect(label).to_have_count(1)
+    assert label.text_content() == f"·fox{wish}"
 
 
 def test_twice_the_screen_has_letters_almost_twice_as_large(replayed):
@@ -157,9 +170,14 @@ def test_pointing_at_a_node_lights_its_path_its_row_and_its_place_in_the_text(re
     together()
     tab.mouse.move(2, 2)
     expect(lit).to_have_count(0)
-    tab.locator("[data-tree]").focus()
-    for _ in range(second + 1):
-        tab.keyboard.press("ArrowDown")
-    together()
-    tab.keyboard.press("Tab")
-    expect(lit).to_have_count(0)
+    for part, presses in (("[data-tree]", second + 1), ("[data-mask]", second + 1), (".lane.right [data-text]", 2)):
+        tab.locator(part).focus()
+        for _ in range(presses):
+            tab.keyboard.press("ArrowDown")
+        together()
+        expect(tip).to_contain_text("draft q")
+        tab.keyboard.press("ArrowUp")
+        expect(row).not_to_have_attribute("data-node", str(second))
+        tab.keyboard.press("Tab")
+        expect(lit).to_have_count(0)
+        expect(tip).to_be_hidden()
