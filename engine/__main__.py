@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import shlex
 import sys
+import warnings
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from ast import get_docstring, parse
 from collections.abc import Callable
@@ -231,5 +233,13 @@ def main(arguments: list[str]) -> None:
         print(json.dumps(figures))
 
 
+def hush() -> None:
+    """Warnings of libraries are no news to who runs a command: none is printed, unless the environment or `python -W` asks for them."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
 if __name__ == "__main__":
+    hush()
     main(sys.argv[1:])

@@ -12,6 +12,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from engine.measure.options import given_pair, given_remote, load_given, own_place, writable
 from engine.measure.repeated import Repeated
 from engine.models.pairs import LoadedPair
@@ -43,11 +45,14 @@ def settings_of(domain: str, title: str, settings: dict) -> Settings:
 
 def record(pair: LoadedPair, settings: Settings) -> Record:
     """The record of a race run to its end, and again where it is short, with today's date and, on a CPU, the processor's name."""
-    race = Repeated(pair, settings)
-    made = race.record()
-    for steps in (race.race.run(), race.again()):
-        for _ in steps:
-            pass
+    with tqdm(total=len(settings.systems) * settings.max_new_tokens, desc="race", unit="token") as bar:
+        race = Repeated(pair, settings)
+        made = race.record()
+        for _, step in race.race.run():
+            bar.update(len(step.burst))
+        bar.total = bar.n  # texts may end early
+    for _ in race.again():
+        pass
     made.recorded = date.today().isoformat()
     if pair.target.device.type == "cpu" and (name := processor()):
         for lane in (each for each in made.lanes if each.guarantee != BY_TEXT):
