@@ -88,8 +88,9 @@ class Page:
     async def run(self, name: str, session: str, **fields: Any) -> AsyncIterator[dict]:
         """The events of a page's function. Raises `ValueError` with the sentence of a refusal."""
         number, parts = self.calls[name]
-        keys = [part.get("elem_id") or part.get("label") or "hidden" for part in parts]
-        data = [fields.get(key, part.get("value")) for key, part in zip(keys, parts, strict=True)]
+        keys = [part.get("elem_id") or part.get("label") for part in parts]
+        # Several places share the hidden field `carried`; what is given for it is the first one's
+        data = [fields.pop(key, part.get("value")) for key, part in zip(keys, parts, strict=True)]
         data = ["" if each is None else each for each in data]
         body = {"data": data, "fn_index": number, "session_hash": session}
         (await self.http.post("gradio_api/queue/join", json=body)).raise_for_status()
@@ -194,6 +195,6 @@ def background(page: Page, stranger: Page, number: int, counts: Counter) -> list
     return [
         asyncio.create_task(flood(stranger, counts)),
         asyncio.create_task(rubbish(stranger, counts)),
-        asyncio.create_task(long_work(page, "sweep_on_page", f"sweeps{number}", counts, hidden=json.dumps(order))),
-        asyncio.create_task(long_work(page, "prompts_on_page", f"file{number}", counts, hidden=json.dumps(texts))),
+        asyncio.create_task(long_work(page, "sweep_on_page", f"sweeps{number}", counts, carried=json.dumps(order))),
+        asyncio.create_task(long_work(page, "prompts_on_page", f"file{number}", counts, carried=json.dumps(texts))),
     ]
