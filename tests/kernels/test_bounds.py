@@ -9,7 +9,7 @@ import pytest
 from helpers.paths import ROOT
 
 FORWARDS = """
-import random, sys
+import random
 import torch
 from engine.forward import llama_compiled
 from engine.forward.batch import Asked, Batch
@@ -19,43 +19,44 @@ from engine.target import Target
 from helpers.families import over, random_model
 from helpers.trees import random_tree
 
-if len(sys.argv) > 1:  # working space for a row less than is asked for
-    room = CompiledLlama.room
-    CompiledLlama.room = lambda self, rows: room(self, max(1, rows - 1))
-    llama_compiled.FEWEST = 1
-
 rng = random.Random(0)
-for model in (random_model("llama, biases, tied"), in_eight_bits(random_model("qwen3"))):
-    runner = over(CompiledLlama(model, 2), model)
-    for size in (1, 2, 7, 33, 40):
-        target = Target(runner, 140, features=True)
-        target.prefill([rng.randrange(256) for _ in range(23)])
-        tree = random_tree(rng, size)
-        target.verify(tree)
-        target.commit(tree.path(size - 1))
-        target.verify(random_tree(rng, size))
-    batch = Batch(runner, 3, 60)
-    asked = []
-    for rows in (1, 5, 9):
-        seen = torch.ones(rows, rows, dtype=torch.bool).tril_()
-        asked.append(Asked(batch.open(60), list(range(rows)), list(range(rows)), seen))
-    batch.forward(asked)
-print("inside")
+
+def forwards():
+    for model in (random_model("llama, biases, tied"), in_eight_bits(random_model("qwen3"))):
+        runner = over(CompiledLlama(model, 2), model)
+        for size in (1, 2, 7, 33, 40):
+            target = Target(runner, 140, features=True)
+            target.prefill([rng.randrange(256) for _ in range(23)])
+            tree = random_tree(rng, size)
+            target.verify(tree)
+            target.commit(tree.path(size - 1))
+            target.verify(random_tree(rng, size))
+        batch = Batch(runner, 3, 60)
+        asked = []
+        for rows in (1, 5, 9):
+            seen = torch.ones(rows, rows, dtype=torch.bool).tril_()
+            asked.append(Asked(batch.open(60), list(range(rows)), list(range(rows)), seen))
+        batch.forward(asked)
+
+forwards()
+print("inside", flush=True)
+# Working space for a row less than is asked for
+room = CompiledLlama.room
+CompiledLlama.room = lambda self, rows: room(self, max(1, rows - 1))
+llama_compiled.FEWEST = 1
+forwards()
+print("outside")
 """
-
-
-def ran(folder, *arguments: str) -> subprocess.CompletedProcess:
-    settings = {
-        "NUMBA_BOUNDSCHECK": "1",
-        "NUMBA_CACHE_DIR": str(folder),
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-    }
-    command = [sys.executable, "-c", FORWARDS, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow
 def test_no_loop_of_the_forward_leaves_its_arrays(tmp_path):
     """Prompts, trees, commits and batches in float32 and in eight bits. The same code with too little space is found out."""
-    assert ran(tmp_path).stdout.strip() == "inside"
-    assert "IndexError" in ran(tmp_path, "small").stderr
+    settings = {
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+    }
+    command = [sys.executable, "-c", FORWARDS]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=600)
+    assert done.stdout.strip() == "inside" and "IndexError" in done.stderr
