@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from engine.models.loading import load
 from engine.models.pairs import MODELS, named
 from engine.nets import net_in
 from helpers.commands import SMALL, run, told
+from helpers.published.other_targets import quantised, tuned, turned
 
 SHIPPED = MODELS / "small" / "drafters"
 PROMPTS = [Prompt(text, kind) for kind in ("stories", "code") for text in held_out()[kind][:3]]
@@ -115,6 +115,15 @@ def foreign_embedding(folder):
     return exported(folder, tensors=with_own)
 
 
+def blank_embedding(folder):
+    """As a conversion leaves it that lost the embedding and filled the gap."""
+    return exported(folder, tensors=lambda found: found | {"embed_tokens.weight": torch.zeros(4096, 320)})
+
+
+def blank_head(folder):
+    return changed("eagle", folder, tensors=lambda found: found | {"unembed": torch.zeros_like(found["unembed"])})
+
+
 def foreign_head(folder):
     return changed("eagle", folder, tensors=lambda found: found | {"unembed": found["unembed"].flip(1)})
 
@@ -168,28 +177,13 @@ def vocabulary_of(folder, ids):
     return copy
 
 
-def turned(model):
-    """A target that computes the same with its hidden numbers in reverse order, as a rotated one does."""
-    other = deepcopy(model)
-    with torch.no_grad():
-        other.model.embed_tokens.weight.copy_(model.model.embed_tokens.weight.flip(1))
-        other.model.norm.weight.copy_(model.model.norm.weight.flip(0))
-        for new, old in zip(other.model.layers, model.model.layers, strict=True):
-            for name in ("input_layernorm", "post_attention_layernorm"):
-                getattr(new, name).weight.copy_(getattr(old, name).weight.flip(0))
-            for part, names in (("self_attn", ("q_proj", "k_proj", "v_proj")), ("mlp", ("gate_proj", "up_proj"))):
-                for name in names:
-                    getattr(getattr(new, part), name).weight.copy_(getattr(getattr(old, part), name).weight.flip(1))
-            new.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight.flip(0))
-            new.mlp.down_proj.weight.copy_(old.mlp.down_proj.weight.flip(0))
-    return other
-
-
 DAMAGES = {
     "layers": (wrong_layers, "the layers 2, 4, 7"),
     "shifted": (a_head_short, ""),
     "embedding": (foreign_embedding, "the target's embedding"),
+    "embedding, lost": (blank_embedding, "the target's embedding"),
     "head": (foreign_head, "the target's head"),
+    "head, lost": (blank_head, "the target's head"),
     "vocabulary": (map_one_on, "its map in ascending order"),
     "rope": (other_rope, "rope_theta 10000"),
     "anchors": (undeclared_anchor, "guesses from the anchor's own slot on"),
@@ -219,12 +213,14 @@ def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_that_was_tried_i
 
 
 @pytest.mark.slow
-def test_another_target_is_told_by_features_that_do_not_help(examined, pair, few):
-    """The same function and the same texts; only the hidden numbers stand elsewhere."""
-    other = replace(pair, target=Runner(turned(pair.target.model)))
+@pytest.mark.parametrize("change", [turned, quantised, tuned])
+def test_another_target_is_told_by_features_that_do_not_help(change, examined, pair, few):
+    """Turned, it is the same function with the same texts; only the hidden numbers stand elsewhere."""
+    other = replace(pair, target=Runner(change(pair.target.model)))
     texts = texts_of(other, PROMPTS, 0, LAYERS)
     found = examined(SHIPPED / "eagle", other, texts)
     assert found["cause"] == "target", found["sentence"]
+    assert "this one was fine-tuned, quantised or rotated since" in found["sentence"]
     assert found["tokens_a_round"] < 2 and "layers, shifted tokens, head" in found["sentence"]
 
 
@@ -262,15 +258,24 @@ def test_contexts_beyond_training_are_told_by_a_window_that_helps_there(examined
 # ---- the command
 
 
-def test_a_missing_tensor_is_told_by_its_name(tmp_path, capsys):
-    def headless(found):
-        return {name: each for name, each in found.items() if name != "lm_head.weight"}
+@pytest.mark.parametrize("name", ["lm_head.weight", "embed_tokens.weight"])
+def test_a_missing_tensor_is_told_by_its_name(name, tmp_path, capsys):
+    """A drafter as wide as its target may share the embedding. This one's config says that it is narrower."""
 
-    folder, file = exported(tmp_path, tensors=headless), prompts_in(tmp_path)
+    def narrow(said):
+        return said | {
+            "target_hidden_size": 320,
+            "transformer_layer_config": said["transformer_layer_config"] | {"hidden_size": 160},
+        }
+
+    def without(found):
+        return {each: tensor for each, tensor in found.items() if each != name}
+
+    folder = exported(tmp_path, narrow if name.startswith("embed") else None, without)
     with pytest.raises(SystemExit) as ended:
-        run("doctor", "--drafter", folder, "--prompts", file, *SMALL, "--device", "cpu")
+        run("doctor", "--drafter", folder, "--prompts", prompts_in(tmp_path), *SMALL, "--device", "cpu")
     said = capsys.readouterr()
-    assert ended.value.code == 2 and "lacks the tensor lm_head.weight. Fetch its files anew." in said.err
+    assert ended.value.code == 2 and f"lacks the tensor {name}. Fetch its files anew." in said.err
 
 
 @pytest.mark.slow
