@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from engine.measure.footprint import peak_mib
@@ -118,18 +118,57 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
 
     Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
     `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
-    method, and is left out. Beside a target with states plain decoding alone is measured.
+    method, and is left out. Beside a target whose states it cannot take back plain decoding alone is measured. `left_out` says so.
     """
     found: dict[str, Way] = {PLAIN: plain}
-    if pair.target.recurrent:
+    if not takes_back(pair):
         return found
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
         found[ASSISTED] = assisted
         found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
-    # transformers shows an assistant only rows that layers of the target share
-    if "mtp" in pair.learned and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
+    if "mtp" in pair.learned and shares_rows(pair):
         found[MTP] = mtp
     return found | {LOOKUP: lookup}
+
+
+def left_out(pair: LoadedPair) -> list[str]:
+    """A sentence for every way of `generate()` to guess that the pair has what it takes for, and that is not among `ways`."""
+    draft, layers = pair.draft, "mtp" in pair.learned
+    if not takes_back(pair):
+        names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
+        what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
+        return [
+            f"{what}: transformers cannot take a guess back from the states of a {type(pair.target.model).__name__}."
+        ]
+    said = []
+    if draft and draft.vocab != pair.target.vocab:
+        sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
+        said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
+    if layers and not shares_rows(pair):
+        said.append(
+            f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
+        )
+    return said
+
+
+def takes_back(pair: LoadedPair) -> bool:
+    """Whether the target's cache in transformers can be cut back to where guesses were right.
+
+    Models whose class calls itself stateful are refused there, with or without layers that keep a state. Other classes keep inputs of
+    convolutions, which can be cut, or states, which cannot; the cache itself tells.
+    """
+    model = pair.target.model
+    if model._is_stateful or not pair.target.recurrent:
+        return not model._is_stateful
+    cache = DynamicCache(config=model.config)
+    with torch.inference_mode():
+        model(torch.tensor([[0]], device=model.device), past_key_values=cache, use_cache=True)
+    return cache.is_croppable
+
+
+def shares_rows(pair: LoadedPair) -> bool:
+    """Whether an assistant of Gemma 4 finds rows that layers of the target share, the only ones that transformers shows it."""
+    return getattr(pair.target.config, "num_kv_shared_layers", None) != 0
 
 
 def groups(calls: Container[str]) -> dict[str, dict[int, str]]:
@@ -140,7 +179,7 @@ def groups(calls: Container[str]) -> dict[str, dict[int, str]]:
 def beside(pair: LoadedPair, others: Others) -> Others:
     """The peers of `pays`: `others`, and what `generate()` offers beside what always runs there: token by token, and MTP layers."""
     own = {name: way for name, way in ways(pair).items() if name not in (PLAIN, MTP)}
-    return Others(own | others.ways, groups(own) | others.groups, others.said)
+    return Others(own | others.ways, groups(own) | others.groups, [*left_out(pair), *others.said])
 
 
 def setting_name(draft_tokens: int) -> str:
@@ -241,7 +280,7 @@ def compare(
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
         "assisted_settings": settings.pop(ASSISTED, {}),
         "other_settings": settings,
-        "others": [*others.said, *filter(None, said)],
+        "others": [*left_out(pair), *others.said, *filter(None, said)],
     }
 
 

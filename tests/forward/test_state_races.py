@@ -9,8 +9,10 @@ import torch
 from engine.batch import decode_together
 from engine.custom_generate import treerace
 from engine.forward.recurrent.session import RecurrentSession
+from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.measure import peers
+from engine.measure.other_engines import Others
 from engine.measure.racing import Wish
 from engine.models import loading
 from engine.models.cache_memory import cache_bytes
@@ -20,7 +22,7 @@ from engine.rounds import stopwatch
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.tree import LARGEST_TREE
-from helpers.checkpoints import pair_of, write
+from helpers.checkpoints import byte_tokenizer, pair_of, write
 from helpers.families import PROMPT, STATES, state_folder, state_model, state_pair
 
 PLAIN = ("mamba2", "lfm2", "qwen3_next", "falcon_h1")  # one of each kind of layer
@@ -129,13 +131,52 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(place, m
     assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]
 
 
-def test_transformers_own_ways_are_left_out_but_for_plain_decoding(place, draft):
-    pair = state_pair("mamba2", place, draft)
+def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(place, draft):
+    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
     found = peers.ways(pair)
     assert [*found] == [peers.PLAIN]
-    race = raced(replace(pair, stop_ids=frozenset()), "vanilla", tokens=12)
-    trace = race.lanes[0].trace
-    assert found[peers.PLAIN](replace(pair, stop_ids=frozenset()), trace.prompt_tokens, 12, 0.0) == trace.tokens
+    trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
+    assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
+    [said] = peers.left_out(pair)
+    reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
+    assert said == f"generate() assisted, generate() lookup are left out: {reason}"
+    assert peers.beside(pair, Others(said=["Another."])).said == [said, "Another."]
+    figures = bench.run(pair, ["Once upon"], ["lookup"], 6, 0.0, 0, {}, with_peers=True)
+    assert said in peers.table(figures).splitlines()
+
+
+def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(place, draft):
+    """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
+    pair = replace(state_pair("lfm2", place, draft), stop_ids=frozenset())
+    ways = peers.ways(pair)
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.left_out(pair) == []
+    for prompt in (PROMPT, [1, 2, 3] * 6):
+        texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
+        assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
+    assert peers.tau(pair, peers.lookup, [[1, 2, 3] * 6], 30, 0.0) > 1.5
+
+
+@pytest.mark.parametrize("name", ["mamba2", "qwen3_5"])
+def test_the_cache_tells_where_a_class_does_not(name, place, monkeypatch):
+    pair = state_pair(name, place)
+    monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
+    assert [*peers.ways(pair)] == [peers.PLAIN] and peers.left_out(pair)
+
+
+def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):
+    """A Granite of attention alone keeps none, and transformers refuses it all the same."""
+    kind, sizes = STATES["granite"][1:]
+    torch.manual_seed(0)
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = kind.config_class(
+        **{"vocab_size": 257, "hidden_size": 32, **ends, **sizes, "layer_types": ["full_attention"] * 3}
+    )
+    kind(config).save_pretrained(place / "attending")
+    byte_tokenizer().save_pretrained(place / "attending")
+    pair = loading.load_pair(pair_of(place / "attending"), device="cpu")
+    assert not pair.target.recurrent and [*peers.ways(pair)] == [peers.PLAIN]
+    with pytest.raises(ValueError, match="not supported with stateful models"):
+        peers.lookup(pair, PROMPT, 4, 0.0)
 
 
 def test_broken_targets_race_and_their_distance_is_refused(place, draft):

@@ -92,8 +92,13 @@ def test_tau_of_a_peer_counts_its_target_forwards():
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
     assert list(peers.ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    assert peers.left_out(replace(pair, draft=None)) == peers.left_out(pair) == []
     pair.draft.vocab += 1
     assert list(peers.ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    [said] = peers.left_out(pair)
+    assert said.startswith(
+        "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
+    )
 
 
 def test_the_name_of_the_layers_tells_patched_ones():

@@ -48,4 +48,15 @@ STATES = [
             "forward/test_batched_forward.py::test_a_batch_of_a_target_with_states_is_close_to_every_sequence_alone -k mamba2",
         ),
     ),
+    *of(
+        "measure/",
+        (
+            "what a class says of its states is believed",
+            "peers.py::takes_back",
+            "cache.is_croppable",
+            "True",
+            "forward/test_state_races.py::test_the_cache_tells_where_a_class_does_not",
+            "figures",
+        ),
+    ),
 ]
