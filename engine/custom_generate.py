@@ -91,8 +91,8 @@ def treerace(
     Sampling draws by `seed` and position: the same seed gives the same text with every system that keeps the tokens. The weights are
     read by the first call, and again after they have changed; gradients are switched off.
 
-    `constraint` is "json:" with a JSON schema or "regex:" with a regular expression that the new text must match. It needs the model's
-    tokenizer as `constraint_tokenizer`, and a stop token.
+    `constraint` is "json:" with a JSON schema, "regex:" with a regular expression or "lark:" with a Lark grammar that the new text must
+    match. It needs the model's tokenizer as `constraint_tokenizer`, and a stop token.
 
     generate() hands no `streamer` and no `tokenizer` to a callable, so the streamer for the tokens is named `stream_to`.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.

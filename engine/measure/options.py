@@ -184,10 +184,11 @@ def add_memory(parser: ArgumentParser) -> None:
 
 
 def add_constraint(parser: ArgumentParser) -> None:
-    """`--json-schema` and `--regex`, for `given_constraint`."""
+    """`--json-schema`, `--regex` and `--grammar`, for `given_constraint`."""
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--json-schema", metavar="FILE", type=Path, help="every text must be JSON of this schema")
     either.add_argument("--regex", metavar="PATTERN", help="every text must match this regular expression")
+    either.add_argument("--grammar", metavar="FILE", type=Path, help="every text must be of this Lark grammar")
 
 
 def given_constraint(options: Namespace) -> str:
@@ -196,6 +197,8 @@ def given_constraint(options: Namespace) -> str:
         return checked_constraint(
             joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
         )
+    if options.grammar is not None:
+        return checked_constraint(joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file.")))
     return checked_constraint("" if options.regex is None else joined("regex", options.regex))
 
 

@@ -1,4 +1,4 @@
-"""Constraint: which tokens may follow a text that a JSON schema or a regular expression binds. Knows a tokenizer and llguidance.
+"""Constraint: which tokens may follow a text that a schema, a pattern or a grammar binds. Knows a tokenizer and llguidance.
 
 A `Guide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
 (assets/results/README.md): it needs no other package, and its matchers are copied and rolled back in microseconds.

@@ -36,6 +36,8 @@ def grammar(kind: str, text: str) -> str:
 
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
+    if kind == "lark":
+        return LLMatcher.grammar_from_lark(text)
     return LLMatcher.grammar_from_json_schema(text, overrides=SPACES)
 
 

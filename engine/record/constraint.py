@@ -1,17 +1,21 @@
-"""Constraint: what a text may be, as a visitor writes it: `json:` and a JSON schema, `regex:` and a regular expression, or "".
+"""Constraint: what a text may be, as a visitor writes it: `json:` and a schema, `regex:` and a pattern, `lark:` and a grammar, or "".
 
 Knows words and limits; knows no tokenizer. `engine.models.constraint` compiles what passes here.
 """
 
 import json
+import re
 from typing import Any
 
 from engine.record.parsing import holds_half, parse, shown
 
-KINDS = {"json": "JSON schema", "regex": "regular expression"}
+KINDS = {"json": "JSON schema", "regex": "regular expression", "lark": "Lark grammar"}
 LONGEST = 8_000  # characters
 MOST_MULTIPLE = 1_000  # of all "multipleOf" of a schema together: its automaton has a state for every remainder
 MULTIPLE = "multipleOf"
+# Of a grammar: what is no syntax, and what llguidance adds to Lark: control tokens, other grammars, options of rules, parameters
+LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/')
+ADDED = re.compile(r"%(?!ignore\b|import\b)\w*|<[^>\n]*>?|@[\w-]*|::|^\s*[\w-]+\s*\[[^]]*\]\s*:", re.MULTILINE)
 
 
 def checked(value: object) -> str:
@@ -23,7 +27,8 @@ def checked(value: object) -> str:
     kind, colon, text = value.partition(":")
     if not colon or kind not in KINDS:
         raise ValueError(
-            f"The constraint begins with json: and a JSON schema, or with regex: and a regular expression, got {shown(value)}."
+            "The constraint begins with json: and a JSON schema, regex: and a regular expression, or lark: and a Lark grammar, "
+            f"got {shown(value)}."
         )
     if not text.strip():
         raise ValueError(f"The constraint is empty. Write a {KINDS[kind]} behind {kind}:, or leave the constraint out.")
@@ -36,6 +41,11 @@ def checked(value: object) -> str:
         if not isinstance(schema, dict):
             raise ValueError(f'The JSON schema must be an object such as {{"type": "object"}}, got {shown(schema)}.')
         refuse_large_multiples(schema)
+    if kind == "lark" and (added := ADDED.search(LITERAL.sub('""', text))):
+        raise ValueError(
+            f"The Lark grammar holds {shown(added[0].strip())}, which is not Lark's own. Write it with rules, terminals, "
+            "%ignore and %import."
+        )
     return value
 
 

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,12 +13,10 @@ from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.runs import of_lanes
-from engine.models import constraint_trial
 from engine.models.constraint import GUESSES, compiled, constraint_of
-from engine.models.constraint_trial import refusal
 from engine.page.screens.break_distance import measure
 from engine.race import Race, Settings
-from engine.record.constraint import LONGEST, checked, joined, parts
+from engine.record.constraint import checked
 from engine.record.race_file import Record
 from engine.rounds.guiding import GuidedDrafter, masked
 from engine.rounds.round_gpu import DeviceRounds
@@ -72,6 +69,26 @@ def test_how_drafts_are_guided_changes_no_token(pair, guesses):
         traces = raced(pair, *names, temperature=temperature, constraint=LETTERS, guesses=guesses, seed=4)
         assert len({tuple(trace.tokens) for trace in traces}) == 1
         assert re.fullmatch("[ab]{2,6}(xyz|xyw)[0-9]{1,3}", text_of(pair, traces[0]))
+
+
+SUMS = """lark:
+start: sum "."
+sum: product ("+" product)*  // a context-free one: brackets nest
+product: NUMBER | "(" sum ")"
+NUMBER: /[1-9]/
+"""
+
+
+def test_a_grammar_binds_every_systems_text_and_brackets_close(pair):
+    """No regular expression says that. What is Lark's own passes, `<` and `@` in a text included."""
+    how = {"constraint": SUMS, "max_new_tokens": 90, "seed": 5}
+    for temperature in (0.0, 0.9):
+        traces = raced(pair, "vanilla", "tree", "forced", "lookup", temperature=temperature, **how)
+        assert len({tuple(trace.tokens) for trace in traces}) == 1
+    text = text_of(pair, traces[0])
+    assert text.endswith(".") and re.fullmatch("[1-9+()]+", text[:-1]) and eval(text[:-1]) > 0
+    plain = 'lark:start: "<a> @b %json" x /c::/\n%ignore " "\nx: "[" INT "]"  # <d>\n%import common.INT'
+    assert checked(plain) == plain and constraint_of(pair, plain)
 
 
 def test_many_seeds_write_many_texts_and_all_keep_to_the_pattern(pair):
@@ -130,11 +147,12 @@ def test_generate_writes_what_the_constraint_allows(pair):
 # ---- the mask
 
 
-def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair):
+@pytest.mark.parametrize(("constraint", "begun"), [(LETTERS, ("a", "abba", "abxy")), (SUMS, ("(", "3+(4", "((2)"))])
+def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair, constraint, begun):
     """Random walks over a tree of paths, which moves one matcher back and forth."""
     made = random.Random(3)
-    for taken in ([], *(pair.tokenizer(text)["input_ids"] for text in ("a", "abba", "abxy"))):
-        guide, paths = constraint_of(pair, LETTERS).guide(), [()]
+    for taken in ([], *(pair.tokenizer(text)["input_ids"] for text in begun)):
+        guide, paths = constraint_of(pair, constraint).guide(), [()]
         guide.advance(taken)
         for _ in range(40):
             path = made.choice(paths)
@@ -142,7 +160,7 @@ def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair):
             if row is not None:
                 paths.append((*path, made.choice(row.nonzero().flatten().tolist())))
         for path in made.sample(paths, len(paths)):
-            fresh = constraint_of(pair, LETTERS).guide()
+            fresh = constraint_of(pair, constraint).guide()
             fresh.advance([*taken, *path])
             here, there = guide.allowed(path), fresh.allowed()
             assert (here is None) == (there is None) and (here is None or torch.equal(here, there))
@@ -182,82 +200,7 @@ def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
     assert float(sure[b]) == pytest.approx(1)
 
 
-# ---- what is refused
-
-
-@pytest.mark.parametrize(
-    ("constraint", "sentence"),
-    [
-        (7, "must be a text such as"),
-        ("yes", "begins with json: and a JSON schema, or with regex:"),
-        ("xml:<a>", "begins with json:"),
-        ("regex:", "The constraint is empty. Write a regular expression behind regex:"),
-        ("json:  ", "The constraint is empty"),
-        ("json:{", "The JSON schema is no JSON"),
-        ("json:[1]", "must be an object"),
-        ("json:" + '{"a":' * 700 + "1" + "}" * 700, "nested too deeply|cannot be compiled"),
-        ("regex:" + "a" * LONGEST, f"8,006 characters; at most {LONGEST:,}"),
-        ("regex:\ud800", "half a character"),
-        ("regex:a\0b", "zero byte"),
-        ('json:{"multipleOf": 0.01}', "multipleOf must be a whole number"),
-        ('json:{"multipleOf": 99991}', "multipleOf of the schema come to 99,991 together"),
-        ('json:{"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}', "come to 988,027 together"),
-    ],
-)
-def test_what_is_no_constraint_gets_a_sentence(pair, constraint, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        constraint_of(pair, Settings(PROMPT, constraint=constraint).constraint)
-
-
-@pytest.mark.parametrize(
-    ("constraint", "sentence"),
-    [
-        ("regex:(", "The regular expression cannot be compiled: .*regex"),
-        ("regex:(?=a)b", "The regular expression cannot be compiled"),
-        ('json:{"type": "sock"}', "The JSON schema cannot be compiled"),
-        ('json:{"$ref": "http://example.com/x.json"}', "The JSON schema cannot be compiled"),
-        ('json:{"type": "string", "minLength": 5, "maxLength": 2}', "The JSON schema cannot be compiled"),
-    ],
-)
-def test_what_cannot_be_compiled_gets_a_sentence(pair, constraint, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        constraint_of(pair, checked(constraint))
-
-
-HOSTILE = [
-    "regex:(a{1,1000}){1,1000}",
-    "regex:[a-z]{1,100000}",
-    "regex:(.*a.{40})",
-    "regex:(.|\\n)*a(.|\\n){200}b",
-    "regex:(a*)*(a|aa)+b",
-    "regex:" + "(" * 200 + "a" + "*)" * 200,
-    'json:{"type": "string", "maxLength": 1000000}',
-    'json:{"type": "array", "minItems": 100000, "maxItems": 1000000, "items": {"type": "integer"}}',
-    'json:{"$ref": "#"}',
-    "json:"
-    + json.dumps({"allOf": [{"anyOf": [{"properties": {f"a{i}": {"const": j}}} for j in range(6)]} for i in range(8)]}),
-]
-
-
-@pytest.mark.parametrize("constraint", HOSTILE)
-def test_hostile_constraints_end_soon_by_a_sentence_or_are_followed(pair, constraint):
-    begun = time.process_time()
-    try:
-        [trace] = raced(pair, "tree", constraint=constraint, max_new_tokens=40, temperature=1.0)
-        assert trace.tokens
-    except ValueError as error:
-        assert "onstraint cannot be followed" in str(error) or "cannot be compiled" in str(error)
-    assert time.process_time() - begun < 20
-
-
-def test_a_trial_that_takes_too_long_is_ended(pair, monkeypatch):
-    """The remainders of a large number are an automaton that the library's limits do not bound. Here a trial has a second."""
-    short = "from engine.models import constraint_trial as trial; trial.CPU_SECONDS = 1; trial.main()"
-    monkeypatch.setattr(constraint_trial, "TRIAL", [*constraint_trial.TRIAL[:-1], short])
-    begun = time.monotonic()
-    schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
-    assert "more time or memory" in refusal(pair.tokenizer.backend_tokenizer.to_str(), "json", schema)
-    assert time.monotonic() - begun < 20
+# ---- around it
 
 
 def test_a_constraint_is_compiled_once(pair):
@@ -295,8 +238,3 @@ def test_the_race_file_keeps_the_constraint_and_refuses_a_wrong_one(pair):
     record.lanes[0].trace = replace(record.lanes[0].trace, constraint="")
     with pytest.raises(ValueError, match=r"begins with json:|differs from the first lane"):
         Record.from_json(record.to_json())
-
-
-def test_a_menu_and_a_field_are_one_constraint():
-    assert parts(NAMES)[0] == "json" and joined(*parts(NAMES)) == NAMES
-    assert joined("", "left over") == "" and parts("") == ("", "")

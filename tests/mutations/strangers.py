@@ -285,6 +285,14 @@ async with self.one:
             "others",
         ),
         (
+            "a grammar may name control tokens",
+            "record/constraint.py::checked",
+            "ADDED.search(LITERAL.sub('\"\"', text))",
+            "None",
+            "core/test_constraint_words.py::test_what_is_no_constraint_gets_a_sentence -k lark",
+            "others",
+        ),
+        (
             "floats are whole numbers",
             "record/parsing.py",
             "checked(strict=True, ge=0, le=LARGEST_INT)",

@@ -12,7 +12,7 @@ TreeRace.arrival = (() => {
     "#race-halt",
     ".lane",
     '#dials input[type="range"]',
-    "#dials .constraint input",
+    "#dials .constraint textarea",
   ];
 
   function showWhenWhole() {

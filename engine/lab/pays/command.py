@@ -56,6 +56,7 @@ LOCAL = (
     "device",
     "json_schema",
     "regex",
+    "grammar",
 )
 REMOTE = ("plain", "server_model", "machine", "into")
 

@@ -53,8 +53,9 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     ) -> AsyncIterator[str]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
 
-        Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema or
-        "regex:" with a regular expression behind it. A pair is "" for the page's own, or the name of one that the page offers.
+        Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema,
+        "regex:" with a regular expression or "lark:" with a Lark grammar behind it. A pair is "" for the page's own, or the name of one
+        that the page offers.
         """
         asked = {
             "prompt": prompt,

@@ -10,6 +10,7 @@ MOODS = (
     'json:{"type": "object", "properties": {"mood": {"enum": ["happy", "sad"]}}, '
     '"required": ["mood"], "additionalProperties": false}'
 )
+GRAMMAR = 'lark:start: "((" word "))"\nword: "yes" | "no"\n'
 
 
 def field(page):
@@ -32,6 +33,18 @@ def test_a_constraint_binds_both_lanes_and_goes_with_the_link(page):
     page.click("#race-go")
     finish(page)
     assert page.evaluate("TreeRace.view.systems[1].trace.constraint") == MOODS
+
+
+def test_a_grammar_keeps_its_lines_in_a_field_that_is_one_line_high(page):
+    """An input would join them, and a grammar's rules end with their lines."""
+    before = field(page).bounding_box()
+    dial(page, "Constraint", GRAMMAR)
+    expect(field(page)).to_have_value(GRAMMAR)
+    assert field(page).bounding_box() == before
+    race(page)
+    written = page.evaluate("TreeRace.view.lanes.map((lane) => lane.steps.flatMap((step) => step.pieces).join(''))")
+    assert written[0] == written[1] and written[0] in ("((yes))", "((no))")
+    assert page.evaluate("TreeRace.view.systems[1].trace.constraint") == GRAMMAR
 
 
 def test_a_wrong_constraint_is_a_sentence_and_its_words_are_no_markup(page):
