@@ -97,6 +97,8 @@ def treerace(
     generate() hands no `streamer` and no `tokenizer` to a callable, so the streamer for the tokens is named `stream_to`.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
     """
+    if reason := obstacle(model.config):
+        raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     refuse_others(input_ids, generation_config, model_kwargs)
     sampling = sampling_of(model, logits_processor, generation_config, seed)
     stops, others = stops_of(stopping_criteria)
@@ -214,8 +216,6 @@ def pair_of(
 def loaded(
     model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> LoadedPair:
-    if reason := obstacle(model.config):
-        raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     if draft is not None and (reason := draft_obstacle(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):

@@ -14,12 +14,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from engine.models import gguf
-from engine.models.loading import load_model, load_target, load_tokenizer_and_config
+from engine.models.loading import config_in, load_model, load_target, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
-from engine.models.refusals import in_plain_words
 from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.formats.exported import EXPORTS, Verifier
@@ -63,8 +62,7 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     config, weights = trained(pair, kind)
-    with in_plain_words(pair.target_checkpoint):
-        target = AutoConfig.from_pretrained(**pair.target_checkpoint.source)
+    target = config_in(pair.target_checkpoint)
     verifier = Verifier(
         pair.target, target.architectures or [], target.num_hidden_layers, target.max_position_embeddings
     )

@@ -53,6 +53,7 @@ from engine.models.refusals import (
 )
 from engine.models.spreading import checked_spread, how_to_load, refuse_one_device, spread_words
 from engine.nets import Net, load_nets
+from engine.nets.formats import composite
 from engine.record.calibration import Calibration
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -264,8 +265,9 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 
 
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
+    """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
     with in_plain_words(checkpoint):
-        return AutoConfig.from_pretrained(**checkpoint.source)
+        return composite.text_of(AutoConfig.from_pretrained(**checkpoint.source))
 
 
 def kept_grown(pair: Pair, device: torch.device, asked: str | None, spread: str) -> str:
@@ -306,15 +308,15 @@ def load_model(
 
     Raises `ValueError` when any weight is missing, and whatever `tell` raises.
     """
-    more: dict = {}
     config = config_in(checkpoint)
+    more: dict = {"config": config, "key_mapping": composite.NAMES}
     empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
-        more = {"config": config, "device_map": {"": device}}
+        more |= {"device_map": {"": device}}
     elif quantisation != "none":
-        more = {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
+        more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}
     if empty is not None and spread != "none":
         more |= how_to_load(spread, checkpoint, config, empty)

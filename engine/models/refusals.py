@@ -17,6 +17,7 @@ from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.pairs import MODELS, Checkpoint
 from engine.models.quantising import kept_in
+from engine.nets.formats import composite
 from engine.record.failures import chain, lacks_memory
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
@@ -38,10 +39,12 @@ def obstacle(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     quantised = getattr(config, "quantization_config", None) is not None and kept_in(config) == "none"
+    if (text := config.get_text_config()) is not config:
+        if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := obstacle(text)):
+            return f"its text model alone ({text.model_type}) cannot be raced either: {reason}"
+        return composite.obstacle(config)
     if kind is None:
         return "it is no causal language model"
-    if config.get_text_config() is not config:
-        return "it reads more than text; give the checkpoint of its text model alone"
     recurrent = kinds.keeps_state(config)
     if kind._is_stateful and config.model_type not in kinds.TRIED:
         return "it keeps a recurrent state, and nobody has tried here how it is kept"

@@ -137,4 +137,23 @@ DRAFTS = [
             "speed",
         ),
     ),
+    *of(
+        "nets/formats/",
+        (
+            "a text model's own config ties its head",
+            "composite.py::text_of",
+            "text.tie_word_embeddings = whole.tie_word_embeddings",
+            "pass",
+            "models/test_composites.py::test_the_whole_models_config_says_whether_the_head_is_the_embedding",
+            "others",
+        ),
+        (
+            "an MTP layer is sought by its stored name",
+            "mtp.py::checkpoint_of",
+            "text_name(name)",
+            "name",
+            "models/test_composites.py::test_it_drafts_with_the_mtp_layer_in_its_own_folder -k kimi_k25",
+            "speed",
+        ),
+    ),
 ]

@@ -24,6 +24,7 @@ from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
 from engine.nets.formats import mtp_told
+from engine.nets.formats.composite import text_name
 from engine.nets.mtp import Mtp
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -51,11 +52,11 @@ class MtpCheckpoint:
         return self.made(folder, {name: each for name, each in tensors.items() if not name.endswith(SHARED)})
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All of them, by name. Raises `ValueError` for a file that cannot be read."""
+        """All of them, by their names in the text model. Raises `ValueError` for a file that cannot be read."""
         found: dict[str, torch.Tensor] = {}
         for path in sorted(set(self.files.values())):
             with opened(path) as stored:
-                found |= {name: stored.get_tensor(name) for name, file in self.files.items() if file == path}
+                found |= {text_name(name): stored.get_tensor(name) for name, file in self.files.items() if file == path}
         return found
 
     def made(self, folder: Path, tensors: dict[str, torch.Tensor]) -> Mtp:
@@ -101,7 +102,7 @@ def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpo
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))
     theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
-    files = {name: path for name, path in places_of(source).items() if theirs.match(name)}
+    files = {name: path for name, path in places_of(source).items() if theirs.match(text_name(name))}
     return MtpCheckpoint(target, files) if files else None
 
 
