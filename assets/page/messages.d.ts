@@ -13,9 +13,9 @@ interface RunMessage {
   end?: boolean;
 }
 
-/** Where a run stands among others, between its messages. `job` is the run's name. */
+/** Where a run stands among others, between its messages. */
 interface Place {
-  job: string;
+  run: string;
   place: string;
 }
 

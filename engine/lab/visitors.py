@@ -122,7 +122,7 @@ async def race(page: Page, visitor: Visitor, session: str) -> None:
     }
     try:
         async for event in page.run("race_on_page", session, **fields, **{"New tokens": visitor.fields["tokens"]}):
-            if "job" in event:
+            if "place" in event:
                 continue
             visitor.waited = visitor.waited or time.monotonic() - begun
             visitor.events.append(event)

@@ -10,41 +10,41 @@ TreeRace.presence = (() => {
 
   /**
    * Gives a sign for this run.
-   * @param {string} job
+   * @param {string} run
    * @param {"shown" | "hidden" | "gone"} page
    * @returns {Promise<boolean | null>} whether the run goes on; null when nobody answers
    */
-  async function sign(job, page = document.hidden ? "hidden" : "shown") {
-    const asked = `alive?job=${encodeURIComponent(job)}&page=${page}`;
+  async function sign(run, page = document.hidden ? "hidden" : "shown") {
+    const asked = `alive?run=${encodeURIComponent(run)}&page=${page}`;
     const answer = await fetch(asked, { method: "POST", signal: AbortSignal.timeout(EVERY) }).catch(() => null);
     return answer?.ok ? (await answer.json()).here : null;
   }
 
   /**
    * Gives signs until the run has ended or the server is lost.
-   * @param {string} job
+   * @param {string} run
    */
-  async function keep(job) {
-    kept.add(job);
+  async function keep(run) {
+    kept.add(run);
     for (let silent = 0; silent < AWAY; ) {
-      const here = await sign(job);
+      const here = await sign(run);
       if (here === false) break;
       silent = here ? 0 : silent + 1;
       await new Promise((done) => setTimeout(done, EVERY));
     }
-    kept.delete(job);
+    kept.delete(run);
   }
 
   // A hidden page's timers are slow. It says so at once, and is given more time.
   document.addEventListener("visibilitychange", () => {
-    for (const job of kept) sign(job);
+    for (const run of kept) sign(run);
   });
 
   /**
    * The visitor no longer wants this run.
-   * @param {string} job
+   * @param {string} run
    */
-  const drop = (job) => sign(job, "gone");
+  const drop = (run) => sign(run, "gone");
 
   return { drop, keep };
 })();

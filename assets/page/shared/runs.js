@@ -63,7 +63,7 @@ TreeRace.runs = (() => {
       const order = this.screen.order(form); // it may forget what was shown before
       this.begin(newName());
       this.screen.say(WAITING);
-      return { job: this.id, pair: TreeRace.pairs.name, ...order };
+      return { run: this.id, pair: TreeRace.pairs.name, ...order };
     }
 
     /**
@@ -84,7 +84,7 @@ TreeRace.runs = (() => {
      */
     receive(message) {
       if (!this.isOpen) return;
-      if ("place" in message) return message.job === this.id && this.stand(message.place);
+      if ("place" in message) return message.run === this.id && this.stand(message.place);
       if (message.run !== this.id || message.seq <= this.seq) return;
       const isNext = message.seq === this.seq + 1;
       this.seq = message.seq;

@@ -72,7 +72,7 @@ class Device:
         try:
             if watched:
                 call.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
-                yield json.dumps({"job": call.name, "place": ""})
+                yield json.dumps({"run": call.name, "place": ""})
             while True:
                 bell.clear()
                 if news := self.taken(call):
@@ -86,7 +86,7 @@ class Device:
                 if time.monotonic() >= due and call.more:
                     place, due = self.place(call), time.monotonic() + EVERY
                     if place != said or quiet:  # the server notices that a visitor has left when it says something
-                        yield json.dumps({"job": call.name, "place": place})
+                        yield json.dumps({"run": call.name, "place": place})
                     said, quiet = place, True
         finally:
             self.leave(call)

@@ -20,7 +20,7 @@ from engine.page.web.pace import READS, SIGNS, sender
 
 READINESS = "/readiness"  # where pages ask how far the engine is
 ALIVE = (
-    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?job=NAME&page=shown, hidden or gone
+    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
 )
 SILENT = 30.0  # seconds in which a connection must have brought its next request
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
@@ -67,8 +67,8 @@ class Front:
         self.words: Callable[[], str] = lambda: "Loading PyTorch"
         self.runs: Callable[[], int] = lambda: 0
         self.served: Callable[[], dict[str, str]] = dict  # what the page's head says of the pair
-        self.heard: Callable[[str, bool], bool] = lambda job, hidden: False
-        self.dropped: Callable[[str], None] = lambda job: None
+        self.heard: Callable[[str, bool], bool] = lambda run, hidden: False
+        self.dropped: Callable[[str], None] = lambda run: None
         self.live: Any = None
 
     # ---- the server
@@ -117,10 +117,10 @@ class Front:
             await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
         elif scope["type"] == "http" and scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
-            job, state = asked.get("job", ""), asked.get("page")
-            here = state != "gone" and self.heard(job, state == "hidden")
+            run, state = asked.get("run", ""), asked.get("page")
+            here = state != "gone" and self.heard(run, state == "hidden")
             if state == "gone":
-                self.dropped(job)
+                self.dropped(run)
             await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
         elif self.live is not None:
             await self.live(scope, receive, send)

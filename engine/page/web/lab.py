@@ -1,7 +1,7 @@
 """The lab: sweeps, own prompts, whether guessing pays, predictions, a setting for production, and APIs. Start runs the shown view."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from typing import Any
 
 import gradio as gr
 
@@ -15,7 +15,7 @@ from engine.page.screens.sweep import Plan
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import call, carried, part, trigger
-from engine.page.web.streams import QUIET, api, runs, told
+from engine.page.web.streams import QUIET, api, runs
 
 PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a sweep may hold
 ASKED = {"prompts", "system"}  # what an order of own prompts holds
@@ -38,11 +38,10 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
 
 
 def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
-    async def sweep_on_page(order, job, pair, **_):
-        async for news in told(served, "sweep", lambda: ordered(order, {"prompts"}, PLANNED) | {"pair": pair}, job):
-            yield news
+    def sweep_on_page(order, pair, **_):
+        return ordered(order, {"prompts"}, PLANNED) | {"pair": pair}
 
-    async def sweep(
+    def sweep(
         prompts: list[str],
         system: str = Plan.system,
         grid: str = Plan.grid,
@@ -54,39 +53,25 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
         max_new_tokens: int = Plan.max_new_tokens,
         seed: int = Plan.seed,
         pair: str = "",
-    ) -> AsyncIterator[str]:
+    ) -> dict[str, Any]:
         """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.
 
         Streams JSON strings, one with "cell" for each; the last one carries "end", all "cells" and the "summary". A pair is
         as in /race.
         """
-        plan = {
-            "prompts": prompts,
-            "system": system,
-            "grid": grid,
-            "depth": depth,
-            "width": width,
-            "nodes": nodes,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-            "pair": pair,
-        }
-        async for news in told(served, "sweep", lambda: plan):
-            yield news
+        return locals()
 
     begin = trigger("sweep-start")
     order = {"order": carried()}  # the page's script fills it from its own menus and the form
-    runs(begin, halt, sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab")
-    api(sweep)
+    runs(begin, halt, served, "sweep", sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab")
+    api(served, "sweep", sweep)
 
 
 def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
-    async def prompts_on_page(order, job, **dialled):
-        async for news in told(served, "prompts", lambda: ordered(order, ASKED, ASKED) | dialled, job):
-            yield news
+    def prompts_on_page(order, **dialled):
+        return ordered(order, ASKED, ASKED) | dialled
 
-    async def prompts(
+    def prompts(
         text: str,
         name: str = "prompts.txt",
         system: str = "tree",
@@ -94,30 +79,26 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
         max_new_tokens: int = 200,
         seed: int = 0,
         pair: str = "",
-    ) -> AsyncIterator[str]:
+    ) -> dict[str, Any]:
         """Race a system against plain decoding on every prompt of a file: text with blank lines between prompts, or .jsonl.
 
         Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end". A pair is as in
         /race.
         """
-        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
-        asked = {"text": text, "name": name, "system": system, **dialled}
-        async for news in told(served, "prompt_file", lambda: asked):
-            yield news
+        return locals()
 
     begin = trigger("prompts-start")
     fields = {"order": carried()} | form.fields("temperature", "max_new_tokens", "seed")
-    runs(begin, halt, prompts_on_page, fields, "treeprompts")
-    api(prompts)
+    runs(begin, halt, served, "prompts", prompts_on_page, fields, "treeprompts")
+    api(served, "prompt_file", prompts)
 
 
 def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
-    async def pays_on_page(order, job, **dialled):
+    def pays_on_page(order, **dialled):
         given = {"prompts", "systems", "max_new_tokens"}
-        async for news in told(served, "pays", lambda: ordered(order, given, given) | dialled, job):
-            yield news
+        return ordered(order, given, given) | dialled
 
-    async def pays(
+    def pays(
         text: str,
         name: str = "prompts.txt",
         systems: list[str] = (),  # type: ignore[assignment]
@@ -126,28 +107,24 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         seed: int = 0,
         pair: str = "",
         acceptance: float = 0.0,
-    ) -> AsyncIterator[str]:
+    ) -> dict[str, Any]:
         """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
 
         Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure. A pair is as in /race.
         With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens a round.
         """
-        dialled = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
-        asked = {"text": text, "name": name, "systems": systems, "acceptance": acceptance, **dialled}
-        async for news in told(served, "pays_file", lambda: asked):
-            yield news
+        return locals()
 
     begin = trigger("pays-start")
     fields = {"order": carried()} | form.fields("temperature", "seed")
-    runs(begin, halt, pays_on_page, fields, "treepays")
-    api(pays)
+    runs(begin, halt, served, "pays", pays_on_page, fields, "treepays")
+    api(served, "pays_file", pays)
 
 
 def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
-    async def prediction_on_page(order, job, **dialled):
-        async for news in told(served, "prix", lambda: prediction.asked(served.drafts, order) | dialled, job):
-            yield news
+    def prediction_on_page(order, **dialled):
+        return prediction.asked(served.drafts, order) | dialled
 
     begin = trigger("predict-start")
     fields = {"order": carried()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
-    runs(begin, halt, prediction_on_page, fields, "treepredict")
+    runs(begin, halt, served, "prix", prediction_on_page, fields, "treepredict")

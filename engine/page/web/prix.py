@@ -1,6 +1,6 @@
 """The grand prix: up to eight systems on one prompt, and its API."""
 
-from collections.abc import AsyncIterator
+from typing import Any
 
 import gradio as gr
 
@@ -8,32 +8,28 @@ from engine.page.screens.cards import FIELDS, PROMISES, cards, label
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import carried, part
-from engine.page.web.streams import api, runs, told
+from engine.page.web.streams import api, runs
 from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
 
 
 def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    async def prix_on_page(systems, job, **settings):
-        names = systems.split() if isinstance(systems, str) else systems
-        async for news in told(served, "prix", lambda: {"systems": names, **settings}, job):
-            yield news
+    def prix_on_page(systems, **settings):
+        return {"systems": systems.split() if isinstance(systems, str) else systems, **settings}
 
-    async def prix(
+    def prix(
         prompt: str,
         systems: list[str],
         temperature: float = 0.0,
         max_new_tokens: int = 200,
         seed: int = 0,
         pair: str = "",
-    ) -> AsyncIterator[str]:
+    ) -> dict[str, Any]:
         """Race up to eight systems, plain decoding first. Streams JSON strings; the last one carries "end" and the figures.
 
         A pair is as in /race.
         """
-        settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed, "pair": pair}
-        async for news in told(served, "prix", lambda: {"prompt": prompt, "systems": systems, **settings}):
-            yield news
+        return locals()
 
     about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}
     least, most = FIELD
@@ -41,5 +37,5 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
     chosen = {"systems": carried()}
     fields = chosen | form.fields("prompt", "temperature", "max_new_tokens", "seed")
-    runs(go, halt, prix_on_page, fields, channel="prix")
-    api(prix)
+    runs(go, halt, served, "prix", prix_on_page, fields, channel="prix")
+    api(served, "prix", prix)

@@ -1,7 +1,7 @@
 """The race: two lanes side by side, and its API. The guided walk, and links that set the controls, belong to its screen."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -11,7 +11,7 @@ from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
-from engine.page.web.streams import QUIET, api, runs, told
+from engine.page.web.streams import QUIET, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE
 
 
@@ -28,19 +28,15 @@ class RaceForm(Form):
 
 
 def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
-    async def race_on_page(left, right, left_mix, right_mix, broken, untouched, job, **settings):
-        def values() -> dict:
-            systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
-            if broken:
-                systems = (unbroken(broken), broken)
-            if spelled(settings) == untouched:  # each lane races in the best shape of its own system
-                settings.update(dict.fromkeys(SHAPE))
-            return {"systems": systems, **settings}
+    def race_on_page(left, right, left_mix, right_mix, broken, untouched, **settings):
+        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+        if broken:
+            systems = (unbroken(broken), broken)
+        if spelled(settings) == untouched:  # each lane races in the best shape of its own system
+            settings.update(dict.fromkeys(SHAPE))
+        return {"systems": systems, **settings}
 
-        async for news in told(served, "race", values, job):
-            yield news
-
-    async def race(
+    def race(
         prompt: str,
         system: str = "tree",
         depth: int | None = None,
@@ -50,35 +46,24 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         seed: int = 0,
         constraint: str = "",
         pair: str = "",
-    ) -> AsyncIterator[str]:
+    ) -> dict[str, Any]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
 
         Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema,
         "regex:" with a regular expression or "lark:" with a Lark grammar behind it. A pair is "" for the page's own, or the name of one
         that the page offers.
         """
-        asked = {
-            "prompt": prompt,
-            "systems": (BASELINE, system),
-            "depth": depth,
-            "width": width,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-            "constraint": constraint,
-            "pair": pair,
-        }
-        async for news in told(served, "race", lambda: asked):
-            yield news
+        asked = locals()
+        return {"systems": (BASELINE, asked.pop("system")), **asked}
 
     form = race_form(served, form)
-    runs(go, halt, race_on_page, form.fields(), channel="treerace")
+    runs(go, halt, served, "race", race_on_page, form.fields(), channel="treerace")
     lanes = form.fields("left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(served, form)
     set_controls(form)
-    api(race)
+    api(served, "race", race)
     link.fill(served, form)
     walk.fill(served, form, halt)
 

@@ -8,6 +8,8 @@ import traceback
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import gradio as gr
@@ -25,7 +27,7 @@ from engine.page.web.sessions import LISTENERS
 from engine.record.constraint import checked as constrained
 from engine.record.failures import lacks_memory
 
-Stream = Callable[..., AsyncIterator[str]]
+Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
 UNHEARD = 10.0  # seconds after which a run that nobody listens to ends
@@ -38,27 +40,27 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
-async def told(
-    served: Served, kind: str, values: Callable[[], dict[str, Any]], job: object = None
-) -> AsyncIterator[str]:
-    """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. A `job` is an open page's name for it.
+async def told(served: Served, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
+    """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. `name` is an open page's for the run.
 
     `values` may name the "pair", one of those that are served. Whatever goes wrong becomes a sentence, also in `values`.
     """
     try:
         given = dict(values())
-        name = given.pop("pair", "")
-        pair = served.chosen(name)
+        pair_name = given.pop("pair", "")
+        pair = served.chosen(pair_name)
         if given.get(
             "constraint"
         ):  # it is compiled before anybody waits for it, in a thread: the page's own loop goes on
             await asyncio.to_thread(constraint_of, pair, constrained(given["constraint"]))
         asked = order(pair, kind, given)
-        watched = job is not None
+        watched = name is not None
         who, address = visitor(watched), visitor(watched=False)
-        run = name_of(job)
+        run = run_of(name)
         work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
-        news_of: AsyncGenerator[str, None] = lent(run, name, kind, given) if LENDS else DEVICE.stream(work, watched)
+        news_of: AsyncGenerator[str, None] = (
+            lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
+        )
         async with aclosing(news_of) as stream:
             is_heard, heard = hearing(), time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
@@ -74,13 +76,13 @@ async def told(
         raise refusal(sentence_of(error)) from None
 
 
-def name_of(job: object) -> str:
+def run_of(name: object) -> str:
     """The page's name for a run, or a name of ours where it gives none. All messages of the run carry it."""
-    if job is None or job == "":
+    if name is None or name == "":
         return uuid.uuid4().hex
-    if not (isinstance(job, str) and NAME.fullmatch(job)):
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise ValueError("A run's name has 1 to 64 letters, digits and dashes.")
-    return job
+    return name
 
 
 def hearing() -> Callable[[], bool]:
@@ -109,21 +111,40 @@ def sentence_of(error: Exception) -> str:
     return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
 
 
-def runs(begin: gr.Button, halt: gr.Button, stream: Stream, fields: Fields, channel: str) -> None:
-    """`begin` streams into the wire named `channel`, and `halt` cancels that. `stream` gets the fields by name, `job` and `pair`.
+def streamed(served: Served, kind: str, values: Values) -> Callable[..., AsyncIterator[str]]:
+    """The function as Gradio calls it: what it makes of its parameters is ordered, and the news stream. A page gives a `run` too."""
 
-    The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the job, so that it can stop one of which
+    @wraps(values)
+    async def stream(*given: object, run: object = None, **named: object) -> AsyncIterator[str]:
+        async for news in told(served, kind, lambda: values(*given, **named), run):
+            yield news
+
+    return stream
+
+
+def runs(
+    begin: gr.Button, halt: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str
+) -> None:
+    """`begin` streams into the wire named `channel`, and `halt` cancels that. `values` gets the fields by name, and the `pair`.
+
+    The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the run, so that it can stop one of which
     the server has not told yet, and the pair that the visitor has chosen.
     """
-    run = f"runs.on.{channel}"
-    fields = fields | dict.fromkeys(("job", "pair"), carried())
+    name = f"runs.on.{channel}"
+    fields = fields | dict.fromkeys(("run", "pair"), carried())
     running = begin.click(
-        stream, inputs_kwargs=fields, outputs=wire(channel), js=by_name(f"{run}.ask", fields), **ON_PAGE
+        streamed(served, kind, values),
+        inputs_kwargs=fields,
+        outputs=wire(channel),
+        js=by_name(f"{name}.ask", fields),
+        **ON_PAGE,
     )
-    running.failure(None, js=call(f"{run}.fail"), **QUIET)
-    halt.click(None, js=call(f"{run}.stop"), cancels=[running], **QUIET)
+    running.failure(None, js=call(f"{name}.fail"), **QUIET)
+    halt.click(None, js=call(f"{name}.stop"), cancels=[running], **QUIET)
 
 
-def api(function: Stream) -> None:
-    """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring."""
-    gr.api(function, api_name=function.__name__, **ASKED)
+def api(served: Served, kind: str, values: Values) -> None:
+    """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring. It streams strings."""
+    stream = streamed(served, kind, values)
+    stream.__signature__ = signature(values).replace(return_annotation=AsyncIterator[str])  # type: ignore[attr-defined]
+    gr.api(stream, api_name=values.__name__, **ASKED)

@@ -8,7 +8,7 @@ from engine.page.screens.gallery import PROMPTS
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import part, trigger
-from engine.page.web.streams import runs, told
+from engine.page.web.streams import runs
 from engine.systems import find
 
 BROKEN = (
@@ -24,11 +24,11 @@ BROKEN = (
 
 
 def fill(served: Served, form: Form, halt: gr.Button) -> None:
-    async def distances(job, **asked):
-        async for news in told(served, "distance", lambda: asked, job):
-            yield news
+    def distances(**asked):
+        return asked
 
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
     part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
-    runs(trigger("walk-measure"), halt, distances, form.fields("broken", *BROKEN), channel="treebreak")
+    begin, fields = trigger("walk-measure"), form.fields("broken", *BROKEN)
+    runs(begin, halt, served, "distance", distances, fields, channel="treebreak")

@@ -143,7 +143,7 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
             async for news in device.stream(Call(slow, "a"), watched=True):
-                name = json.loads(news)["job"]
+                name = json.loads(news)["run"]
                 if not signs:
                     signs.append(device.heard(name))
         assert not device.heard(name)
@@ -253,7 +253,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         async for news in device.stream(Call(slow, "a"), watched=True):
             if news == "news":
                 return news
-            assert device.heard(json.loads(news)["job"], hidden=True) or steps.__length_hint__() == 0
+            assert device.heard(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
 
     assert run(asleep()) == ["news"]
 

@@ -50,10 +50,10 @@ test("what Start sends has a name of the run's own, the visitor's pair and the s
   const run = new Run("channel", made);
   assert.equal(run.state, "idle");
   const order = run.ask({ prompt: "Once" });
-  assert.deepEqual(order, { job: run.id, pair: "small", order: "for Once" });
+  assert.deepEqual(order, { run: run.id, pair: "small", order: "for Once" });
   assert.match(run.id, /^[\w-]{1,64}$/);
   assert.deepEqual(made.heard, [["say", "Waiting for the models …"]]);
-  assert.notEqual(run.ask({}).job, order.job);
+  assert.notEqual(run.ask({}).run, order.run);
 });
 
 test("messages in their order are drawn and told to the page, up to the last one", () => {
@@ -93,7 +93,7 @@ test("messages of another run, or of one that was stopped, are not heard", () =>
   run.receive({ run: "another", seq: 1 });
   run.ask({});
   for (const message of messages(first, 1, 2)) run.receive(message);
-  run.receive({ job: first, place: "behind others" });
+  run.receive({ run: first, place: "behind others" });
   assert.deepEqual(heard, [["say", "Waiting for the models …"]]);
   run.stop();
   for (const message of messages(run.id, 1, 2)) run.receive(message);
@@ -120,9 +120,9 @@ test("how a run ends early is told apart by whether it had begun", () => {
 
 test("where a run stands is said while it waits, and later where a screen has a place for it", () => {
   const { run, heard } = asked();
-  for (const place of ["you are next", ""]) run.receive({ job: run.id, place });
+  for (const place of ["you are next", ""]) run.receive({ run: run.id, place });
   run.receive({ run: run.id, seq: 1 });
-  run.receive({ job: run.id, place: "every second step" });
+  run.receive({ run: run.id, place: "every second step" });
   assert.deepEqual(heard, [
     ["say", "you are next"],
     ["say", "Waiting for the models …"],

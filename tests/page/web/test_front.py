@@ -220,7 +220,7 @@ def test_pages_that_ask_too_often_wait_and_are_turned_away_before_the_engine_is_
 
     monkeypatch.setattr(fronts.SIGNS, "come", come)
     front.words = lambda: "words"
-    assert [ask(f"{front.url}{path}")[0] for path in ("readiness", "alive?job=a")] == [200, 429]
+    assert [ask(f"{front.url}{path}")[0] for path in ("readiness", "alive?run=a")] == [200, 429]
     assert asked == ["127.0.0.1"] * 2
 
 

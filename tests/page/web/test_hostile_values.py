@@ -84,9 +84,9 @@ MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree",
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
     "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
-    "race_on_page": {"prompt": "Once", "job": "a-1", "pair": "", **MENUS, **DIALS},
+    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", **MENUS, **DIALS},
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
-    "prix_on_page": {"prompt": "Once", "job": "", "pair": "", "systems": "tree lookup", **FEW},
+    "prix_on_page": {"prompt": "Once", "run": "", "pair": "", "systems": "tree lookup", **FEW},
     "sweep": {
         "prompts": ["Once"],
         "system": "tree",
@@ -98,14 +98,14 @@ STREAMS = {  # what each is given when all is right
     },
     "sweep_on_page": {
         "order": json.dumps({"prompts": ["Once"], **SWEPT}),
-        "job": "a-1",
+        "run": "a-1",
         "pair": "",
         "prompt": "",
         "temperature": 0,
         "seed": 0,
     },
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", "pair": "", **FEW},
-    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "job": "a-1", "pair": "", **FEW},
+    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "run": "a-1", "pair": "", **FEW},
     "pays": {
         "text": "Once\n\nThere\n\nWas",
         "name": "a.txt",
@@ -116,13 +116,13 @@ STREAMS = {  # what each is given when all is right
     },
     "pays_on_page": {
         "order": json.dumps({"prompts": ["Once", "There", "Was"], "systems": ["tree"], "max_new_tokens": 8}),
-        "job": "a-1",
+        "run": "a-1",
         "pair": "",
         "temperature": 0,
         "seed": 0,
     },
-    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "job": "a-1", "pair": "", **FEW},
-    "distances": {"prompt": "Once", "job": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
+    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "run": "a-1", "pair": "", **FEW},
+    "distances": {"prompt": "Once", "run": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {
     "look": ["tree", ""],

@@ -101,8 +101,8 @@ def test_a_run_that_somebody_listens_to_goes_on(endless, name):
         assert awaited(told(500)) == 500
 
 
-@pytest.mark.parametrize(("job", "who"), [("run1", "page1"), (None, "127.0.0.9")])
-def test_a_run_says_who_asks_and_from_where(monkeypatch, job, who):
+@pytest.mark.parametrize(("run", "who"), [("run1", "page1"), (None, "127.0.0.9")])
+def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
     """An open page is a visitor of its own, and all calls of the API from one address are one."""
     asked = []
 
@@ -113,13 +113,13 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, job, who):
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.told(Served(None), "race", dict, job):
+        async for _ in streams.told(Served(None), "race", dict, run):
             pass
 
     monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))
     monkeypatch.setattr(streams, "order", lambda *_: Order(lambda: iter(()), RACE, 1, 1))
     awaited(ask())
-    assert asked == [(who, "127.0.0.9", job is not None)]
+    assert asked == [(who, "127.0.0.9", run is not None)]
 
 
 def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
