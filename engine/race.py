@@ -9,7 +9,7 @@ A remote lane is written by another server, on that server's own clock. It takes
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -287,16 +287,16 @@ class Race:
             if graphed:
                 lane.open()
 
-    def run(self) -> Iterator[tuple[int, Step]]:
+    def run(self) -> Generator[tuple[int, Step], None, None]:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
-        with closing(self.polled()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+        with closing(self.polled()) as steps:
             for each in steps:
                 if isinstance(each, Quiet):
                     time.sleep(LOOK)
                 else:
                     yield each
 
-    def polled(self) -> Iterator[tuple[int, Step] | Quiet]:
+    def polled(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
         """`run` for those who have other work: it yields `Quiet.IDLE` where `run` sleeps."""
         try:
             self.warm_up()
@@ -316,10 +316,10 @@ class Race:
             for lane in self.lanes:
                 lane.close()
 
-    def watched(self, seconds: float) -> Iterator[bool]:
+    def watched(self, seconds: float) -> Generator[bool, None, None]:
         """Runs to the end. Yields after every step whether `seconds` have passed since it last said so. Closing it frees every lane."""
         told = time.monotonic()
-        with closing(self.run()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+        with closing(self.run()) as steps:
             for _ in steps:
                 due = time.monotonic() - told >= seconds
                 told = time.monotonic() if due else told

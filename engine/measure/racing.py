@@ -21,6 +21,7 @@ from engine.measure.stepped import stepped
 from engine.measure.ways import AnyWay, Written, timed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, Race, Settings, encoded
+from engine.record.quiet import Quiet
 from engine.record.trace import Trace
 from engine.systems import SYSTEMS, System, find
 
@@ -154,13 +155,14 @@ def until_believed(make: Callable[[], Race]) -> Iterator[Race]:
         yield make()
 
 
-def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[bool, None, Race]:
+def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[Quiet, None, Race]:
     """Runs `until_believed` in steps, none of which completes a piece of work; returns the race that counts.
 
     Closing it frees every lane. `tokens` are `Race`'s.
     """
     for race in until_believed(lambda: Race(pair, settings, tokens)):
-        yield from race.watched(math.inf)
+        for _ in race.run():
+            yield Quiet.STEP
     return race
 
 
@@ -203,21 +205,20 @@ def race(
     return Races(settings, tried, raced, generated, beside)
 
 
-def drained(work: Generator[bool, None, Found], tell: Callable[[], object]) -> Found:
+def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> Found:
     """What the generator returns. `tell` is called after every piece of work that it completes."""
     while True:
         try:
-            if next(work):
+            if next(work) is Quiet.PIECE:
                 tell()
         except StopIteration as end:
             return end.value
 
 
-def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[bool, None, Races]:
+def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[Quiet, None, Races]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
-    Each step is one of a race or a token of `generate()`, and yields whether it completes a piece of work. Closing the generator frees
-    everything.
+    Each step is one of a race or a token of `generate()`. Closing the generator frees everything.
     """
     settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, wish)
     return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, wish)))
@@ -225,16 +226,16 @@ def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) 
 
 def best_settings(
     pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish
-) -> Generator[bool, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
+) -> Generator[Quiet, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
     """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
     settings, tried = {}, {}
     for name in systems:
         settings[name], tried[name] = yield from best_setting(pair, prompts, name, wish)
-        yield True
+        yield Quiet.PIECE
     return settings, tried
 
 
-def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) -> Generator[bool, None, list[str]]:
+def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) -> Generator[Quiet, None, list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
     first = pair.tokenizer("Story: Once upon a time")["input_ids"]
@@ -246,13 +247,13 @@ def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) 
             ids, tokens = encoded(pair, prompt), min(PROBE_TOKENS, wish.tokens)
             taken[name] += timed(pair, others.ways[name], ids, tokens, wish.temperature).seconds_per_token
         hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
-        yield True
+        yield Quiet.PIECE
     return [name for name in others.ways if name not in hidden]
 
 
 def raced_in(
     pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish, calls: dict[str, AnyWay] | None = None
-) -> Generator[bool, None, tuple[dict[str, Raced], list[Written], dict[str, list[Written]]]]:
+) -> Generator[Quiet, None, tuple[dict[str, Raced], list[Written], dict[str, list[Written]]]]:
     """Every system in its setting over the prompts, what `generate()` wrote, and by way what others wrote.
 
     Others are `generate()` with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every race.
@@ -277,17 +278,17 @@ def raced_in(
                 for name in [*written][turn:] + [*written][:turn]:
                     if name in calls:
                         written[name].append(timed(pair, calls[name], ids, wish.tokens, wish.temperature))
-                        yield False
+                        yield Quiet.STEP
                     else:
                         way = by_step[name]
                         written[name].append((yield from stepped(pair, ids, wish.tokens, wish.temperature, way)))
-            yield True
+            yield Quiet.PIECE
     return raced, written.pop(peers.PLAIN), written
 
 
 def best_setting(
     pair: LoadedPair, prompts: list[str], name: str, wish: Wish
-) -> Generator[bool, None, tuple[str, dict[str, float] | None]]:
+) -> Generator[Quiet, None, tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = settings_of(pair, name)
     if len(candidates) == 1:

@@ -4,7 +4,7 @@ The same seed gives the same text, so further runs cost nothing but their time. 
 the device is wanted by others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 
 from engine.models.pairs import LoadedPair
@@ -29,7 +29,7 @@ class Repeated:
         self.lanes = self.race.lanes
         self.made: Record | None = None
 
-    def polled(self) -> Iterator[tuple[int, Step] | Quiet]:
+    def polled(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
         return self.race.polled()
 
     def record(self) -> Record:
@@ -45,7 +45,7 @@ class Repeated:
             return 0
         return min(MOST - 1, int(SECONDS / seconds))
 
-    def again(self) -> Iterator[None]:
+    def again(self) -> Generator[Quiet, None, None]:
         """The further runs, a step at a time. Then the record has the seconds of all, and the lanes of the run nearest the median.
 
         A run that is not over when somebody else comes is not counted. Closing the iterator frees every lane.
@@ -54,11 +54,11 @@ class Repeated:
         record.busy = self.race.busy
         for _ in range(self.further):
             race = Race(self.pair, self.settings)
-            with closing(race.run()) as steps:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
+            with closing(race.run()) as steps:
                 for _ in steps:
                     if not self.alone():
                         break
-                    yield
+                    yield Quiet.STEP
             if not all(lane.finished for lane in race.lanes):
                 break
             if all(map(same_steps, self.race.lanes, race.lanes)):  # else its seconds are not those of these steps

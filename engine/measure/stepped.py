@@ -12,6 +12,7 @@ from transformers.generation.streamers import BaseStreamer
 from engine.measure import peers
 from engine.measure.ways import Written
 from engine.models.pairs import LoadedPair
+from engine.record.quiet import Quiet
 
 
 class Ended(Exception):
@@ -54,8 +55,8 @@ def stepped(
     tokens: int,
     temperature: float,
     way: Callable[..., list[int]] | None = None,
-) -> Generator[bool, None, Written]:
-    """`peers.generated`, or that other way, in steps of a forward, each of which yields False; returns what it wrote.
+) -> Generator[Quiet, None, Written]:
+    """`peers.generated`, or that other way, in steps of a forward, each of which yields `Quiet.STEP`; returns what it wrote.
 
     Closing the generator ends the thread. Raises what `generate()` raises.
     """
@@ -76,7 +77,7 @@ def stepped(
     try:
         gate.ask()
         while not written and not failures:
-            yield False
+            yield Quiet.STEP
             gate.ask()
     finally:
         gate.wanted = False

@@ -5,4 +5,5 @@ from enum import Enum
 
 class Quiet(Enum):
     STEP = "a step was taken, and there is more to do"
+    PIECE = "the step has completed a piece of work, of those that are counted"
     IDLE = "there is nothing to do for a moment: what is left is on its way from a server"

@@ -45,6 +45,7 @@ def figures(pair, name: str, **settings) -> dict:
     shares = [report["done"] for report in reports]
     assert shares == sorted(shares) and shares[-1] < last["done"] == 1
     assert all(report["break"] == name for report in (*reports, last))
+    assert last["end"] is True and not any("end" in report for report in reports)  # or the page waits for more
     return last
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from engine.page.views import wire
-from engine.page.views.stream import numbered
+from engine.page.views.stream import News, numbered
 from engine.record.costs import Costs
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
@@ -24,7 +24,7 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
-    return (event for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if isinstance(event, str))
+    return (event.text for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if isinstance(event, News))
 
 
 def make_step(**changes) -> Step:

@@ -7,6 +7,7 @@ import pytest
 
 from engine.measure import peers, racing
 from engine.measure.stepped import stepped
+from engine.record.quiet import Quiet
 from helpers.decoding import innermost
 from helpers.pairs import tiny_pair
 
@@ -14,7 +15,7 @@ PROMPTS = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and 
 IDS = [5, 7, 11]
 
 
-def drained(steps) -> tuple[list[bool], object]:
+def drained(steps) -> tuple[list[Quiet], object]:
     """What the steps yield, and what they return."""
     told = []
     while True:
@@ -41,7 +42,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
     except StopIteration as end:
         written = end.value
     assert written.tokens == peers.plain(pair, IDS, 12, 0.0) and len(written.tokens) == 12
-    assert len(told) >= 12 and not any(told)
+    assert len(told) >= 12 and {*told} == {Quiet.STEP}
     assert 0 < written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
 
@@ -67,7 +68,7 @@ def test_what_generate_raises_is_raised_here(monkeypatch):
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), racing.Wish(0.0, 10, 0)
     told, outcome = drained(racing.steps(pair, PROMPTS, ["tree", "chain"], wish))
-    assert sum(told) == racing.races(2, len(PROMPTS)) and told[-1] is True
+    assert told.count(Quiet.PIECE) == racing.races(2, len(PROMPTS)) and told[-1] is Quiet.PIECE
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
     assert [len(each.tokens) for each in outcome.generated] == [10, 10, 10]
     assert all(len(lane.traces) == len(lane.plain) == 3 for lane in outcome.raced.values())

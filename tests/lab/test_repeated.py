@@ -11,7 +11,7 @@ from engine.measure import repeated
 from engine.measure.repeated import MOST, Repeated
 from engine.page.screens.device import Call, Device
 from engine.page.views import gif, wire
-from engine.page.views.stream import numbered
+from engine.page.views.stream import News, numbered
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -51,7 +51,7 @@ def races(monkeypatch) -> list[Race]:
 
 def messages(race: Repeated) -> list[dict]:
     strings = numbered("run", wire.messages(race, 0, race.again))
-    return [json.loads(each) for each in strings if isinstance(each, str)]
+    return [json.loads(each.text) for each in strings if isinstance(each, News)]
 
 
 def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(pair, races):
@@ -171,7 +171,7 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
         seen.append(device.is_alone())
         device.enter(Call(lambda: iter(()), visitor="b"))
         seen.append(device.is_alone())
-        yield "news"
+        yield News("news")
 
     async def all_of():
         return [news async for news in device.stream(Call(work, visitor="a"))]

@@ -14,9 +14,10 @@ import pytest
 
 from engine.lab.record_races import record, write
 from engine.models.pairs import MODELS, LoadedPair
-from engine.page.screens.device import Call, Device
+from engine.page.screens.device import Call, Device, Ended
 from engine.page.screens.orders import order
 from engine.page.views import gif, standalone, wire
+from engine.page.views.stream import numbered
 from engine.race import Race, Settings
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
@@ -133,34 +134,30 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
 
 
 def test_while_a_server_is_waited_for_the_device_works_for_others():
-    gate, done = threading.Event(), []
+    gate, steps = threading.Event(), iter([Quiet.STEP] * 30)
 
     def parts():
         gate.wait(30)
         yield text(" late", "stop")
 
-    def other():
-        for at in range(30):
-            done.append(at)
-            yield Quiet.STEP
-
     with serving(lambda path, body: Reply(parts())) as served:
         pair, device = beside(tiny_pair(), served.address), Device()
         asked = order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
-        waiting, others = Call(asked.steps, "one"), Call(other, "two")
+        told, events = [], []
+        waiting = Call(lambda: numbered("one", asked.steps()), "one", tell=told.append)
         device.enter(waiting)
         time.sleep(0.3)
-        device.enter(others)
+        device.enter(Call(lambda: steps, "two", tell=events.append))
         deadline = time.monotonic() + 10
-        while not others.over and time.monotonic() < deadline:
+        while not events and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert done == list(range(30)) and not waiting.over
+        assert [*steps] == [] and events == [Ended()] and Ended() not in told
         assert waiting.used < 0.2  # of more than 0.3 s: it rested
         gate.set()
-        while not waiting.over and time.monotonic() < deadline + 10:
-            device.taken(waiting)
+        while Ended() not in told and time.monotonic() < deadline + 10:
+            device.listen(waiting)
             time.sleep(0.01)
-    assert waiting.over and waiting.failure is None
+    assert told[-2].last and told[-1] == Ended()
 
 
 def test_a_race_that_is_stopped_closes_the_connection_at_once():

@@ -5,7 +5,6 @@ Knows probabilities only; knows no page.
 Distances are total variation, half the sum of |p - p'|: 0 is the same distribution, 1 has nothing in common.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -18,6 +17,7 @@ from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import label
+from engine.page.views.stream import Steps
 from engine.race import Lane, Settings, encoded
 from engine.rounds.guiding import masked
 from engine.sampling import Sampling
@@ -30,12 +30,12 @@ DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, in all and between t
 EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before them
 
 
-def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
+def measure(pair: LoadedPair, settings: Settings) -> Steps:
     """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
 
     The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
 
-    Yields dicts of plain values: {"break": name, "done": share from 0 to 1}. The last one has "done" 1 and also
+    Yields dicts of plain values: {"break": name, "done": share from 0 to 1}. The last one has "done" 1, "end" and also
 
     - "title": the break's; "temperature": that of the measured distributions
     - "wrong", "right": distance of the broken and of the right system, 0 to 1
@@ -69,9 +69,7 @@ def measure(pair: LoadedPair, settings: Settings) -> Iterator[dict]:
 
 
 @torch.inference_mode()
-def forced(
-    pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
-) -> Iterator[dict]:
+def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling) -> Steps:
     """`measure` where the target is broken. The right system writes, and the broken target verifies and commits its trees and paths.
 
     Plain decoding visits every node of these trees too, one token a forward.
@@ -128,7 +126,7 @@ def one_by_one(plain: Session, done: Round) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Iterator[dict]:
+def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Steps:
     """`measure` where the rule is broken: the law of the first token behind the prompt.
 
     The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
@@ -190,7 +188,7 @@ def result(
         {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
         for token in tokens
     ]
-    head = {"break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
+    head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
     after = pair.tokenizer.decode(behind[-TAIL:], skip_special_tokens=True)
     return {**head, "temperature": sampling.temperature, **figures, "after": after, "rows": rows, "sentence": sentence}
 

@@ -1,4 +1,4 @@
-"""The device: one worker steps everybody's work in turn. Knows threads and news as strings; knows no model and no page.
+"""The device: one worker steps everybody's work in turn. Knows threads and events; knows no model and no page.
 
 A lane's clock counts its own steps only, so races may share the device in slices. After a piece of news the worker waits a moment until
 it is taken, because sending it would disturb the next step's clock.
@@ -6,14 +6,16 @@ it is taken, because sending it would disturb the next step's clock.
 
 import asyncio
 import ctypes
-import json
+import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, Line
+from engine.page.views.stream import News, placed
 from engine.record.quiet import Quiet
 
 SLICE = 0.015  # seconds of a turn, which ends earlier with news
@@ -25,22 +27,25 @@ REST = 2.0  # seconds without work after which freed memory is given back
 MOST_UNWANTED = 1000  # names that are remembered
 
 
+@dataclass(frozen=True)
+class Ended:
+    """No event of a call comes behind this one. `failure` is what its work has raised."""
+
+    failure: Exception | None = None
+
+
 @dataclass(eq=False)
 class Call(Job):
-    """A job with the mailbox of the one who waits for it."""
+    """A job, and how the one who waits for it is told of its events."""
 
-    ring: Callable[[], None] = lambda: None  # tells that there is mail
-    news: str | None = None
-    more: bool = True  # whether news are sure to come: not from the last ones on until a step has followed them
-    over: bool = False
-    failure: Exception | None = None
-    until: float = float("inf")  # when the page counts as lost
+    tell: Callable[[News | Ended], None] = lambda event: None
+    until: float = math.inf  # when the page counts as lost
 
 
 class Device:
     """The worker and the line before it. Its thread begins with the first call; if it has died, the next call begins another."""
 
-    def __init__(self, budget: float = float("inf")):
+    def __init__(self, budget: float = math.inf):
         """`budget` is in bytes, for the caches of all that run together."""
         self.changed = threading.Condition()
         self.line: Line[Call] = Line(budget)
@@ -60,45 +65,48 @@ class Device:
         """
         if call.name in self.unwanted:
             return
-        loop, bell, said, due = asyncio.get_running_loop(), asyncio.Event(), "", time.monotonic() + EVERY
-        quiet = True  # whether nothing was said since it was last looked
+        loop, mail = asyncio.get_running_loop(), asyncio.Queue[News | Ended]()
 
-        def ring() -> None:
+        def tell(event: News | Ended) -> None:
             with suppress(RuntimeError):  # the server is ending
-                loop.call_soon_threadsafe(bell.set)
+                loop.call_soon_threadsafe(mail.put_nowait, event)
 
-        call.ring = ring
+        call.tell = tell
         self.enter(call)
         try:
             if watched:
                 call.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
-                yield json.dumps({"run": call.name, "place": ""})
+                yield placed(call.name, "")
+            said, silent, last, due = "", True, False, time.monotonic() + EVERY
             while True:
-                bell.clear()
-                if news := self.taken(call):
-                    quiet = False
-                    yield news
-                elif call.over:
+                self.listen(call)
+                event = await arrived(mail)
+                if isinstance(event, Ended):
+                    if event.failure is not None:
+                        raise event.failure
                     return
-                else:
-                    with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(bell.wait(), EVERY)
-                if time.monotonic() >= due and call.more:
+                if isinstance(event, News):
+                    silent, last = False, event.last
+                    yield event.text
+                if time.monotonic() >= due and not last:
                     place, due = self.place(call), time.monotonic() + EVERY
-                    if place != said or quiet:  # the server notices that a visitor has left when it says something
-                        yield json.dumps({"run": call.name, "place": place})
-                    said, quiet = place, True
+                    if place != said or silent:  # the server notices that a visitor has left when it says something
+                        yield placed(call.name, place)
+                    said, silent = place, True
         finally:
             self.leave(call)
 
     def carry_out(self, steps: Iterator[Quiet]) -> None:
         """Takes steps that make something ready, while nobody asks for anything else. Returns after the last one."""
-        done = threading.Event()
-        call = Call(lambda: steps, rank=READYING, ring=done.set)
-        self.enter(call)
-        while not done.wait(EVERY):
+        mail = SimpleQueue[News | Ended]()
+        self.enter(Call(lambda: steps, rank=READYING, tell=mail.put))
+        while True:
+            with suppress(Empty):
+                event = mail.get(timeout=EVERY)
+                break
             self.attend()
-        self.taken(call)
+        if isinstance(event, Ended) and event.failure is not None:
+            raise event.failure
 
     def heard(self, name: str, hidden: bool = False) -> bool:
         """Notes that the page of this call is there. False when there is no such call."""
@@ -141,7 +149,7 @@ class Device:
                 return f"{self.doing}; your run comes next."
             return self.line.place(call)
 
-    # ---- the mailbox
+    # ---- coming and going
 
     def enter(self, call: Call) -> None:
         with self.changed:
@@ -150,18 +158,13 @@ class Device:
             self.changed.notify_all()
         self.attend()
 
-    def taken(self, call: Call) -> str | None:
-        """The call's news, or None after which it listens for more. Raises what the work has raised."""
+    def listen(self, call: Call) -> None:
+        """The call's visitor has taken what was told, and waits for more. Raises `ValueError` when his page is lost."""
         with self.changed:
-            news, call.news = call.news, None
-            if news is None:
-                if call.failure is not None:
-                    raise call.failure
-                if time.monotonic() > call.until:
-                    raise ValueError("The page was not heard of for a while, so its run has ended. Press Start again.")
-                call.listening = True
-                self.changed.notify_all()
-            return news
+            if time.monotonic() > call.until:
+                raise ValueError("The page was not heard of for a while, so its run has ended. Press Start again.")
+            call.listening = True
+            self.changed.notify_all()
 
     def leave(self, call: Call) -> None:
         """The call's visitor has all he wants. What has begun is closed by the worker, before anybody's next step."""
@@ -169,15 +172,12 @@ class Device:
             call.gone = True
             self.calls.pop(call.name, None)
             if call in self.line.waiting:
-                self.end(call)
+                self.end(call, Ended())
             self.changed.notify_all()
 
-    def end(self, call: Call, failure: BaseException | None = None) -> None:
-        if failure is not None and not isinstance(failure, Exception):
-            failure = RuntimeError(type(failure).__name__)  # `SystemExit` in a stream would end the whole server
-        call.over, call.failure = True, failure
+    def end(self, call: Call, how: Ended) -> None:
         self.line.leave(call)
-        call.ring()
+        call.tell(how)
 
     # ---- the worker
 
@@ -189,71 +189,79 @@ class Device:
                 self.thread.start()
 
     def work(self) -> None:
-        rested = True
+        rest_at = math.inf  # when freed memory is given back
         while True:
             with self.changed:
                 call = self.current = self.line.next()
-                pause = self.line.pause()
-                asked = call is not None or self.changed.wait(pause or (None if rested else REST)) or pause is not None
+                if call is None:
+                    left = min(self.line.pause(), rest_at - time.monotonic(), threading.TIMEOUT_MAX)
+                    self.changed.wait(max(0.0, left))
             if call is not None:
                 self.turn(call)
-                rested = False
-            elif not asked:
+                rest_at = time.monotonic() + REST
+            elif time.monotonic() >= rest_at:
                 give_memory_back()
-                rested = True
+                rest_at = math.inf
 
     def turn(self, call: Call) -> None:
-        begun, failure = time.perf_counter(), None
-        try:
-            over = call.gone or self.has_ended(call, begun + SLICE)
-        except BaseException as error:  # it is the caller's, and everybody else goes on
-            over, failure = True, error
-        if over:
-            failure = closed(call) or failure
+        begun = time.perf_counter()
+        event = self.next_event(call, begun + SLICE)
+        if isinstance(event, Ended):
+            event = closed(call, event)
         with self.changed:
             self.current = None
             self.line.charge(call, time.perf_counter() - begun)
-            if over:
-                self.end(call, failure)
-            elif call.news is not None:
+            if isinstance(event, Ended):
+                self.end(call, event)
+            elif isinstance(event, News):
                 call.listening = False
-                call.ring()
+                call.tell(event)
                 self.changed.wait_for(lambda: call.listening or call.gone, MOMENT)
+            elif event is Quiet.IDLE:  # others go on meanwhile
+                call.resting = self.line.now() + PAUSE
 
-    def has_ended(self, call: Call, until: float) -> bool:
-        """Steps until there is news, until the turn is over or until no step is left. While it is
-        idle, others go on."""
-        if call.used > (most := MOST_SECONDS[call.rank]):
-            raise ValueError(
-                f"This run has used {most:.0f} s of the device, the most that one may. Ask for less at a time."
-            )
-        if call.steps is None:
-            call.steps = call.work()
+    def next_event(self, call: Call, until: float) -> News | Quiet | Ended:
+        """Steps until there is news, until the turn is over or until no step is left. What a step raises is its caller's alone."""
         try:
-            while True:
-                news = next(call.steps)
-                call.more = isinstance(news, Quiet)
-                if news is Quiet.IDLE:
-                    call.resting = self.line.now() + PAUSE
-                    return False
-                if isinstance(news, str):
-                    call.news = news
-                    return False
-                if call.gone or call.rank == READYING or time.perf_counter() >= until:
-                    return False
-        except StopIteration:
-            return True
+            if call.gone:
+                return Ended()
+            if call.used > (most := MOST_SECONDS[call.rank]):
+                raise ValueError(
+                    f"This run has used {most:.0f} s of the device, the most that one may. Ask for less at a time."
+                )
+            if call.steps is None:
+                call.steps = call.work()
+            for event in call.steps:
+                over = call.gone or call.rank == READYING or time.perf_counter() >= until
+                if over or event is not Quiet.STEP:
+                    return event
+            return Ended()
+        except BaseException as error:
+            return failed(error)
 
 
-def closed(call: Call) -> BaseException | None:
-    """Closes the call's steps, which frees what they hold. Returns what that raises."""
+def closed(call: Call, how: Ended) -> Ended:
+    """Closes the steps of a call that ends so, which frees what they hold. What that raises is how it ends."""
     steps, call.steps = call.steps, None
     try:
         if steps is not None:
             getattr(steps, "close", lambda: None)()
     except BaseException as error:
-        return error
-    return None
+        return failed(error)
+    return how
+
+
+def failed(error: BaseException) -> Ended:
+    """`SystemExit` in a stream would end the whole server."""
+    return Ended(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
+
+
+async def arrived(mail: asyncio.Queue[News | Ended]) -> News | Ended | Quiet:
+    """The next event, or that there is none for now."""
+    try:
+        return await asyncio.wait_for(mail.get(), EVERY)
+    except asyncio.TimeoutError:
+        return Quiet.IDLE
 
 
 def give_memory_back() -> None:

@@ -3,7 +3,7 @@
 An order is asked for with plain values, so that it may be carried out in another process.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,12 @@ from engine.page.screens.cards import unbroken
 from engine.page.screens.device import DEVICE
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
+from engine.page.views.stream import Steps
 from engine.page.views.wire import messages
 from engine.race import BASELINE, REMOTE, Settings, field
-from engine.record.quiet import Quiet
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
-Message = dict[str, Any]
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 
 
@@ -33,7 +32,7 @@ MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 class Order:
     """Checked: the steps that carry it out and yield its messages, its rank, and the most tokens and bytes of caches that it takes."""
 
-    steps: Callable[[], Iterator[Message | Quiet]]
+    steps: Callable[[], Steps]
     rank: int
     tokens: int
     bytes: int
@@ -53,10 +52,10 @@ def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
 def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
     asked = Settings(prompt, tuple(systems), **settings)
 
-    def steps() -> Iterator[Message | Quiet]:
+    def steps() -> Steps:
         """Further runs, unseen, take place while nobody else wants the device."""
         made = Repeated(pair, asked, alone=DEVICE.is_alone)
-        yield from messages(made, again=made.again)
+        return messages(made, again=made.again)
 
     return Order(
         steps,

@@ -1,7 +1,6 @@
 """Own prompts: reads a visitor's file within limits, then runs a fair race on every prompt. Knows files and races; knows no page."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -10,6 +9,7 @@ from typing import Any
 from engine.measure.prompts import paragraphs
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
+from engine.page.views.stream import Steps
 from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
@@ -93,7 +93,7 @@ def refused(sentence: str) -> ValueError:
 
 def results(
     pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
-) -> Iterator[dict | Quiet]:
+) -> Steps:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
     Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the

@@ -1,6 +1,5 @@
 """Does it pay: the figures of `python -m engine pays` for a visitor's prompts, within limits. Knows races; knows no page."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from engine.measure import forced, racing, words
@@ -9,6 +8,7 @@ from engine.measure.report import report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import beginning, checked_prompts
 from engine.page.screens.pays_what_if import Point, speedup
+from engine.page.views.stream import Steps
 from engine.race import Settings
 from engine.record.parsing import shown
 from engine.record.quiet import Quiet
@@ -59,7 +59,7 @@ def named(systems: object) -> list[str]:
 
 def results(
     pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
-) -> Iterator[dict | Quiet]:
+) -> Steps:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
     Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
@@ -78,12 +78,12 @@ def results(
     try:
         while True:
             try:
-                completes = next(work)
+                step = next(work)
             except StopIteration as end:
                 outcome = end.value
                 break
-            done += completes
-            yield progress(done, total, chosen) if completes else Quiet.STEP
+            done += step is Quiet.PIECE
+            yield progress(done, total, chosen) if step is Quiet.PIECE else step
     finally:
         work.close()
     figures = report(pair, [beginning(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)

@@ -6,7 +6,7 @@ Knows races, and what many of them say together; knows no page.
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
@@ -14,6 +14,7 @@ from statistics import median
 
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
+from engine.page.views.stream import Message, Steps
 from engine.race import BASELINE, SHAPE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
@@ -111,7 +112,7 @@ class Sweep:
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
 
-    def run(self) -> Iterator[dict | Quiet]:
+    def run(self) -> Steps:
         """Runs the sweep and yields plain messages between quiet steps. Closing the iterator frees every lane.
 
         The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
@@ -122,19 +123,14 @@ class Sweep:
         yield self.start()
         begun = time.monotonic()
 
-        def progress(done: float) -> dict:
+        def progress(done: float) -> Message:
             spent = time.monotonic() - begun
             return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
 
         for index, setting in enumerate(cells):
-            for news in self.measure(setting):
-                if isinstance(news, Quiet):
-                    yield news
-                elif isinstance(news, float):
-                    yield progress(index + news)
-                else:
-                    self.cells.append(news)
-                    yield {"cell": news, "summary": self.summary(), **progress(index + 1)}
+            cell = yield from self.measure(setting, lambda share, index=index: progress(index + share))
+            self.cells.append(cell)
+            yield {"cell": cell, "summary": self.summary(), **progress(index + 1)}
         yield {"end": True, "cells": self.cells, "summary": self.summary(), **progress(len(cells))}
 
     def start(self) -> dict:
@@ -156,8 +152,8 @@ class Sweep:
             "costs": costs_of(pair, self.system.drafter).to_dict(),
         }
 
-    def measure(self, setting: dict) -> Iterator[float | dict | Quiet]:
-        """One cell: now and then yields the share of it that is done, and at last its figures or why it is refused."""
+    def measure(self, setting: dict, progress: Callable[[float], Message]) -> Generator[Message | Quiet, None, dict]:
+        """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
@@ -170,20 +166,19 @@ class Sweep:
                     both = [lane.trace for lane in race.lanes]
                     for due in race.watched(TICK_SECONDS):
                         done = max(done, written + sum(len(trace.tokens) for trace in both))
-                        yield done / whole if due else Quiet.STEP
+                        yield progress(done / whole) if due else Quiet.STEP
                 traces.append(both)
                 results.append(race.result())
                 written += sum(len(trace.tokens) for trace in both)
         except ValueError as error:  # a shape that this system cannot grow
-            yield place | {"refused": str(error)}
-            return
+            return place | {"refused": str(error)}
         for trace in chain.from_iterable(traces):
             self.guesses.add(trace)
             for step in trace.steps:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
         same = worst_of([result["identical"] for result in results])
         disturbed = next(filter(None, (result["disturbed"] for result in results)), "")
-        yield {**place, **figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
+        return {**place, **figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
 
     def race(self, settings: Settings, shaped: str) -> Race:
         """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""

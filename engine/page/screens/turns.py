@@ -5,6 +5,7 @@ Races go first, long work runs in what is left of the device, and making
 something ready runs when nobody asks for anything.
 """
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,11 +13,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
+from engine.page.views.stream import News
 from engine.record.quiet import Quiet
 
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
 AT_ONCE = {RACE: 4, LONG: 2, READYING: 1}  # jobs of each rank that share the device; further ones wait in line
-MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: float("inf")}  # of the device that a job may use
+MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: math.inf}  # of the device that a job may use
 LEFT = 10  # of so many turns, one is long work's even while races run
 MOST_JOBS, MOST_OF_ADDRESS, MOST_OF_VISITOR = 96, 64, 4  # jobs that are let in: a hall may share an address
 HALF_LIFE = 60.0  # seconds after which half of what a visitor has used is forgotten
@@ -27,13 +29,13 @@ FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before 
 class Job:
     """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins."""
 
-    work: Callable[[], Iterator[str | Quiet]]
+    work: Callable[[], Iterator[News | Quiet]]
     visitor: str = ""
     rank: int = RACE
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
-    steps: Iterator[str | Quiet] | None = None  # once it has begun
+    steps: Iterator[News | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
     # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
     turn: float = 0.0
@@ -48,7 +50,7 @@ J = TypeVar("J", bound=Job)
 class Line(Generic[J]):
     """Jobs that run and jobs that wait. Its owner calls it under a lock."""
 
-    def __init__(self, budget: float = float("inf"), now: Callable[[], float] = time.monotonic):
+    def __init__(self, budget: float = math.inf, now: Callable[[], float] = time.monotonic):
         """`budget` is in bytes, for all running jobs together."""
         self.budget, self.now = budget, now
         self.running: list[J] = []
@@ -137,10 +139,10 @@ class Line(Generic[J]):
             return min(first or second, key=lambda job: job.turn)
         return readying[0] if readying and not self.everyone else None
 
-    def pause(self) -> float | None:
-        """Seconds until the first of those that rest may go on; None when nobody rests."""
+    def pause(self) -> float:
+        """Seconds until the first of those that rest may go on; without end when nobody rests."""
         now = self.now()
-        return min((job.resting - now for job in self.running if job.resting > now), default=None)
+        return min((job.resting - now for job in self.running if job.resting > now), default=math.inf)
 
     def charge(self, job: Job, seconds: float) -> None:
         job.used += seconds

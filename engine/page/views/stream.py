@@ -1,20 +1,39 @@
-"""Stream: any messages as JSON strings for a wire of the page, each with its run and its number in the run. Knows no race."""
+"""Stream: what a wire of the page carries, as JSON strings: a run's messages, and where it stands among others. Knows no race."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from engine.record.compact_json import to_json
 from engine.record.quiet import Quiet
 
+Message = dict[str, Any]
+Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them
 
-def numbered(run: str, messages: Iterator[dict[str, Any] | Quiet]) -> Iterator[str | Quiet]:
-    """The run's messages as JSON strings, numbered from 1, between its quiet steps. Closing the iterator closes `messages`."""
-    seq = 0
-    with closing(messages):  # type: ignore[type-var]  # generators, which `Iterator` does not say
-        for message in messages:
-            if isinstance(message, Quiet):
-                yield message
-            else:
-                seq += 1
-                yield to_json({"run": run, "seq": seq, **message})
+
+@dataclass(frozen=True)
+class News:
+    """A message as a JSON string. Behind the `last` one a run only frees what it held."""
+
+    text: str
+    last: bool = False
+
+
+def news(run: str, seq: int, message: Message) -> News:
+    """The run's message of that number. The last one carries "end"."""
+    return News(to_json({"run": run, "seq": seq, **message}), "end" in message)
+
+
+def numbered(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
+    """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
+    number = count(1)
+    with closing(steps):
+        for step in steps:
+            yield step if isinstance(step, Quiet) else news(run, next(number), step)
+
+
+def placed(run: str, place: str) -> str:
+    """Where the run stands, "" when the device is all its own."""
+    return to_json({"run": run, "place": place})

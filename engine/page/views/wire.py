@@ -7,16 +7,17 @@ A race that runs again, unseen, tells of it once by "again", with the first run'
 last string holds its "times": for each lane the time and the seconds of every step.
 """
 
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import accumulate
 from typing import Any
 
 from engine.page.views.layout import layout
 from engine.page.views.sentence import estimate, sentence
-from engine.page.views.stream import numbered
+from engine.page.views.stream import Message, Steps, news
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
@@ -27,52 +28,57 @@ FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps
 FIRST_SECONDS = 0.5  # ... or after so long
 
 
+class Batch:
+    """Steps that are not sent yet, each with the time on its lane's clock."""
+
+    def __init__(self, lanes: int):
+        self.clocks = [0.0] * lanes
+        self.steps: list[tuple[int, Message]] = []
+
+    def add(self, lane: int, step: Step) -> None:
+        self.clocks[lane] += step.total_seconds
+        self.steps.append((lane, page_step(step, self.clocks[lane])))
+
+    def sent(self, **head: Any) -> Message:
+        """A message with all of them."""
+        steps, self.steps = self.steps, []
+        return head | {"steps": steps} if steps else head
+
+
 def messages(
-    race: Any, batch_seconds: float = BATCH_SECONDS, again: Callable[[], Iterator[None]] | None = None
-) -> Iterator[dict[str, Any] | Quiet]:
+    race: Any,
+    batch_seconds: float = BATCH_SECONDS,
+    again: Callable[[], Generator[Quiet, None, None]] | None = None,
+) -> Steps:
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
     `again` runs the race again, unseen, a step at a time; the record then holds all runs.
     """
-    clocks = [0.0] * len(race.lanes)
-    batch: list[list[Any]] = []
-    started = sent = None
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-
-    def pack(**head: Any) -> dict[str, Any]:
-        nonlocal batch, sent
-        message = head | {"steps": batch} if batch else head
-        batch, sent = [], time.monotonic()
-        return message
-
+    batch, begun, due = Batch(len(race.lanes)), False, math.inf
     with closing(race.polled()) as steps:
         for each in steps:
-            now = time.monotonic()
-            if each is Quiet.IDLE and not batch:
+            if not isinstance(each, Quiet):
+                batch.add(*each)
+            elif not batch.steps:
                 yield each
                 continue
-            if each is not Quiet.IDLE:
-                lane, step = each
-                clocks[lane] += step.total_seconds
-                batch.append([lane, page_step(step, clocks[lane])])
-            started = started or now
-            if sent is None:
-                if now - started >= FIRST_SECONDS or all(measured(lane.trace) for lane in record.lanes):
-                    yield pack(**start(record))
-                    continue
-            elif now - sent >= batch_seconds:
-                yield pack()
-                continue
-            yield each if isinstance(each, Quiet) else Quiet.STEP
-    if sent is None:
-        yield pack(**start(record))
+            if due == math.inf:
+                due = time.monotonic() + FIRST_SECONDS
+            if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
+                yield batch.sent() if begun else batch.sent(**start(record))
+                begun, due = True, time.monotonic() + batch_seconds
+            else:
+                yield each if isinstance(each, Quiet) else Quiet.STEP
+    if not begun:
+        yield batch.sent(**start(record))
     seen = [lane.trace for lane in record.lanes]
     if again is not None:
-        with closing(again()) as unseen:  # type: ignore[type-var]  # a generator, which `Iterator` does not say
-            for first, _ in enumerate(unseen):
-                yield Quiet.STEP if first else pack(again=True, slowdown=slowdown(seen), **record.result())
+        with closing(again()) as unseen:
+            for number, step in enumerate(unseen):
+                yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
     shown = [lane.trace for lane in record.lanes]
-    yield pack(
+    yield batch.sent(
         end=True,
         slowdown=slowdown(shown),
         **record.result(),
@@ -96,11 +102,10 @@ def replay(record: Record) -> str:
             steps.append((clock, index, page_step(step, clock)))
     steps.sort(key=lambda each: each[:2])
     body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
-    [event] = numbered(uuid.uuid4().hex, (message for message in [start(record) | body]))
-    return str(event)
+    return news(uuid.uuid4().hex, 1, start(record) | body).text
 
 
-def start(record: Record) -> dict[str, Any]:
+def start(record: Record) -> Message:
     return {
         "start": True,
         "recorded": record.recorded,
@@ -109,7 +114,7 @@ def start(record: Record) -> dict[str, Any]:
     }
 
 
-def system(lane: LaneRecord) -> dict[str, Any]:
+def system(lane: LaneRecord) -> Message:
     """A lane's system and settings, without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
     about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
@@ -141,7 +146,7 @@ def slowdown(traces: list[Trace]) -> float:
     return factor if all(trace.ended for trace in traces) else max(1.0, factor)
 
 
-def page_step(step: Step, clock: float) -> dict[str, Any]:
+def page_step(step: Step, clock: float) -> Message:
     """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`.
 
     A remote server's step has nothing to draw.

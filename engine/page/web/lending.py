@@ -16,7 +16,7 @@ from engine.models.pairs import LoadedPair
 from engine.page.screens.device import PAUSE
 from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
-from engine.page.views.stream import numbered
+from engine.page.views.stream import News, numbered
 from engine.record.quiet import Quiet
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
@@ -74,20 +74,27 @@ def lendable(function: Callable) -> Callable:
     return import_module("spaces").GPU(duration=duration)(function) if LENDS else function
 
 
+@dataclass(frozen=True)
+class Failed:
+    """What was raised in the other process, from which an error arrives without its words."""
+
+    words: str
+    kind: type[Exception] = RuntimeError
+
+
 @lendable
-def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The order's news as ("news", text), in the run of that name. What it raises is the last pair, ("refused", its words) for a
-    `ValueError`."""
+def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[News | Failed]:
+    """The order's news, in the run of that name. What it raises comes last."""
     try:
-        for news in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
-            if isinstance(news, str):
-                yield "news", news
-            elif news is Quiet.IDLE:
+        for event in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
+            if isinstance(event, News):
+                yield event
+            elif event is Quiet.IDLE:
                 time.sleep(PAUSE)
     except ValueError as error:
-        yield "refused", str(error)
-    except Exception as error:  # another process's error arrives without its words
-        yield type(error).__name__, str(error)
+        yield Failed(str(error), ValueError)
+    except Exception as error:
+        yield Failed(f"{type(error).__name__}: {error}")
 
 
 async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
@@ -95,14 +102,11 @@ async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncG
     tokens, begun = order(SERVED["page"].chosen(pair), kind, values).tokens, 0.0
     steps = carried_out(run, pair, kind, values)
     try:
-        while told := await run_sync(next, steps, None):
+        while event := await run_sync(next, steps, None):
             begun = begun or time.monotonic()
-            what, words = told
-            if what == "refused":
-                raise ValueError(words)
-            if what != "news":
-                raise RuntimeError(f"{what}: {words}")
-            yield words
+            if isinstance(event, Failed):
+                raise event.kind(event.words)
+            yield event.text
         PACE.note(time.monotonic() - begun, tokens)
     finally:
         await run_sync(steps.close)

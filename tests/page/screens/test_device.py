@@ -9,6 +9,7 @@ import pytest
 from engine.page.screens import device as devices
 from engine.page.screens.device import Call, Device
 from engine.page.screens.turns import LONG
+from engine.page.views.stream import News
 from engine.record.quiet import Quiet
 from helpers.commands import awaited
 
@@ -31,7 +32,7 @@ def counted(words: str, count: int, threads: set | None = None):
         if threads is not None:
             threads.add(threading.current_thread().name)
         yield Quiet.STEP
-        yield f"{words} {number}"
+        yield News(f"{words} {number}")
 
 
 def test_everybody_gets_his_own_news_in_order_from_one_thread():
@@ -99,7 +100,7 @@ def test_an_error_is_its_own_callers_and_nobody_elses(error):
     device = Device()
 
     def fails():
-        yield "before"
+        yield News("before")
         raise error
 
     async def failing():
@@ -170,7 +171,7 @@ def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
 
 def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     """A caller who reads the last message only must find the result there."""
-    monkeypatch.setattr(devices, "EVERY", 0.0)
+    monkeypatch.setattr(devices, "EVERY", 0.001)
     device, closing, places = Device(), threading.Event(), iter(range(10**9))
     monkeypatch.setattr(device, "place", lambda call: f"place {next(places)}")
 
@@ -179,7 +180,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
             threading.Event().wait(0.005)
             yield Quiet.STEP
         try:
-            yield "end"
+            yield News("end", last=True)
         finally:
             assert closing.wait(0.3) is False  # it takes a while to free what the run held
 
@@ -208,9 +209,9 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
     def race():
         order.append("race")
-        yield "news"
+        yield News("news")
         order.append("race")
-        yield "more"
+        yield News("more")
 
     async def racing():
         heard = asyncio.ensure_future(all_of(device, Call(race, "a")))
@@ -247,7 +248,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         for _ in steps:
             threading.Event().wait(0.01)
             yield Quiet.STEP
-        yield "news"
+        yield News("news")
 
     async def asleep():
         async for news in device.stream(Call(slow, "a"), watched=True):
@@ -263,7 +264,7 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
 
     def endless():
         try:
-            yield "news"
+            yield News("news")
             while True:
                 yield Quiet.STEP
         finally:

@@ -1,6 +1,7 @@
 """Turns: shares by visitor and not by call, races before long work, limits with a sentence. On a clock of the tests' own."""
 
 import itertools
+import math
 
 import pytest
 
@@ -202,4 +203,4 @@ def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
     second.resting = clock.now + 0.2
     assert line.next() is None and line.pause() == pytest.approx(0.2)
     clock.now += 0.6
-    assert line.next() is first and line.pause() is None
+    assert line.next() is first and line.pause() == math.inf

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.page.views import wire
-from engine.page.views.stream import numbered
+from engine.page.views.stream import News, numbered
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Trace
@@ -131,7 +131,7 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
     race.polled = polled
     sent = list(numbered("run", wire.messages(race, batch_seconds=0)))
     assert sent[0] is Quiet.IDLE
-    told = [json.loads(each) for each in sent if isinstance(each, str)]
+    told = [json.loads(each.text) for each in sent if isinstance(each, News)]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
 
 

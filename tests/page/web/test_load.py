@@ -46,7 +46,7 @@ def url(monkeypatch, endless):
 
         def again():
             while True:
-                yield None
+                yield Quiet.STEP
 
         def steps():
             while endless.is_set():

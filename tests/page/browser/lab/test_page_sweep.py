@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from engine.page.screens.sweep import Plan, Sweep
-from engine.page.views.stream import numbered
+from engine.page.views.stream import News, numbered
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -27,12 +27,11 @@ def messages() -> list[dict]:
     def told(cell):
         return {**cell, "speedup": SPEEDS[cell["x"], cell["y"]], "disturbed": ""}
 
-    def measure(setting):
-        for news in made_up(setting):
-            yield told(news) if isinstance(news, dict) else news
+    def measure(setting, progress):
+        return told((yield from made_up(setting, progress)))
 
     sweep.measure = measure
-    return [json.loads(line) for line in numbered(uuid.uuid4().hex, sweep.run()) if isinstance(line, str)]
+    return [json.loads(news.text) for news in numbered(uuid.uuid4().hex, sweep.run()) if isinstance(news, News)]
 
 
 def open_lab(page: Page) -> None:
