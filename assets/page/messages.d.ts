@@ -19,11 +19,12 @@ interface Place {
   place: string;
 }
 
-/** A step as engine/page/views/wire.py sends it: engine/record/trace.py's Step, its clock, its sentences and its drawing.
+/** A step as engine/page/views/wire.py sends it: engine/record/trace.py's Step, its clock, and whether its bonus is kept.
  * Another server's step has no node, and in `bonus_text` a sentence about the server. */
 interface Step {
   index: number;
   position: number;
+  tokens: number[];
   parents: number[];
   texts: string[];
   score: number[];
@@ -31,6 +32,7 @@ interface Step {
   p: number[];
   verdicts: Verdict[];
   path: number[];
+  bonus: number;
   bonus_text: string;
   bonus_p: number;
   draft_forwards: number;
@@ -40,11 +42,7 @@ interface Step {
   end: string;
   seconds: Record<string, number>;
   t: number;
-  x: number[];
-  y: number[];
   has_bonus: boolean;
-  sentence: string;
-  estimate: string;
 }
 
 /** Milliseconds by the nodes of one forward, and of drafting: engine/record/costs.py. */

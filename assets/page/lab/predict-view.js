@@ -6,7 +6,6 @@ TreeRace.predictView = (() => {
   const { asNumber } = TreeRace.numbers;
   const { keepDrawn } = TreeRace.plotBase;
   const { Tip, TreePointing } = TreeRace.pointing;
-  const { standing } = TreeRace.treeLayout;
   const { drawTree, factsOf } = TreeRace.treePlot;
   const { ENDED, Run } = TreeRace.runs;
 
@@ -39,7 +38,7 @@ TreeRace.predictView = (() => {
     const texts = parents.map(() => "");
     const q = score.map((each, at) => each / (score[parents[at]] ?? 1));
     const verdicts = parents.map((parent) => (parent < 0 ? "root" : "rejected"));
-    return /** @type {any} */ ({ parents, texts, q, p: q, verdicts, path: [], has_bonus: false, ...standing(parents) });
+    return /** @type {any} */ ({ parents, texts, q, p: q, verdicts, path: [], has_bonus: false });
   }
 
   /**

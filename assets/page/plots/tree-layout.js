@@ -33,31 +33,33 @@ TreeRace.treeLayout = (() => {
       const wanted = step.parents.includes(parent);
       nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true, wanted });
     }
-    return nodes.map((node, index) => ({ ...node, index, column: step.x[index], row: step.y[index] }));
+    const { columns, rows } = standing(nodes.map((node) => node.parent));
+    return nodes.map((node, index) => ({ ...node, index, column: columns[index], row: rows[index] }));
   }
 
   /**
-   * Column and row of every node, as engine/page/views/layout.py has them: a node lies on the row of its first child.
+   * Column and row of every node, as engine/page/views/layout.py has them for films: a leaf owns a row, and a node lies on the row of
+   * its first child. So the favourite guess runs straight on, and the lines of two parents never cross.
    * @param {number[]} parents
    */
   function standing(parents) {
-    const x = parents.map(() => 0);
-    const y = parents.map(() => 0);
+    const columns = parents.map(() => 0);
+    const rows = parents.map(() => 0);
     /** @type {number[][]} */
     const children = parents.map(() => []);
     for (const [node, parent] of parents.entries()) {
       if (parent < 0) continue;
       children[parent].push(node);
-      x[node] = x[parent] + 1;
+      columns[node] = columns[parent] + 1;
     }
     let row = 0;
-    const waiting = [0];
+    const waiting = parents.length ? [0] : []; // another server's step has no node
     for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
-      y[node] = row;
+      rows[node] = row;
       if (children[node].length) waiting.push(...children[node].reverse());
       else row += 1;
     }
-    return { x, y };
+    return { columns, rows };
   }
 
   /**
@@ -200,5 +202,5 @@ TreeRace.treeLayout = (() => {
   /** @param {number} value */
   const round = (value) => Math.round(value * 10) / 10;
 
-  return { edgePath, nodesOf, standing, thickness, treeLayout };
+  return { edgePath, nodesOf, thickness, treeLayout };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.raceFile = (() => {
-  const DRAWN = ["t", "x", "y", "has_bonus", "sentence", "estimate"]; // what the page adds to a step
+  const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
   const LONGEST_LINK = 8000; // letters; servers refuse longer ones
   const LONGEST_NAME = 48;
 

@@ -9,6 +9,7 @@ TreeRace.stepPanel = (() => {
   const { drawMask } = TreeRace.maskPlot;
   const { ORDERS, blockFor, maskBlocks } = TreeRace.nodeOrder;
   const { costWords, roundOf } = TreeRace.roundCosts;
+  const { estimate } = TreeRace.stepWords;
 
   class StepPanel {
     /**
@@ -85,8 +86,9 @@ TreeRace.stepPanel = (() => {
 
     /** @param {Step} step */
     drawGuesses(step) {
-      this.at("guess-words").textContent = step.estimate;
-      this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${step.estimate}`);
+      const words = estimate(step);
+      this.at("guess-words").textContent = words;
+      this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${words}`);
       drawGuesses(this.at("guess"), step);
     }
 

@@ -4,6 +4,7 @@
 TreeRace.stepView = (() => {
   const { finder } = TreeRace.elements;
   const { StepPanel } = TreeRace.stepPanel;
+  const { sentence } = TreeRace.stepWords;
   const { drawTree } = TreeRace.treePlot;
 
   const REDRAW_MS = 250; // while playing
@@ -67,13 +68,13 @@ TreeRace.stepView = (() => {
      * @param {number} count
      */
     describe(step, index, count) {
-      const place = `step ${index + 1} of ${count}`;
+      const [place, words] = [`step ${index + 1} of ${count}`, sentence(step)];
       this.at("step").textContent = place;
       this.at("scrub").value = index;
-      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${step.sentence}`);
-      this.at("sentence").textContent = step.sentence;
-      this.at("sentence").classList.toggle("long", step.sentence.length > LONG);
-      this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${step.sentence}`);
+      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${words}`);
+      this.at("sentence").textContent = words;
+      this.at("sentence").classList.toggle("long", words.length > LONG);
+      this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${words}`);
     }
   }
 

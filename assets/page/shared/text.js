@@ -54,5 +54,5 @@ TreeRace.text = (() => {
     return brush.measureText(text).width;
   }
 
-  return { visible, escapeMarkup, plainWidth, plotLabel, textWidth };
+  return { VISIBLE, visible, escapeMarkup, plainWidth, plotLabel, textWidth };
 })();

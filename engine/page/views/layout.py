@@ -1,4 +1,4 @@
-"""Where each node of a tree is drawn. Knows parent indices only; nothing of tokens, pixels or colours."""
+"""Where each node of a tree is drawn in a film. Knows parent indices only; nothing of tokens, pixels or colours."""
 
 from collections.abc import Sequence
 

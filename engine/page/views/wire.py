@@ -15,8 +15,6 @@ from contextlib import closing
 from itertools import accumulate
 from typing import Any
 
-from engine.page.views.layout import layout
-from engine.page.views.sentence import estimate, sentence
 from engine.page.views.stream import Message, Steps, news
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
@@ -147,11 +145,5 @@ def slowdown(traces: list[Trace]) -> float:
 
 
 def page_step(step: Step, clock: float) -> Message:
-    """A step with its time on the lane's clock, its sentences and its drawing. A bonus that is kept stands last in `x` and `y`.
-
-    A remote server's step has nothing to draw.
-    """
-    has_bonus = bool(step.tokens) and len(step.burst) > len(step.path)
-    x, y = layout([*step.parents, step.path[-1] if step.path else 0] if has_bonus else step.parents)
-    drawn = {"t": clock, "x": x, "y": y, "has_bonus": has_bonus, "sentence": sentence(step), "estimate": estimate(step)}
-    return {**vars(step), **drawn}
+    """A step with its time on the lane's clock, and whether its bonus is kept. A remote server's step has none."""
+    return {**vars(step), "t": clock, "has_bonus": bool(step.tokens) and len(step.burst) > len(step.path)}

@@ -9,7 +9,7 @@ globalThis.location = { origin: "http://page", pathname: "/race" };
 const { raceFile, raceLink, raceName } = load("race/race-file.js").raceFile;
 
 const TRACE = { prompt: "Once & again", depth: 4, width: 3, nodes: 8, temperature: 0.8, max_new_tokens: 64, seed: 7 };
-const DRAWN = { t: 0.5, x: [0], y: [0], has_bonus: true, sentence: "a sentence", estimate: "an estimate" };
+const DRAWN = { t: 0.5, has_bonus: true };
 
 function system(name, trace = TRACE) {
   return { name, title: `the ${name}`, idea: "", guarantee: "tokens", costs: { verify_ms: { 1: 2 } }, trace };

@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const page = load("shared/elements.js", "shared/text.js", "plots/tree-layout.js", "story/story-script.js");
-const { edgePath, nodesOf, standing, thickness, treeLayout } = page.treeLayout;
+const { edgePath, nodesOf, thickness, treeLayout } = page.treeLayout;
 const { scriptOf, tellingOf } = page.storyScript;
 
 const measure = (text, size) => 0.6 * size * text.length;
@@ -26,13 +26,16 @@ function stepOf(parents, changes = {}) {
     has_bonus: false,
     draft_forwards: 1,
     burst: [1],
-    ...standing(parents),
   };
   return { parents, ...base, ...changes };
 }
 
 test("a node lies on the row of its first child, and every leaf owns a row", () => {
-  assert.deepEqual(standing([-1, 0, 0, 1, 1, 2]), { x: [0, 1, 1, 2, 2, 2], y: [0, 0, 2, 0, 1, 2] });
+  const places = (changes) => nodesOf(stepOf([-1, 0, 0, 1, 1, 2], changes)).map(({ column, row }) => [column, row]);
+  const tree = [[0, 0], [1, 0], [1, 2], [2, 0], [2, 1], [2, 2]]; // biome-ignore format: a place each
+  assert.deepEqual(places(), tree);
+  assert.deepEqual(nodesOf(stepOf([])), []);
+  assert.deepEqual(places({ path: [1, 4], has_bonus: true }), [...tree, [3, 1]]);
 });
 
 test("where rows are too low for all labels, the accepted path keeps its own, whole", () => {

@@ -9,7 +9,7 @@ from engine.page.views.stream import News, numbered
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Trace
-from helpers.traces import PARENTS, FakeRace, events, make_step, one_node, piece, race_of, remote_race
+from helpers.traces import FakeRace, events, make_step, one_node, piece, race_of, remote_race
 
 
 def test_every_step_arrives_once_in_order_and_the_clocks_add_up():
@@ -84,17 +84,10 @@ def test_closing_the_events_closes_the_race():
     assert race.closed
 
 
-def test_a_step_for_the_page_places_the_bonus_behind_the_path():
-    step = wire.page_step(make_step(), 0.25)
-    assert (step["t"], step["x"][-1], step["y"][-1]) == (0.25, 3, 1)
-    assert (step["has_bonus"], step["bonus"], step["bonus_text"], step["bonus_p"]) == (True, 99, " fox", 0.5)
-    assert step["score"] == make_step().score and "“big”" in step["estimate"]
-    assert len(step["x"]) == len(PARENTS) + 1
-
-
-def test_a_cut_step_for_the_page_has_no_bonus():
-    step = wire.page_step(make_step(burst=[11], pieces=[" a"], end="length"), 0.25)
-    assert step["has_bonus"] is False and len(step["x"]) == len(PARENTS)
+def test_a_step_for_the_page_has_its_time_and_says_whether_its_bonus_is_kept():
+    step, cut = make_step(), make_step(burst=[11], pieces=[" a"], end="length")
+    assert wire.page_step(step, 0.25) == {**vars(step), "t": 0.25, "has_bonus": True}
+    assert wire.page_step(cut, 0.25)["has_bonus"] is False
 
 
 @pytest.mark.parametrize(
@@ -109,12 +102,11 @@ def test_a_race_lasts_ten_seconds_whatever_the_machine(seconds, live, over):
     assert wire.slowdown([trace, trace]) == pytest.approx(over)
 
 
-def test_a_remote_servers_step_has_a_sentence_and_nothing_to_draw():
+def test_a_remote_servers_step_has_no_bonus():
     event = json.loads(wire.replay(remote_race(end="failed", note="It broke.")))
     first, last = [step for lane, step in event["steps"] if lane == 1]
-    assert (first["x"], first["y"], first["has_bonus"]) == ([], [], False) and event["identical"] == "failed"
-    assert first["sentence"] == "The server sent “a little fox” after 10 ms."
-    assert last["sentence"] == "The server sent “a little fox” after 10 ms. It broke."
+    assert (first["parents"], first["has_bonus"], last["has_bonus"]) == ([], False, False)
+    assert last["bonus_text"] == "It broke." and event["identical"] == "failed"
 
 
 def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_asked_for():

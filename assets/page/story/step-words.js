@@ -1,0 +1,111 @@
+// A step in plain words: what was guessed, what was kept, why it ended there. Knows a step; nothing of the page.
+"use strict";
+
+TreeRace.stepWords = (() => {
+  const { VISIBLE } = TreeRace.text;
+
+  /** @type {Record<string, string>} */
+  const ENDINGS = {
+    "": "",
+    stop: " The stop token ended the text.",
+    length: " The length limit ended the text.",
+    context: " The context window was full.",
+    failed: "", // another server says why
+  };
+
+  /**
+   * The text in quotes. Line breaks, tabs and a text of spaces get visible signs; “…” stands for an incomplete character.
+   * @param {string} text
+   */
+  function quoted(text) {
+    const inner = text.replace(/^ +| +$/g, "") || "␣".repeat(text.length) || "…";
+    return `“${inner.replace(/[\n\t\r]/g, (sign) => VISIBLE[sign])}”`;
+  }
+
+  /**
+   * What happened in this step, for a reader who has never seen a tree.
+   * @param {Step} step
+   */
+  function sentence(step) {
+    const ending = again(step) + (ENDINGS[step.end] ?? ` It ended here: ${step.end}.`);
+    const { length } = step.parents;
+    if (length === 0) return arrived(step) + ending;
+    if (length === 1) return `No guesses: one forward of the target, one token, ${quoted(step.bonus_text)}.${ending}`;
+    if (!step.has_bonus) return `${kept(step)}.${ending}`;
+    return `${kept(step)}, then the target's own ${quoted(step.bonus_text)}. ${reason(step)}${ending}`;
+  }
+
+  /**
+   * What layers with states read a second time, "" for nothing.
+   * @param {Step} step
+   */
+  function again({ replayed }) {
+    if (!replayed) return "";
+    const count = replayed === 1 ? "1 token was" : `${replayed} tokens were`;
+    return ` ${count} replayed, because the target's state stood behind other guesses.`;
+  }
+
+  /**
+   * A step that another server took.
+   * @param {Step} step
+   */
+  function arrived({ pieces, seconds, bonus_text: note }) {
+    const text = pieces.join("");
+    const after = 1000 * Object.values(seconds).reduce((sum, each) => sum + each, 0);
+    const words = text ? `The server sent ${quoted(text)} after ${after.toFixed(0)} ms.` : "No more text came.";
+    return `${words} ${note}`.trimEnd();
+  }
+
+  /** @param {Step} step */
+  function kept({ parents, path, burst, texts }) {
+    const guesses = parents.length - 1;
+    const count = guesses === 1 ? "1 guess" : `${guesses} guesses`;
+    if (!path.length) return `${count}, none accepted`;
+    const text = path.slice(0, burst.length).map((node) => texts[node]);
+    const cut = burst.length < path.length ? `, ${burst.length} kept` : "";
+    return `${count}, ${path.length} accepted${cut}: ${quoted(text.join(""))}`;
+  }
+
+  /**
+   * Why the accepted path went no further.
+   * @param {Step} step
+   */
+  function reason({ parents, path, tokens, bonus, bonus_text: wanted }) {
+    const last = path.at(-1) ?? 0;
+    const rivals = parents.flatMap((parent, node) => (parent === last ? [node] : []));
+    if (!rivals.length) {
+      /** @type {number[]} */
+      const depths = [];
+      for (const parent of parents) depths.push(parent < 0 ? 0 : depths[parent] + 1);
+      const atEnd = depths[last] === Math.max(...depths);
+      return atEnd ? "The path reached the tree's last level." : "The path reached the end of its branch.";
+    }
+    if (rivals.some((node) => tokens[node] === bonus)) {
+      return "The rule turned down every branch and the target drew for itself.";
+    }
+    return `The target wanted ${quoted(wanted)} and no branch had it.`;
+  }
+
+  /**
+   * Of the guesses that the target came to judge, the one about which drafter and target agreed least.
+   * @param {Step} step
+   */
+  function estimate({ texts, q, p, verdicts }) {
+    const off = verdicts.map((verdict, at) => (/^(accepted|rejected)$/.test(verdict) ? Math.abs(q[at] - p[at]) : -1));
+    const node = off.indexOf(Math.max(...off));
+    if (!(off[node] >= 0)) return "Nothing was guessed in this step.";
+    return `The drafter gave ${quoted(texts[node])} ${percent(q[node])}, the target ${percent(p[node])}.`;
+  }
+
+  /**
+   * The share as "61 %". It never reads 0 % or 100 % where that is only rounding.
+   * @param {number} share
+   */
+  function percent(share) {
+    if (share > 0 && share < 0.005) return "under 1 %";
+    if (share >= 0.995 && share < 1) return "over 99 %";
+    return `${(100 * share).toFixed(0)} %`;
+  }
+
+  return { estimate, quoted, sentence };
+})();
