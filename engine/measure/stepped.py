@@ -15,7 +15,7 @@ from engine.models.pairs import LoadedPair
 from engine.record.quiet import Quiet
 
 
-class Ended(Exception):
+class Unwanted(Exception):
     """Nobody wants the rest of this text."""
 
 
@@ -34,7 +34,7 @@ class Gate(BaseStreamer):
     def enter(self) -> None:
         self.asked.acquire()
         if not self.wanted:
-            raise Ended
+            raise Unwanted
         self.since = time.perf_counter()
 
     def leave(self) -> None:
@@ -66,7 +66,7 @@ def stepped(
         try:
             gate.enter()
             written.extend((way or peers.generated)(pair, prompt, tokens, temperature, streamer=gate))
-        except Ended:
+        except Unwanted:
             pass
         except BaseException as error:  # it is the caller's
             failures.append(error)

@@ -1,6 +1,6 @@
 """Constraint: which tokens may follow a text that a schema, a pattern or a grammar binds. Knows a tokenizer and llguidance.
 
-A `Guide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
+A `MatcherGuide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
 (assets/results/README.md): it needs no other package, and its matchers are copied and rolled back in microseconds.
 """
 
@@ -24,7 +24,7 @@ KEPT = 16  # constraints that stay compiled
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint:
+class CompiledConstraint:
     """A compiled constraint for one tokenizer. `guesses` is one of `GUESSES`; whatever it is, the target's law is the same."""
 
     text: str
@@ -33,15 +33,15 @@ class Constraint:
     stops: frozenset[int]
     guesses: str = "masked"
 
-    def guide(self) -> "Guide":
+    def guide(self) -> "MatcherGuide":
         """At the beginning of a text."""
-        return Guide(self)
+        return MatcherGuide(self)
 
 
-class Guide:
+class MatcherGuide:
     """The constraint along one text. A path is the tuple of tokens behind the text's end, its root."""
 
-    def __init__(self, constraint: Constraint):
+    def __init__(self, constraint: CompiledConstraint):
         self.constraint, self.matcher = constraint, constraint.matcher.deep_copy()
         self.over = False  # whether the text has ended, or left the constraint
         self.at: tuple[int, ...] = ()  # the path that the matcher stands at
@@ -105,7 +105,7 @@ class Guide:
         self.at, self.rows = (), {}
 
 
-def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> Constraint | None:
+def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> CompiledConstraint | None:
     """The constraint for the pair's tokens, None where `text` is "". Raises `ValueError` like `compiled`."""
     return compiled(pair.tokenizer, pair.target.vocab, pair.stop_ids, text, guesses) if text else None
 
@@ -113,7 +113,7 @@ def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> Con
 @lru_cache(KEPT)
 def compiled(
     tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int], text: str, guesses: str = "masked"
-) -> Constraint:
+) -> CompiledConstraint:
     """The constraint, compiled once. `vocab` is the number of the target's logits, and `stops` are the tokens that end a text.
 
     Raises `ValueError` with a sentence for a text that `engine.record.constraint.checked` refuses, without stop tokens, and for what
@@ -131,7 +131,7 @@ def compiled(
     from llguidance import LLMatcher, LLParserLimits
 
     matcher = LLMatcher(tokens, grammar(kind, pattern), limits=LLParserLimits(**LIMITS), log_level=0)
-    return Constraint(text, matcher, vocab, stops, guesses)
+    return CompiledConstraint(text, matcher, vocab, stops, guesses)
 
 
 @lru_cache(4)

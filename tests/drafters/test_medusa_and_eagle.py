@@ -9,7 +9,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.lab.train.features import Batch, Shards, cache, observe
+from engine.lab.train.features import Shards, TrainingBatch, cache, observe
 from engine.nets import NETS, load_nets
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
@@ -20,7 +20,7 @@ from helpers.learned import RECIPES, TEXT, WIDTHS, config_of, pair_with
 from helpers.pairs import tiny_pair
 
 
-def batch_of(pair, ids: list[int]) -> Batch:
+def batch_of(pair, ids: list[int]) -> TrainingBatch:
     return observe(pair.target.model, torch.tensor([ids])).to("cpu")
 
 

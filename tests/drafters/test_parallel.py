@@ -7,7 +7,7 @@ import torch
 
 from engine.drafters.parallel import ParallelDrafter
 from engine.lab.train import parallel
-from engine.lab.train.features import Batch, observe
+from engine.lab.train.features import TrainingBatch, observe
 from engine.lab.train.loop import optimizers_for
 from engine.nets import load_nets
 from engine.target import Target
@@ -48,7 +48,7 @@ def test_segments_add_up_to_the_whole_gradient(target, batch):
     """In float64. Anchors cut anywhere, one segment to a part for each anchor."""
     torch.manual_seed(0)
     net = parallel.build(target, config_of("parallel")).double()
-    exact = Batch(batch.ids, batch.features.double(), batch.scales, batch.tokens, batch.p.double())
+    exact = TrainingBatch(batch.ids, batch.features.double(), batch.scales, batch.tokens, batch.p.double())
     found = {}
     for segments in (1, 2, 3, 12):
         net.zero_grad(set_to_none=True)
@@ -63,7 +63,7 @@ def test_segments_add_up_to_the_whole_gradient(target, batch):
 
 def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
     """Whatever is written after anchor 10 (the token at place 11) leaves anchors 0..10 and their slots as they were."""
-    later = Batch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
+    later = TrainingBatch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
     later.ids[:, 12:] = (later.ids[:, 12:] + 7) % 256
     later.features[:, 11:] += 1.0
     one, other = (parallel.states(net, each, 0, 20) for each in (batch, later))
@@ -106,7 +106,7 @@ def test_serving_computes_what_training_computed(target, net, length):
             if length == 1:  # the first token has an entry of its own then, as if zeros stood before it
                 ids = torch.cat([ids[:, :1], ids], 1)
                 features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)
-                seen, start = Batch(ids, features, seen.scales, seen.tokens, seen.p), start + 1
+                seen, start = TrainingBatch(ids, features, seen.scales, seen.tokens, seen.p), start + 1
             stream, slots = parallel.states(net, seen.to("cpu"), start, start + 1)
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)

@@ -11,7 +11,7 @@ from engine.drafters.none import NoDrafter
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.drafters.specblock_adapt import Bandit
 from engine.lab.train import specblock
-from engine.lab.train.features import Batch, observe
+from engine.lab.train.features import TrainingBatch, observe
 from engine.lab.train.loop import optimizers_for
 from engine.nets.specblock import bucket, summary
 from engine.policies.rank_guided import RankGuided
@@ -56,12 +56,12 @@ def three_blocks(net, batch, cuts=(2, 3)):
 def test_a_block_sees_its_stream_its_path_and_nothing_later(net, batch):
     """Blocks of the anchor at place 11 (entry 10) read tokens up to place 11, the second also place 13, the third place 16."""
     for place, changed in ((17, (False, False, False)), (16, (False, False, True)), (13, (False, True, True))):
-        later = Batch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
+        later = TrainingBatch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
         later.ids[:, place] = (later.ids[:, place] + 7) % 256
         later.features[:, place:] += 1.0
         pairs = zip(three_blocks(net, batch), three_blocks(net, later), strict=True)
         assert tuple(not torch.allclose(a[:, 6], b[:, 6], atol=1e-5) for a, b in pairs) == changed
-    later = Batch(batch.ids, batch.features.clone(), batch.scales, batch.tokens, batch.p)
+    later = TrainingBatch(batch.ids, batch.features.clone(), batch.scales, batch.tokens, batch.p)
     later.features[:, 11:] += 1.0
     for a, b in zip(three_blocks(net, batch), three_blocks(net, later), strict=True):
         assert torch.allclose(a[:, :7], b[:, :7], atol=1e-5)
@@ -76,7 +76,7 @@ def test_a_position_counts_only_while_its_path_is_right(target, batch):
     places = drafting.block.places[:, None] + torch.arange(K)
     hit = favourite == batch.ids[:, places + 1]
     assert torch.equal(right, hit.cumprod(-1).bool())
-    never = Batch(torch.full_like(batch.ids, -1), batch.features, batch.scales, batch.tokens, batch.p)
+    never = TrainingBatch(torch.full_like(batch.ids, -1), batch.features, batch.scales, batch.tokens, batch.p)
     drafting.block.states.retain_grad()
     total, right = specblock.block_loss(net, never, drafting.block)
     total.backward()

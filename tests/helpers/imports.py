@@ -20,6 +20,11 @@ def modules_of(root: Path, package: str) -> dict[str, str]:
     return sources
 
 
+def classes_of(source: str) -> list[str]:
+    """The names of a source's own classes, without those inside of others."""
+    return [each.name for each in ast.parse(source).body if isinstance(each, ast.ClassDef)]
+
+
 def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
     """Every import of a source as (module, name taken from it). The name is empty where the module itself is imported.
 

@@ -16,7 +16,7 @@ from helpers.pairs import tiny_llama, tiny_pair
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
 TINY = Shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
-PLAN = command.Plan(
+PLAN = command.Workload(
     prompts=1,
     tokens=8,
     systems=("tree", "magic"),

@@ -52,7 +52,7 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
     def stub(pair, setting, texts, tokens):
         asked.append((setting, len(texts)))
         seconds = 1.0 if setting == "vanilla" else 0.4 * len(texts)
-        return batch.Run([text.alone for text in texts], [odd.get(len(asked) % 6, seconds)], 4 * len(texts))
+        return batch.BatchRun([text.alone for text in texts], [odd.get(len(asked) % 6, seconds)], 4 * len(texts))
 
     monkeypatch.setattr(batch, "run", stub)
     told: list[int] = []
@@ -75,8 +75,8 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
 def test_a_batch_whose_median_run_was_disturbed_says_so():
     [text] = batch.texts_of(tiny_pair(), STORIES[:1], wish(4), 1)
 
-    def made(*runs: list[float], waited: float = 0.0) -> list[batch.Run]:
-        return [batch.Run([text.alone], seconds, 4, waited) for seconds in runs]
+    def made(*runs: list[float], waited: float = 0.0) -> list[batch.BatchRun]:
+        return [batch.BatchRun([text.alone], seconds, 4, waited) for seconds in runs]
 
     steady = [0.01] * 4
     some = {
@@ -142,7 +142,7 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
         monkeypatch.setattr(batch, "threshold", lambda *_, limit=limit: limit)
         assert (batch.rounded_apart(pair, text, close), batch.rounded_apart(pair, text, far)) == expected
     assert not batch.rounded_apart(pair, text, text.alone)
-    some = {name: [batch.Run([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
+    some = {name: [batch.BatchRun([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
     found = batch.point(pair, 1, some, "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
     assert curve_words.same(found) == "1 NOT"

@@ -39,7 +39,7 @@ STRANGERS = [
         ),
         (
             "a visitor fills the line of race files",
-            "race_files.py::Turns.begin",
+            "race_files.py::ReadingQueue.begin",
             "self.waiting.count(visitor)",
             "len(self.waiting)",
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",
@@ -47,7 +47,7 @@ STRANGERS = [
         ),
         (
             "race files are read in the order of their coming",
-            "race_files.py::Turns.left",
+            "race_files.py::ReadingQueue.left",
             "min(self.waiting, key=lambda each: self.read.get(each, 0.0))",
             "self.waiting[0]",
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",

@@ -26,7 +26,7 @@ SPAN = 32  # tokens written at each context
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthRaces:
     """What is raced: the baseline first among the lanes."""
 
     pair: LoadedPair
@@ -62,7 +62,7 @@ class Growth:
         return ids[:length]
 
 
-def by_length(run: Growth) -> list[dict]:
+def by_length(run: GrowthRaces) -> list[dict]:
     """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's.
 
     One long race for each prompt gives all lengths.
@@ -97,7 +97,7 @@ def ratio(base: list[float], mine: list[float]) -> float:
     return statistics.median(ratios(base, mine))
 
 
-def by_context(run: Growth) -> list[dict]:
+def by_context(run: GrowthRaces) -> list[dict]:
     """Rows by context and system: ms a round and a token there, tau, and how much they grew since the smallest context."""
     contexts = [context for context in CONTEXTS if context + SPAN <= run.pair.context]
     if not contexts:
@@ -157,7 +157,7 @@ def lanes_of(systems: str) -> tuple[str, ...]:
 
 def main(options: Namespace) -> dict:
     prompts, lanes = first_prompts(options.domain, options.prompts), lanes_of(options.systems)
-    run = Growth(load_given(options), prompts, lanes)
+    run = GrowthRaces(load_given(options), prompts, lanes)
     rows = by_length(run) if options.by == "length" else by_context(run)
     print(table(options.by, rows))
     return {"machine": run.pair.hardware, "pair": run.pair.title, "dtype": run.pair.dtype, "rows": rows}

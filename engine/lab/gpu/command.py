@@ -36,7 +36,7 @@ DRAFT = "1B"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Workload:
     """How much is measured. `trees` are the (depth, width, nodes) whose tau the projection uses."""
 
     prompts: int = 4
@@ -49,7 +49,7 @@ class Plan:
     repeats: int = 15
 
 
-QUICK = Plan(
+QUICK = Workload(
     prompts=1, tokens=48, systems=("tree",), trees=((4, 4, 8),), temperatures=(0.0,), rows=(1, 8, 32), repeats=5
 )
 
@@ -75,20 +75,20 @@ class Report:
         self.path.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
 
-def races(pair: LoadedPair, prompts: list[str], plan: Plan) -> dict:
+def races(pair: LoadedPair, prompts: list[str], workload: Workload) -> dict:
     """The bench's figures by temperature and system, each system in a run of its own beside the baseline."""
     found: dict[str, dict] = {}
-    for temperature in plan.temperatures:
-        for system in plan.systems:
+    for temperature in workload.temperatures:
+        for system in workload.systems:
             try:
-                figures: Any = bench.run(pair, prompts, [system], plan.tokens, temperature, 0, {})
+                figures: Any = bench.run(pair, prompts, [system], workload.tokens, temperature, 0, {})
             except Exception as error:  # a system that cannot run here must not lose the others
                 figures = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
             found.setdefault(f"T = {temperature:g}", {})[system] = figures
     return found
 
 
-def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], plan: Plan) -> dict:
+def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
     """Tokens a second of the baseline and the tree's speedup, with graphs and without, each on a pair loaded anew."""
     found = {}
     for way in ("graphed", "eager"):
@@ -96,21 +96,21 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], plan
         if way == "eager":
             for runner in (pair.target, pair.draft):
                 runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
-        figures = bench.run(pair, prompts, ["tree"], plan.tokens, 0.0, 0, {})
+        figures = bench.run(pair, prompts, ["tree"], workload.tokens, 0.0, 0, {})
         found[way] = {"why_eager": pair.target.eager, "baseline": figures["baseline"], "tree": figures["systems"][0]}
     return found
 
 
-def taus(pair: LoadedPair, prompts: list[str], plan: Plan) -> list[dict]:
+def taus(pair: LoadedPair, prompts: list[str], workload: Workload) -> list[dict]:
     """Tokens a target forward of the small embedded pair's tree, by shape and temperature."""
     found = []
-    for depth, width, nodes in plan.trees:
-        for temperature in plan.temperatures:
+    for depth, width, nodes in workload.trees:
+        for temperature in workload.temperatures:
             traces = []
             for prompt in prompts:
                 shape: dict[str, Any] = {"depth": depth, "width": width, "nodes": nodes}
                 race = Race(
-                    pair, Settings(prompt, ("tree",), **shape, temperature=temperature, max_new_tokens=plan.tokens)
+                    pair, Settings(prompt, ("tree",), **shape, temperature=temperature, max_new_tokens=workload.tokens)
                 )
                 for _ in race.run():
                     pass
@@ -119,7 +119,7 @@ def taus(pair: LoadedPair, prompts: list[str], plan: Plan) -> list[dict]:
     return found
 
 
-def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
+def shape_costs(shape: Shape, device: torch.device, workload: Workload) -> dict:
     """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
     found: dict[str, object] = {"parameters": shape.parameters}
     model = random_model(shape, device, torch.bfloat16)
@@ -130,7 +130,7 @@ def shape_costs(shape: Shape, device: torch.device, plan: Plan) -> dict:
             if precision == "nf4":
                 to_four_bit(model)
             runner: Any = Runner(model)
-            found[precision] = {**cost_curve(runner, plan.rows, repeats=plan.repeats), "memory": memory(runner)}
+            found[precision] = {**cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": memory(runner)}
         except Exception as error:  # no bitsandbytes, or no memory: the other precision's figures stay
             found[precision] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         runner = None
@@ -165,19 +165,19 @@ def projection(costs: dict[str, object], measured: list[dict]) -> dict:
     }
 
 
-def measure(report: Report, device: torch.device, plan: Plan) -> None:
+def measure(report: Report, device: torch.device, workload: Workload) -> None:
     """All sections in order, for the small embedded pair on this device."""
-    prompts = first_prompts("stories", plan.prompts)
+    prompts = first_prompts("stories", workload.prompts)
     pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.add("correctness", lambda: correctness(pairs, prompts[:2], plan.tokens, plan.temperatures))
-    report.add("tau", lambda: taus(pairs["bf16"], prompts, plan))
-    for name in plan.shapes:
-        report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, plan))
-    costs = {name: report.figures[f"costs {name}"] for name in plan.shapes}
+    report.add("correctness", lambda: correctness(pairs, prompts[:2], workload.tokens, workload.temperatures))
+    report.add("tau", lambda: taus(pairs["bf16"], prompts, workload))
+    for name in workload.shapes:
+        report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, workload))
+    costs = {name: report.figures[f"costs {name}"] for name in workload.shapes}
     report.add("projection", lambda: projection(costs, report.figures["tau"]))
-    report.add("embedded races", lambda: {dtype: races(pair, prompts, plan) for dtype, pair in pairs.items()})
-    report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], plan))
+    report.add("embedded races", lambda: {dtype: races(pair, prompts, workload) for dtype, pair in pairs.items()})
+    report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], workload))
 
 
 def main(options: Namespace) -> None:
@@ -186,5 +186,5 @@ def main(options: Namespace) -> None:
     device = checked_device("cuda")
     name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
     report = Report(writable(options.out or RESULTS / f"gpu-{name}.json"))
-    measure(report, device, QUICK if options.quick else Plan())
+    measure(report, device, QUICK if options.quick else Workload())
     print(report.path)

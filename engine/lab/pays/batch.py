@@ -32,7 +32,7 @@ LARGEST_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Text:
+class Request:
     """A sequence to write: the prompt's tokens, its noise, and what plain decoding alone writes."""
 
     prompt: list[int]
@@ -41,7 +41,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Run:
+class BatchRun:
     """What a batch wrote, sequence by sequence, in how many rounds, counted by sequence.
 
     `steps` are the seconds of every round of all sequences together. `waited` are those in which this thread had no processor.
@@ -84,7 +84,7 @@ def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) 
     return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
 
 
-def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Text]:
+def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
     device, found = pair.target.noise_place, []
     with pair.target.undisturbed():
@@ -94,11 +94,11 @@ def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> li
             bound = constraint_of(pair, wish.constraint)
             sampling = Sampling(wish.temperature, seed=seed, device=device, constraint=bound)
             written = [token for done in alone(pair, prompt, sampling, wish.tokens) for token in done.burst]
-            found.append(Text(prompt, sampling, written))
+            found.append(Request(prompt, sampling, written))
     return found
 
 
-def run(pair: LoadedPair, setting: str, texts: list[Text], tokens: int) -> Run:
+def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
     written: list[list[int]] = [[] for _ in texts]
     steps: list[float] = []
@@ -113,10 +113,10 @@ def run(pair: LoadedPair, setting: str, texts: list[Text], tokens: int) -> Run:
             steps += [0.0] if number <= last else []  # the first sequence that still runs begins a round of all
             steps[-1] += sum(done.seconds.values())
             last, rounds, before = number, rounds + 1, pair.target.without_processor()
-    return Run(written, steps, rounds, waited)
+    return BatchRun(written, steps, rounds, waited)
 
 
-def rounded_apart(pair: LoadedPair, text: Text, other: list[int]) -> bool:
+def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
     at = next((at for at, both in enumerate(zip(text.alone, other, strict=False)) if both[0] != both[1]), None)
     if at is None:
@@ -161,7 +161,7 @@ def curve(
     tell()
     by_size = {}
     for size in sizes:
-        some: dict[str, list[Run]] = {lane: [] for lane in lanes}
+        some: dict[str, list[BatchRun]] = {lane: [] for lane in lanes}
         for repeat in range(REPEATS + 1):
             turn = repeat % len(lanes)
             for lane in lanes[turn:] + lanes[:turn]:
@@ -190,7 +190,7 @@ def of_setting(points: list[dict]) -> dict:
     }
 
 
-def point(pair: LoadedPair, size: int, some: dict[str, list[Run]], setting: str, texts: list[Text]) -> dict:
+def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]) -> dict:
     """A setting's figures at one size. `unlike` counts sequences with another text than alone, on either side and in any run.
 
     `near_ties` counts those of them that rounding explains. Of each side the run of the median speed counts;
@@ -215,6 +215,6 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[Run]], setting: str,
     }
 
 
-def disturbed(setting: str, run: Run, runs: list[Run]) -> str:
+def disturbed(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
     """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
     return run_of_many(setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds)

@@ -16,7 +16,18 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
-from engine.lab.pays.followed import AS_IT_IS, DEPTH, FREELY, LENGTHS, Followed, Text, View, a_round, followed, texts_of
+from engine.lab.pays.followed import (
+    AS_IT_IS,
+    DEPTH,
+    FREELY,
+    LENGTHS,
+    Followed,
+    TargetText,
+    View,
+    a_round,
+    followed,
+    texts_of,
+)
 from engine.measure.options import given_pair, load_given
 from engine.measure.prompts import Prompt, read_all
 from engine.models.pairs import LoadedPair
@@ -70,7 +81,9 @@ def trained_context(folder: Path, window: int) -> int:
     return found if type(found) is int and 0 < found < window else 0
 
 
-def examined(pair: LoadedPair, net: Net, texts: list[Text], trained: int) -> tuple[Followed, list[Tried], np.ndarray]:
+def examined(
+    pair: LoadedPair, net: Net, texts: list[TargetText], trained: int
+) -> tuple[Followed, list[Tried], np.ndarray]:
     """The drafter as it is, every experiment, and the tokens `[R]` of its rounds with features of other places."""
     plain = followed(pair, net, texts)
     tried = []
@@ -99,7 +112,7 @@ def best_repair(plain: Followed, tried: list[Tried]) -> Tried | None:
 
 
 def verdict(
-    net: Net, texts: list[Text], plain: Followed, tried: list[Tried], mixed: np.ndarray, trained: int
+    net: Net, texts: list[TargetText], plain: Followed, tried: list[Tried], mixed: np.ndarray, trained: int
 ) -> tuple[str, str]:
     """The cause, a key of `CAUSES` or `OTHERS` or `HEALTHY`, and the sentence that says why."""
     now = a_round(plain.right())
@@ -149,7 +162,7 @@ def falls(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarra
     return gap > CLEAR * error and gap > LOST * float(np.mean(means[0]) - 1)
 
 
-def lacking_of(net: Net, texts: list[Text]) -> float:
+def lacking_of(net: Net, texts: list[TargetText]) -> float:
     """Share of the tokens behind prompts that the drafter's own vocabulary lacks, 0 where it has the target's."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None:
@@ -190,7 +203,7 @@ def by_context(plain: Followed, trained: int) -> list[dict]:
     return found
 
 
-def by_group(plain: Followed, texts: list[Text]) -> list[dict]:
+def by_group(plain: Followed, texts: list[TargetText]) -> list[dict]:
     """Tokens a round by the kind of text."""
     now, groups = a_round(plain.right()), np.array([texts[number].group for number in plain.texts])
     return [

@@ -33,7 +33,7 @@ FREELY = "free writing"
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class TargetText:
     """A text `ids`, the target's own from place `start` on, and the kind that it is counted in.
 
     `hidden [N, layers + 1, H]` are the outputs of these `layers` of the target, and at the end what its head reads.
@@ -90,7 +90,7 @@ def a_round(right: np.ndarray) -> np.ndarray:
     return 1.0 + right.cumprod(1).sum(1)
 
 
-def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tuple[int, ...]) -> list[Text]:
+def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tuple[int, ...]) -> list[TargetText]:
     """Texts that the target writes greedily: behind prompts, behind longer contexts of the same prompts, and behind nothing.
 
     `trained` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order, are
@@ -121,14 +121,14 @@ def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
 
 def written(
     pair: LoadedPair, ids: list[int], sampling: Sampling, tokens: int, group: str, layers: tuple[int, ...]
-) -> Text:
+) -> TargetText:
     """The text that plain decoding writes behind `ids`, up to so many tokens, as the target sees it."""
     shape = {"depth": 1, "width": 1, "nodes": 2}
     rounds = SYSTEMS["vanilla"].rounds(pair, len(ids) + tokens + LARGEST_TREE, shape, sampling)
     text = ids + [token for each in decode(rounds, ids, tokens, pair.stop_ids, pair.context) for token in each.burst]
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
-    return Text(text, len(ids), group, layers, hidden)
+    return TargetText(text, len(ids), group, layers, hidden)
 
 
 def layers_read(net: Net, layers: int) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ def layers_read(net: Net, layers: int) -> tuple[int, ...]:
     return reads if isinstance(reads, tuple) else tapped_layers(layers)
 
 
-def features_for(net: Net, text: Text, layers: tuple[int, ...], view: View) -> torch.Tensor:
+def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View) -> torch.Tensor:
     """The features `[N, layers + 1, H]` of all of the text's tokens as the net reads them of these layers."""
     features = text.hidden[:, [text.layers.index(layer) for layer in layers] + [-1]]
     if not isinstance(getattr(net, "reads", True), tuple):
@@ -149,7 +149,7 @@ def features_for(net: Net, text: Text, layers: tuple[int, ...], view: View) -> t
 
 
 @torch.inference_mode()
-def followed(pair: LoadedPair, net: Net, texts: list[Text], view: View = AS_IT_IS) -> Followed:
+def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = AS_IT_IS) -> Followed:
     """The net's favourites along the texts, shown by the view."""
     alone, rows = replace(pair, learned={net.config.kind: net}), []
     layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import Batch, accuracy, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
@@ -63,7 +63,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     return untrained(formats.dflash, target, config, said)
 
 
-def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
+def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
     """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
     sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
     end = int(anchors.max())
@@ -88,7 +88,7 @@ def states(net: DFlash, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
     return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent :]
 
 
-def guesses(net: DFlash, batch: Batch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def guesses(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits `[B, A, depth, V]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
 
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
@@ -97,7 +97,7 @@ def guesses(net: DFlash, batch: Batch, anchors: torch.Tensor) -> tuple[torch.Ten
     return net.unembedded(net.norm(states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
 
 
-def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
+def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
     """Weighted mean soft cross-entropy `[]` of the slots of a step's blocks."""
     longest = batch.ids.shape[1] - net.sizes.block
     drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
@@ -109,7 +109,7 @@ def loss(net: DFlash, batch: Batch, step: int, anchors: int = ANCHORS) -> torch.
 
 
 @torch.no_grad()
-def validate(net: DFlash, batches: Iterable[Batch]) -> dict[str, float]:
+def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     """`accuracy` of the slots along the text, behind every sixth token."""
     found = []
     for batch in batches:

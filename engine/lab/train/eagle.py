@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import Batch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
@@ -30,7 +30,7 @@ def own_size(vocab: int) -> int:
     return min(OWN_MOST, int(vocab * OWN_SHARE))
 
 
-def restricted(net: Eagle, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def restricted(net: Eagle, batch: TrainingBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The target's next tokens behind places 1.. in the drafter's ids, their probabilities in its vocabulary, and the mass there."""
     own_id = torch.full((net.config.vocab,), -1, device=batch.ids.device)
     own_id[net.vocabulary] = torch.arange(net.config.own_vocab, device=batch.ids.device)
@@ -40,7 +40,7 @@ def restricted(net: Eagle, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, to
     return own.clamp(min=0), p / mass.clamp(min=1e-6), mass[..., 0]
 
 
-def loss(net: Eagle, batch: Batch, step: int) -> torch.Tensor:
+def loss(net: Eagle, batch: TrainingBatch, step: int) -> torch.Tensor:
     own, p, mass = restricted(net, batch)
     total = torch.zeros((), device=batch.ids.device)
     for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
@@ -50,7 +50,7 @@ def loss(net: Eagle, batch: Batch, step: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def validate(net: Eagle, batches: Iterable[Batch]) -> dict[str, float]:
+def validate(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
 
     Depth s + 1 is s levels into a rollout along the text.

@@ -25,7 +25,7 @@ SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens` and `p`, both `[B, T, LISTED]`.
 
     `tokens` are the likeliest next tokens behind every place, favourite first. `p` are their probabilities at temperature 1, sum 1.
@@ -41,14 +41,14 @@ class Batch:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return self.ids, self.features, self.scales, self.tokens, self.p
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> "TrainingBatch":
         """The batch on the device, with wide types."""
         ids, features, scales, tokens, p = (each.to(device) for each in self.tensors())
-        return Batch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
+        return TrainingBatch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
 
-    def rows(self, picked: np.ndarray | slice) -> "Batch":
+    def rows(self, picked: np.ndarray | slice) -> "TrainingBatch":
         """Some of its rows."""
-        return Batch(*(each[picked] for each in self.tensors()))
+        return TrainingBatch(*(each[picked] for each in self.tensors()))
 
     def hidden(self) -> torch.Tensor:
         """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
@@ -56,20 +56,20 @@ class Batch:
 
 
 @torch.no_grad()
-def observe(target: PreTrainedModel, ids: torch.Tensor) -> Batch:
+def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
     """The target's features and next tokens for `ids [B, T]`, by one forward."""
     output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
     return noted(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
 
 
-def noted(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> Batch:
+def noted(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
     """What is kept of hidden states `[B, T, 4, H]` and `logits [B, T, V]` behind `ids [B, T]`."""
     features = normalised(hidden)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
     scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
     top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
-    return Batch(ids, features, scales, top.indices, top.values.softmax(-1))
+    return TrainingBatch(ids, features, scales, top.indices, top.values.softmax(-1))
 
 
 class Observer:
@@ -80,7 +80,7 @@ class Observer:
         compiled = compiles(target) and sorted(set(taps)) == list(taps)
         self.session = Runner(target).open(ROW, taps) if compiled else None
 
-    def __call__(self, ids: torch.Tensor) -> Batch:
+    def __call__(self, ids: torch.Tensor) -> TrainingBatch:
         """The features and next tokens for `ids [B, T]` of at most `ROW` tokens a row."""
         if self.session is None:
             return observe(self.target, ids)
@@ -121,14 +121,14 @@ class Shards:
         self.paths = sorted(folder.glob("shard-*.safetensors"))
         if not self.paths:
             raise ValueError(f"No cached features in {folder}. They are made by the training command itself.")
-        self.loaded: tuple[int, Batch] | None = None
+        self.loaded: tuple[int, TrainingBatch] | None = None
 
-    def shard(self, index: int) -> Batch:
+    def shard(self, index: int) -> TrainingBatch:
         if self.loaded is None or self.loaded[0] != index:
-            self.loaded = index, Batch(**load_file(self.paths[index]))
+            self.loaded = index, TrainingBatch(**load_file(self.paths[index]))
         return self.loaded[1]
 
-    def batch(self, step: int, size: int) -> Batch:
+    def batch(self, step: int, size: int) -> TrainingBatch:
         """The rows of a step. Every epoch has the shards in a new random order, and the rows in each shard too."""
         a_shard = max(1, SHARD // size)
         epoch, place = divmod(step, a_shard * len(self.paths))
@@ -142,7 +142,7 @@ class Shards:
         """All rows `[n, T]`."""
         return torch.cat([self.shard(index).ids for index in range(len(self.paths))])
 
-    def all(self, size: int) -> Iterator[Batch]:
+    def all(self, size: int) -> Iterator[TrainingBatch]:
         for index in range(len(self.paths)):
             shard = self.shard(index)
             for start in range(0, len(shard.ids), size):
@@ -158,13 +158,13 @@ class Observed:
     def ids(self) -> torch.Tensor:
         return self.rows
 
-    def batch(self, step: int, size: int) -> Batch:
+    def batch(self, step: int, size: int) -> TrainingBatch:
         """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
         epoch, place = divmod(step, max(1, len(self.rows) // size))
         order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
         return self.observer(self.rows[order[place * size : (place + 1) * size]])
 
-    def all(self, size: int) -> Iterator[Batch]:
+    def all(self, size: int) -> Iterator[TrainingBatch]:
         yield from map(self.observer, self.rows.split(size))
 
 

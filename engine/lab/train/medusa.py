@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import Batch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, soft_cross_entropy
 from engine.lab.train.width import directions
 from engine.nets import NetConfig
 from engine.nets.medusa import Medusa
@@ -26,7 +26,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
     return net
 
 
-def guesses(net: Medusa, batch: Batch, k: int) -> tuple[torch.Tensor, slice]:
+def guesses(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
     """Head k's logits `[B, T - k - 1, V]` and the places of `batch` whose labels they guess.
 
     The feature of place t already gives the target token t + 1. Head k guesses token t + k + 2, the label at place t + k + 1.
@@ -35,7 +35,7 @@ def guesses(net: Medusa, batch: Batch, k: int) -> tuple[torch.Tensor, slice]:
     return net(batch.features[:, :count, -1], k), slice(k + 1, None)
 
 
-def loss(net: Medusa, batch: Batch, step: int) -> torch.Tensor:
+def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
     total = torch.zeros((), device=batch.ids.device)
     for k in range(net.config.depth):
         logits, places = guesses(net, batch, k)
@@ -44,7 +44,7 @@ def loss(net: Medusa, batch: Batch, step: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def validate(net: Medusa, batches: Iterable[Batch]) -> dict[str, float]:
+def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     """How often head k's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it."""
     hits = {}
     for batch in batches:

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from engine.lab.train import parallel
-from engine.lab.train.features import LISTED, Batch
+from engine.lab.train.features import LISTED, TrainingBatch
 from engine.models.loading import TRAINED_ON, checked_device
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
@@ -62,17 +62,17 @@ class Held:
         self.tensor = tensor
 
 
-def synthetic(rows: int, length: int, seed: int = 0) -> Batch:
+def synthetic(rows: int, length: int, seed: int = 0) -> TrainingBatch:
     """Random rows of the right shapes."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCAB, (rows, length), generator=generator)
     features = torch.randn(rows, length, 4, HIDDEN, generator=generator)
     tokens = torch.randint(0, VOCAB, (rows, length, LISTED), generator=generator)
     p = torch.rand(rows, length, LISTED, generator=generator).softmax(-1)
-    return Batch(ids, features, torch.ones(rows, length, 4), tokens, p)
+    return TrainingBatch(ids, features, torch.ones(rows, length, 4), tokens, p)
 
 
-def peak_bytes(net: Parallel, batch: Batch, segments: int) -> int:
+def peak_bytes(net: Parallel, batch: TrainingBatch, segments: int) -> int:
     """Peak bytes of one step with slots at every anchor of the batch."""
     device = batch.ids.device
     if device.type == "cuda":

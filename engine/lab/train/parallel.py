@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import Batch, accuracy, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
@@ -51,7 +51,7 @@ def mask_of(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor
     return whole_mask(longest, depth)[inside, inside]
 
 
-def states(net: Parallel, batch: Batch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+def states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
     """States of the stream `[B, end, H]` and of the slots of anchors `start .. end-1` `[B, end - start, depth - 1, H]`.
 
     Anchor a is the stream's entry a: the token at place a + 1 with the features of place a.
@@ -66,7 +66,7 @@ def states(net: Parallel, batch: Batch, start: int, end: int) -> tuple[torch.Ten
     return out[:, :end], out[:, end:].unflatten(1, (anchors, depth - 1)).flip(1)
 
 
-def window(net: Parallel, batch: Batch, step: int, anchors: int) -> tuple[int, int]:
+def window(net: Parallel, batch: TrainingBatch, step: int, anchors: int) -> tuple[int, int]:
     """The anchors whose slots this step trains."""
     longest = batch.ids.shape[1] - net.config.depth
     anchors = min(anchors, longest)
@@ -74,7 +74,7 @@ def window(net: Parallel, batch: Batch, step: int, anchors: int) -> tuple[int, i
     return start, start + anchors
 
 
-def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, last: int, stream_from: int):
+def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, first: int, last: int, stream_from: int):
     """One segment's part of the loss `[]` of the window `first .. last-1`.
 
     The segment is anchors `start .. end-1`, and stream entries from `stream_from` on.
@@ -91,7 +91,7 @@ def segment_loss(net: Parallel, batch: Batch, start: int, end: int, first: int, 
     return (loss + (each.sum((0, 1)) * weights[1:]).sum() / (rows * (last - first))) / weights.sum()
 
 
-def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int = ANCHORS) -> torch.Tensor:
+def loss(net: Parallel, batch: TrainingBatch, step: int, segments: int = 1, anchors: int = ANCHORS) -> torch.Tensor:
     """Mean soft cross-entropy `[]` of a step: depth 1 at every stream entry, deeper ones at the window's anchors.
 
     With more than one segment this calls `backward` for all but the last, so that only one segment's activations live at a time. The
@@ -110,7 +110,7 @@ def loss(net: Parallel, batch: Batch, step: int, segments: int = 1, anchors: int
 
 
 @torch.no_grad()
-def validate(net: Parallel, batches: Iterable[Batch], stretch: int = 50) -> dict[str, float]:
+def validate(net: Parallel, batches: Iterable[TrainingBatch], stretch: int = 50) -> dict[str, float]:
     """`accuracy` of all depths along the text."""
     found = []
     for batch in batches:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import Batch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.specblock import Past, SpecBlock, bucket
@@ -51,7 +51,7 @@ class Drafting:
     Anchor a is the stream's entry a: the token at place a + 1 with the target's features of place a.
     """
 
-    def __init__(self, net: SpecBlock, batch: Batch, start: int, end: int):
+    def __init__(self, net: SpecBlock, batch: TrainingBatch, start: int, end: int):
         self.net, self.batch, self.end = net, batch, end
         self.past: Past = [None] * net.config.layers
         self.depth, device = net.config.depth, batch.ids.device
@@ -113,7 +113,7 @@ class Drafting:
         self.block = TrainedBlock(out.unflatten(1, (len(cuts), depth)), places, live)
 
 
-def taught(net: SpecBlock, states: torch.Tensor, batch: Batch, rows: torch.Tensor, places: torch.Tensor):
+def taught(net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor):
     """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`.
 
     `states [n, H]` guess the token behind `places [n]` of the batch's `rows [n]`.
@@ -125,7 +125,7 @@ def taught(net: SpecBlock, states: torch.Tensor, batch: Batch, rows: torch.Tenso
     return draft, rank, plain.argmax(-1) == batch.ids[rows, places + 1]
 
 
-def block_loss(net: SpecBlock, batch: Batch, block: TrainedBlock) -> tuple[torch.Tensor, torch.Tensor]:
+def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tuple[torch.Tensor, torch.Tensor]:
     """A block's loss `[]` under the valid-prefix mask, and `right [B, A, K]`: the position was on a right path and was right itself.
 
     A path is right while the drafter's favourites are the text's own tokens, because later labels follow that text.
@@ -144,7 +144,9 @@ def block_loss(net: SpecBlock, batch: Batch, block: TrainedBlock) -> tuple[torch
     return total, right
 
 
-def loss(net: SpecBlock, batch: Batch, step: int, blocks: int | None = None, anchors: int = ANCHORS) -> torch.Tensor:
+def loss(
+    net: SpecBlock, batch: TrainingBatch, step: int, blocks: int | None = None, anchors: int = ANCHORS
+) -> torch.Tensor:
     """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks.
 
     The stream's own entries count with the first blocks, as position 0 of blocks without further positions.
@@ -173,7 +175,7 @@ def loss(net: SpecBlock, batch: Batch, step: int, blocks: int | None = None, anc
 
 
 @torch.no_grad()
-def validate(net: SpecBlock, batches: Iterable[Batch], stretch: int = 48) -> dict[str, float]:
+def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48) -> dict[str, float]:
     """`top1` and `top3`: how often the favourite is the target's greedy token, or the first three hold it, by depth.
 
     Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.

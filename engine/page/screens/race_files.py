@@ -23,7 +23,7 @@ TOO_MUCH = "It takes more time or memory than there is for it. Try a shorter rac
 NO_PROCESS = "This server can start no process to read it. Use `python -m engine replay` on your own machine."
 
 
-class Turns:
+class ReadingQueue:
     """One reading at a time; of those who wait, the visitor who has read the least lately is next.
 
     After each comes a rest as long as it took: races keep the machine for most of the time.
@@ -68,7 +68,7 @@ class Turns:
             self.changed.notify_all()
 
 
-TURNS = Turns()  # of this process
+READINGS = ReadingQueue()  # of this process
 
 
 def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
@@ -77,7 +77,7 @@ def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
         return refused(f"It must be a text, got {shown(text)}.")
     if len(text) > MOST_BYTES:
         return refused(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
-    if not TURNS.begin(visitor):
+    if not READINGS.begin(visitor):
         return refused(BUSY)
     try:
         sent = text.encode("utf-8", "surrogatepass")
@@ -92,7 +92,7 @@ def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
     except OSError:
         return refused(NO_PROCESS)
     finally:
-        TURNS.end(visitor)
+        READINGS.end(visitor)
 
 
 def refused(why: str) -> dict[str, object]:

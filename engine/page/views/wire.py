@@ -26,7 +26,7 @@ FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps
 FIRST_SECONDS = 0.5  # ... or after so long
 
 
-class Batch:
+class Unsent:
     """Steps that are not sent yet, each with the time on its lane's clock."""
 
     def __init__(self, lanes: int):
@@ -53,7 +53,7 @@ def messages(
     `again` runs the race again, unseen, a step at a time; the record then holds all runs.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-    batch, begun, due = Batch(len(race.lanes)), False, math.inf
+    batch, begun, due = Unsent(len(race.lanes)), False, math.inf
     with closing(race.polled()) as steps:
         for each in steps:
             if not isinstance(each, Quiet):

@@ -23,7 +23,7 @@ PAGE = ("/", "/config", "/config/")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptAnswer:
     """An answer. `packed` is the body by gzip, or the body itself where that is no shorter."""
 
     kind: bytes
@@ -37,7 +37,7 @@ class Shelf:
     def __init__(self, app: Callable, files: Mapping[str, Path]):
         """`files` are the page's own, by address. Their addresses change when they do. All others are the application's."""
         self.app, self.files = app, files
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, KeptAnswer] = {}
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
     async def answers(self, scope: dict, send: Callable, headers: tuple) -> bool:
@@ -79,7 +79,7 @@ class Shelf:
         age = (
             YEAR if path in self.files or path.startswith("/assets/") else DAY if path.startswith("/static/") else NONE
         )
-        self.kept[path] = Kept(kind, body, min(body, packed, key=len), tag, age)
+        self.kept[path] = KeptAnswer(kind, body, min(body, packed, key=len), tag, age)
         return True
 
 

@@ -66,7 +66,7 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments,
 
 
 def test_a_forced_race_writes_exactly_the_length_asked_for():
-    run = growth.Growth(tiny_pair(stop_ids=frozenset(range(256))), [TEXT], ("vanilla", "tree"))
+    run = growth.GrowthRaces(tiny_pair(stop_ids=frozenset(range(256))), [TEXT], ("vanilla", "tree"))
     lanes = run.race(run.long_prompt(0, 64), 20)
     assert [len(lane.trace.tokens) for lane in lanes] == [20, 20]
     assert lanes[0].trace.tokens == lanes[1].trace.tokens and len(lanes[0].trace.prompt_tokens) == 64

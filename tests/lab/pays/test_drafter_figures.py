@@ -10,7 +10,7 @@ import torch
 from engine.lab.pays import drafter, followed
 from engine.lab.pays.drafter import clearly, folder_of, trained_context
 from engine.lab.pays.experiments import Experiment, layers_needed
-from engine.lab.pays.followed import Followed, Text, View, a_round, lengths_for
+from engine.lab.pays.followed import Followed, TargetText, View, a_round, lengths_for
 from engine.models.loading import load
 from engine.models.pairs import MODELS
 from engine.nets import net_in
@@ -59,7 +59,7 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
     tokens = np.tile(np.arange(8), (12, 1))
     guesses = np.where((texts > 7)[:, None], -1, tokens[:, 1:7])
     plain = Followed(guesses, tokens, np.where(texts > 7, 900, 50), texts)
-    read = [Text([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
+    read = [TargetText([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
     net = net_in(SHIPPED / "medusa", pair.target.model)
     found, said = drafter.verdict(net, read, plain, [], np.ones(12), trained)
     assert found == cause, said
@@ -114,7 +114,7 @@ def test_another_target_is_named_only_where_features_are_clearly_worth_little(el
     """With features of other places, every second text gives the one number of tokens a round and the others the other one."""
     texts, tokens = np.arange(12), np.tile(np.arange(8), (12, 1))
     plain = Followed(tokens[:, 1:7], tokens, np.full(12, 50), texts)
-    read = [Text([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
+    read = [TargetText([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
     net = net_in(SHIPPED / "medusa", pair.target.model)
     found, said = drafter.verdict(net, read, plain, [], np.where(texts % 2, *elsewhere), 0)
     assert found == cause, said

@@ -19,7 +19,7 @@ FILE = made_race().to_json()
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(race_files, "TURNS", race_files.Turns())
+    monkeypatch.setattr(race_files, "READINGS", race_files.ReadingQueue())
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_reader_that_fails_is_a_sentence_and_the_next_file_is_read(reader, mon
     assert words in reader(code)["refused"] and time.monotonic() - begun < 10
     assert "Traceback" not in capfd.readouterr().err
     monkeypatch.undo()
-    race_files.TURNS.rested = 0.0
+    race_files.READINGS.rested = 0.0
     assert "event" in race_files.read("opened", FILE)
 
 
@@ -78,16 +78,16 @@ def test_one_file_is_read_at_a_time(monkeypatch):
     assert "Other files are" in race_files.read("opened", FILE)["refused"]
     first.join()
     assert race_files.read("opened", FILE)["refused"].endswith(race_files.BUSY)  # it rests
-    race_files.TURNS.rested = 0.0
+    race_files.READINGS.rested = 0.0
     assert race_files.read("opened", FILE) == {}
-    assert race_files.TURNS.rested > time.monotonic() + 1
+    assert race_files.READINGS.rested > time.monotonic() + 1
 
 
 def test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line(monkeypatch):
     """One visitor sends file after file; another's first one goes before all of his that wait."""
     monkeypatch.setattr(race_files, "LONGEST_REST", 0.0)
     monkeypatch.setattr(race_files, "WAITING", 60.0)
-    turns, order, threads = race_files.Turns(), [], []
+    turns, order, threads = race_files.ReadingQueue(), [], []
     assert turns.begin("greedy")
 
     def reads(visitor: str) -> None:
@@ -127,7 +127,7 @@ def test_the_worst_files_are_read_in_bounded_time_and_memory():
         "9" * half,
         '"' + "\\u0000" * (half // 6),
     ):
-        race_files.TURNS.rested, begun = 0.0, time.monotonic()
+        race_files.READINGS.rested, begun = 0.0, time.monotonic()
         answer = race_files.read("opened", text)
         assert list(answer) == ["refused"] and len(answer["refused"]) < 300
         assert time.monotonic() - begun < race_files.DEADLINE
@@ -137,6 +137,6 @@ def test_an_answer_of_vllm_is_read_in_the_process_and_refused_like_a_race_file(r
     steps = {"per_step_accepted": [1, 0], "per_step_drafted": [2, 2]}
     served = {"model": "m", "choices": [], "metrics": {"speculative_decoding": steps}}
     assert race_files.read("opened", json.dumps(served))["served"]["tau"] == 1.5
-    race_files.TURNS.rested = 0.0
+    race_files.READINGS.rested = 0.0
     steps["per_step_drafted"] = [0, 0]
     assert "cannot accept 1 of 0" in race_files.read("opened", json.dumps(served))["refused"]
