@@ -98,7 +98,7 @@ STRANGERS = [
         ),
         (
             "a turn is not waited for",
-            "pace.py::Turns.come",
+            "pace.py::Pace.come",
             "self.sleep(wait)",
             "self.sleep(0)",
             "page/web/test_pace.py::test_who_reads_faster_waits_for_his_turns_and_others_do_not",
@@ -106,9 +106,9 @@ STRANGERS = [
         ),
         (
             "one pace for all addresses",
-            "pace.py::Turns.come",
-            "self.due[name] = due if wait <= LONGEST else due - 1 / self.rate",
-            "self.due[''] = due if wait <= LONGEST else due - 1 / self.rate",
+            "pace.py::Pace.wait",
+            "self.left[name] = (left - (wait <= longest), self.now())",
+            "self.left[''] = (left - (wait <= longest), self.now())",
             "page/web/test_pace.py::test_who_reads_faster_waits_for_his_turns_and_others_do_not",
             "others",
         ),

@@ -1,6 +1,7 @@
 """Pace: how many calls somebody may begin, so that a flood is turned away before it costs anything. Knows names and seconds."""
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,24 +12,7 @@ LONGEST = 60.0  # seconds that a turn is waited for: a hall full of visitors at 
 
 
 class Pace:
-    """Everybody may begin `burst` calls at once, and `rate` more every second."""
-
-    def __init__(self, burst: float, rate: float, now: Callable[[], float] = time.monotonic):
-        self.burst, self.rate, self.now = burst, rate, now
-        self.left: dict[str, tuple[float, float]] = {}  # by name: calls that were left, and when
-
-    def allows(self, name: str) -> bool:
-        """Whether this one may begin a call now; it counts as begun."""
-        left, noted = self.left.pop(name, (self.burst, self.now()))
-        left = min(self.burst, left + self.rate * (self.now() - noted))
-        self.left[name] = (left - 1 if left >= 1 else left, self.now())
-        if len(self.left) > MOST_NAMES:
-            del self.left[next(iter(self.left))]  # who has asked for nothing the longest
-        return left >= 1
-
-
-class Turns:
-    """Everybody may read `burst` times at once, and `rate` times more every second. Who reads faster waits for his turn."""
+    """Everybody may begin `burst` calls at once, and `rate` more every second. Who comes faster is turned away, or waits."""
 
     def __init__(
         self,
@@ -38,23 +22,34 @@ class Turns:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ):
         self.burst, self.rate, self.now, self.sleep = burst, rate, now, sleep
-        self.due: dict[str, float] = {}  # by name: when the last turn would have come without a burst
+        self.left: dict[
+            str, tuple[float, float]
+        ] = {}  # by name: calls that were left, and when; below 0 some wait for theirs
+
+    def wait(self, name: str, longest: float = 0.0) -> float:
+        """Seconds until this one may begin another call. It counts as begun when they are no more than `longest`."""
+        left, noted = self.left.pop(name, (self.burst, self.now()))
+        left = min(self.burst, left + self.rate * (self.now() - noted))
+        wait = 0.0 if left >= 1 else (1 - left) / self.rate if self.rate else math.inf
+        self.left[name] = (left - (wait <= longest), self.now())
+        if len(self.left) > MOST_NAMES:
+            del self.left[next(iter(self.left))]  # who has asked for nothing the longest
+        return wait
+
+    def allows(self, name: str) -> bool:
+        """Whether this one may begin a call now."""
+        return not self.wait(name)
 
     async def come(self, name: str) -> bool:
         """Whether the turn has come. False at once when it would not come within `LONGEST` seconds."""
-        now = self.now()
-        due = max(self.due.pop(name, 0.0), now) + 1 / self.rate
-        wait = due - now - self.burst / self.rate
-        self.due[name] = due if wait <= LONGEST else due - 1 / self.rate
-        if len(self.due) > MOST_NAMES:
-            del self.due[next(iter(self.due))]
+        wait = self.wait(name, LONGEST)
         if 0 < wait <= LONGEST:
             await self.sleep(wait)
         return wait <= LONGEST
 
 
-READS = Turns(burst=600, rate=150)  # of the page and its files; so many a second take a few hundredths of a core
-SIGNS = Turns(burst=100, rate=50)  # of pages that say that they are there, or ask how far the engine is
+READS = Pace(burst=600, rate=150)  # of the page and its files; so many a second take a few hundredths of a core
+SIGNS = Pace(burst=100, rate=50)  # of pages that say that they are there, or ask how far the engine is
 
 
 def sender(scope: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def test_a_visitor_who_saw_anothers_race_is_mixed_and_one_without_a_result_is_lo
 
 
 def test_readers_in_a_hurry_get_the_page_in_pace(url, monkeypatch):
-    monkeypatch.setattr(guard, "READS", pace.Turns(burst=20, rate=50))
+    monkeypatch.setattr(guard, "READS", pace.Pace(burst=20, rate=50))
     counts = within(flooded(url, "gets", lambda counts: counts["GET: 200"] >= 60))
     assert set(counts) == {"GET: 200"}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.page.web import pace
-from engine.page.web.pace import LONGEST, Pace, Turns, address_of
+from engine.page.web.pace import LONGEST, Pace, address_of
 from helpers.commands import awaited
 
 
@@ -42,7 +42,7 @@ def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):
     async def reads(name, count):
         return [await turns.come(name) for _ in range(count)]
 
-    turns = Turns(burst=3, rate=2, now=lambda: clock.now, sleep=sleep)
+    turns = Pace(burst=3, rate=2, now=lambda: clock.now, sleep=sleep)
     assert awaited(reads("a", 5)) == [True] * 5 and waits == [0.5, 1.0]
     assert awaited(reads("b", 3)) == [True] * 3 and len(waits) == 2
     come = awaited(reads("a", 200))
@@ -53,12 +53,12 @@ def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):
 
 def test_a_flood_of_readers_takes_no_memory(monkeypatch):
     monkeypatch.setattr(pace, "MOST_NAMES", 5)
-    turns = Turns(burst=1, rate=1)
+    turns = Pace(burst=1, rate=1)
 
     async def read():
         return [await turns.come(str(number)) for number in range(20)]
 
-    assert all(awaited(read())) and len(turns.due) == 5
+    assert all(awaited(read())) and len(turns.left) == 5
 
 
 def test_on_spaces_the_proxy_says_who_asks(monkeypatch):
