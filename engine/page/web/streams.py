@@ -49,10 +49,9 @@ async def told(served: Served, kind: str, values: Values, name: object = None) -
         given = dict(values())
         pair_name = given.pop("pair", "")
         pair = served.chosen(pair_name)
-        if given.get(
-            "constraint"
-        ):  # it is compiled before anybody waits for it, in a thread: the page's own loop goes on
-            await asyncio.to_thread(constraint_of, pair, constrained(given["constraint"]))
+        if text := given.get("constraint"):
+            # Compiled before anybody waits for it, in a thread: the page's own loop goes on
+            await asyncio.to_thread(constraint_of, pair, constrained(text))
         asked = order(pair, kind, given)
         watched = name is not None
         who, address = visitor(watched), visitor(watched=False)
