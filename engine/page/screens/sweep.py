@@ -123,12 +123,12 @@ class Sweep:
         yield self.start()
         begun = time.monotonic()
 
-        def progress(done: float) -> Message:
-            spent = time.monotonic() - begun
+        def progress(cells_done: int, share: float = 0) -> Message:
+            done, spent = cells_done + share, time.monotonic() - begun
             return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
 
         for index, setting in enumerate(cells):
-            cell = yield from self.measure(setting, lambda share, index=index: progress(index + share))
+            cell = yield from self.measure(setting, partial(progress, index))
             self.cells.append(cell)
             yield {"cell": cell, "summary": self.summary(), **progress(index + 1)}
         yield {"end": True, "cells": self.cells, "summary": self.summary(), **progress(len(cells))}
