@@ -74,7 +74,7 @@ STRANGERS = [
         ),
         (
             "nobody knows from which address a run is asked for",
-            "streams.py::told",
+            "streams.py::order_stream",
             "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
             "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
@@ -82,7 +82,7 @@ STRANGERS = [
         ),
         (
             "an unheard run goes on",
-            "streams.py::told",
+            "streams.py::order_stream",
             "time.monotonic() if is_heard() else heard",
             "time.monotonic()",
             "page/web/test_sessions.py::test_a_run_that_nobody_listens_to_ends",

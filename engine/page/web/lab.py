@@ -9,8 +9,8 @@ from engine.page.screens import own_prompts, prediction
 from engine.page.screens.answers import production, read_pays, read_prompts
 from engine.page.screens.cards import cards
 from engine.page.screens.gallery import PROMPTS
-from engine.page.screens.given import ordered
 from engine.page.screens.pays import ALLOWED
+from engine.page.screens.sent_values import ordered
 from engine.page.screens.sweep import Plan
 from engine.page.web.form import Form
 from engine.page.web.lending import Served

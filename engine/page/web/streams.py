@@ -40,7 +40,7 @@ def refusal(sentence: str) -> gr.Error:
     return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
-async def told(served: Served, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
+async def order_stream(served: Served, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
     """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. `name` is an open page's for the run.
 
     `values` may name the "pair", one of those that are served. Whatever goes wrong becomes a sentence, also in `values`.
@@ -115,7 +115,7 @@ def streamed(served: Served, kind: str, values: Values) -> Callable[..., AsyncIt
 
     @wraps(values)
     async def stream(*given: object, run: object = None, **named: object) -> AsyncIterator[str]:
-        async for news in told(served, kind, lambda: values(*given, **named), run):
+        async for news in order_stream(served, kind, lambda: values(*given, **named), run):
             yield news
 
     return stream

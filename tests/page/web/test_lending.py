@@ -26,7 +26,7 @@ page = build(served)
 
 async def heard(kind, most=None, **values):
     events = []
-    async for news in streams.told(served, kind, lambda: values, "a-1"):
+    async for news in streams.order_stream(served, kind, lambda: values, "a-1"):
         events.append(json.loads(news))
         if len(events) == most:
             break

@@ -96,7 +96,7 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
 
     async def race() -> None:
         with pytest.raises(gr.Error, match="noted"):
-            async for _ in streams.told(served, "race", dict):
+            async for _ in streams.order_stream(served, "race", dict):
                 pass
 
     awaited(race())

@@ -80,7 +80,7 @@ async def told(most: int) -> int:
     LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
     LocalContext.event_id.set("call")
     heard = 0
-    stream = streams.told(Served(None), "race", dict)
+    stream = streams.order_stream(Served(None), "race", dict)
     async for _ in stream:
         heard += 1
         if heard == most:
@@ -113,7 +113,7 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.told(Served(None), "race", dict, run):
+        async for _ in streams.order_stream(Served(None), "race", dict, run):
             pass
 
     monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))

@@ -31,7 +31,7 @@ def served() -> Served:
 
 async def raced(served: Served, **given) -> list[dict]:
     settings = {"prompt": "Once upon", "systems": ("vanilla", "tree"), "max_new_tokens": 40}
-    return [json.loads(news) async for news in streams.told(served, "race", lambda: settings | given)]
+    return [json.loads(news) async for news in streams.order_stream(served, "race", lambda: settings | given)]
 
 
 def titles(events: list[dict]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Given: what a visitor sent, before anything else reads it. Whatever has another form is a `ValueError` with a sentence."""
+"""Sent values: what a visitor sent, before anything else reads it. Whatever has another form is a `ValueError` with a sentence."""
 
 from typing import Any
 
