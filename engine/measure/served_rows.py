@@ -51,7 +51,7 @@ class PlainServer:
 
 
 @dataclass(frozen=True)
-class Point:
+class StreamsPoint:
     """The figures of one number of streams, as `engine.lab.pays.served.point` makes them."""
 
     __pydantic_config__ = CLOSED
@@ -90,7 +90,7 @@ class ServedRow:
     chat: Truth
     prompts: Several
     confidence: Share
-    points: Listed[Point]
+    points: Listed[StreamsPoint]
 
 
 def is_row(values: object) -> bool:
@@ -122,7 +122,7 @@ def check(row: ServedRow, where: str) -> None:
         check_point(point, f"{where}.points[{at}]")
 
 
-def check_point(point: Point, where: str) -> None:
+def check_point(point: StreamsPoint, where: str) -> None:
     for name in ("plain_tokens_per_s", "tokens_per_s", "speedup"):
         value = getattr(point, name)
         require(0 < value <= FASTEST, f"{where}.{name} must be above 0 and at most {FASTEST:g}, got {value:g}.")

@@ -57,9 +57,7 @@ def named(systems: object) -> list[str]:
     return list(systems)
 
 
-def results(
-    pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
-) -> Steps:
+def results(pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any) -> Steps:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
     Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
