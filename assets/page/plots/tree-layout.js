@@ -3,6 +3,7 @@
 
 TreeRace.treeLayout = (() => {
   const LEAST_FONT = 11; // pixels; below it a larger picture is drawn and scaled
+  const LARGE = 0.7; // of a label's size: so much smaller it may become where words off the path are whole then, too
   const LINE = 1.3; // of a label's size: the height that its row needs
   const LEAST_ROW = 3; // pixels of a row without labels
   const LARGEST_ROW = 4.2; // of the largest font
@@ -75,6 +76,11 @@ TreeRace.treeLayout = (() => {
     while (columns.needed > columns.room && size > LEAST_FONT) {
       size -= 1;
       columns = columnsOf(nodes, room, size, rows.labelled, name);
+    }
+    const least = Math.max(LEAST_FONT, LARGE * size);
+    for (let smaller = size - 1; columns.wanted > columns.room && smaller >= least; smaller--) {
+      const tried = columnsOf(nodes, room, smaller, rows.labelled, name);
+      if (tried.wanted <= tried.room) [size, columns] = [smaller, tried];
     }
     const mark = markOf(size);
     for (const node of nodes) {
@@ -163,7 +169,7 @@ TreeRace.treeLayout = (() => {
     const gap = least + Math.min(WIDEST_GAP, spare);
     const left = [PAD + markOf(size)];
     for (let at = 1; at <= count; at++) left[at] = left[at - 1] + each + widths[at - 1] + gap;
-    return { left, widths, room, needed: sum(whole), end: left[count] - gap + PAD - markOf(size) };
+    return { left, widths, room, needed: sum(whole), wanted: sum(widest), end: left[count] - gap + PAD - markOf(size) };
   }
 
   /**

@@ -47,6 +47,18 @@ test("where rows are too low for all labels, the accepted path keeps its own, wh
   assert.equal(shrink, 1);
 });
 
+test("labels become a little smaller where all words are whole then, and stay large where they are not", () => {
+  const short = stepOf([-1, 0, 1, 2, 3, 3, 0], { path: [1, 2] });
+  const long = { ...short, texts: short.texts.with(6, " word".repeat(9)) };
+  const sized = (step, width) => {
+    const { nodes, size } = treeLayout(nodesOf(step), { ...ROOM, width });
+    return [size, nodes.every((node) => node.label === step.texts[node.index])];
+  };
+  assert.deepEqual(sized(short, 900), [20, true]);
+  assert.deepEqual(sized(short, 560), [17, true]);
+  assert.deepEqual(sized(long, 560), [20, false]);
+});
+
 test("lines bend behind the widest label of their column, and end at the child's mark", () => {
   const { nodes } = treeLayout(nodesOf(stepOf([-1, 0, 0, 1, 2])), ROOM);
   for (const node of nodes.slice(1)) {
