@@ -221,6 +221,8 @@ class Team:
             helper.start()
             if hasattr(time, "pthread_getcpuclockid"):
                 self.clocks.append(time.pthread_getcpuclockid(helper.ident))
+        if hasattr(os, "register_at_fork"):  # a forked process has none of these threads
+            os.register_at_fork(after_in_child=self.clocks.clear)
 
     def help(self, part: int) -> None:
         last = 0

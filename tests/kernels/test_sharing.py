@@ -3,6 +3,7 @@
 One that fails ends the call for all of them.
 """
 
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -95,6 +96,20 @@ def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
     with team.called():
         pass
     assert Team.without - before == pytest.approx(1.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no process")
+def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
+    team = Team(2, Script(), 0)
+    child = os.fork()
+    if child == 0:
+        failed = 1
+        try:
+            with team.called():
+                failed = 0
+        finally:
+            os._exit(failed or int(team.processor_time() != 0))
+    assert os.waitpid(child, 0)[1] == 0 and team.clocks
 
 
 @exactly_compiled
