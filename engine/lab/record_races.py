@@ -25,8 +25,8 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "1-story-auto": ("stories", "The lost mitten", {"systems": (BASELINE, "auto")}),
-    "2-story-draft-tree": ("stories", "The lost mitten", {"systems": (BASELINE, "tree")}),
+    "1-story-auto": ("stories", "A fox by the river", {"systems": (BASELINE, "auto")}),
+    "2-story-draft-tree": ("stories", "A fox by the river", {"systems": (BASELINE, "tree")}),
     "3-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
     "4-word-problem-auto": ("word problems", "Reading a book", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
     "5-story-sampled-eagle": (
