@@ -3,8 +3,6 @@
 import pytest
 from playwright.sync_api import expect
 
-from engine.page.views import opening
-from engine.page.web.front import Front
 from helpers.page import until
 
 
@@ -21,14 +19,6 @@ class Live:
     async def __call__(self, scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
         await send({"type": "http.response.body", "body": b"<title>live</title>"})
-
-
-@pytest.fixture
-def front():
-    front = Front(opening.html())
-    front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
-    front.words = lambda: "Making ready 2 of 18: draft tree"
-    return front
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.page.views import opening
-from engine.page.web.front import Front
 from helpers.page import PATIENCE, start_race, until
 
 SHIFT = 0.02  # of layout, without an input
@@ -35,14 +33,6 @@ WATCHED = """() => {
   };
   requestAnimationFrame(frame);
 }"""
-
-
-@pytest.fixture
-def front():
-    front = Front(opening.html())
-    front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
-    front.words = lambda: "Making ready 2 of 18: draft tree"
-    return front
 
 
 @pytest.fixture
