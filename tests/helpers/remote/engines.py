@@ -29,7 +29,7 @@ class Engine:
 
     kind: str
     drafts: bool = True
-    seconds: tuple[float, float] = (0.003, 0.008)
+    seconds: tuple[float, float] = (0.006, 0.016)
     accepted: int = 3
     crowd: int = 1000
     deaf: bool = False

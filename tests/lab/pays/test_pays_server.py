@@ -54,7 +54,7 @@ def test_a_llama_server_is_its_own_plain_arm_and_tells_what_was_accepted(capsys,
     assert row["verdict"].startswith("yes: this server's guesses pay.") and lines[0] == row["verdict"]
     [point] = row["points"]
     low, high = point["interval"]
-    assert 1.2 < low <= point["speedup"] <= high < 3.5  # 3 ms against 8 ms a token, and what both wait
+    assert 1.2 < low <= point["speedup"] <= high < 3.5  # 6 ms against 16 ms a token, and what both wait
     assert point["tau"] == pytest.approx(4.0) and point["acceptance"] == pytest.approx(0.75)
     assert (point["texts"], point["identical"], point["gaining"]) == (4, 4, 4)
     assert (row["engine"], row["version"], row["model"]) == ("llama-server", "b9001-abc", "model.gguf")
@@ -134,7 +134,7 @@ def test_a_server_that_tells_nothing_of_guesses_gets_its_verdict_all_the_same(ca
 
 def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file):
     options = ("--tokens", "16", "--batch", "1,4")
-    lines, row = measured(capsys, file, Engine("llama-server", seconds=(0.003, 0.005), crowd=1), options=options)
+    lines, row = measured(capsys, file, Engine("llama-server", seconds=(0.015, 0.025), crowd=1), options=options)
     one, four = row["points"]
     assert (one["answer"], four["answer"]) == ("yes", "no")
     assert one["acceptance"] == pytest.approx(0.75) == four["acceptance"]
