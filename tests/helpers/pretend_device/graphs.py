@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from helpers.pretend_device.tensors import (
@@ -20,6 +19,8 @@ from helpers.pretend_device.tensors import (
     Mode,
     Refused,
     capture,
+    leaves,
+    mapped,
     refuse_in_capture,
 )
 
@@ -54,8 +55,8 @@ class Graph:
 
     def record(self, func, args, kwargs, found: Any, fresh: bool = False) -> None:
         """A step. What shares no memory with its inputs is the graph's own; views and empty memory are no steps."""
-        inputs = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
-        outputs = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+        inputs = {x.untyped_storage()._cdata for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        outputs = [x for x in leaves(found) if isinstance(x, torch.Tensor)]
         made = outputs if fresh else [x for x in outputs if x.untyped_storage()._cdata not in inputs]
         self.keep(made)
         if (made or func._schema.is_mutable) and "empty" not in func._schema.name:
@@ -66,7 +67,7 @@ class Graph:
             outside = isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in self.own
             return Outside(x) if outside else x
 
-        self.steps = [step if isinstance(step, Event) else tree_map(let_go, step) for step in self.steps]
+        self.steps = [step if isinstance(step, Event) else mapped(let_go, step) for step in self.steps]
         CAPTURES.append(self)
 
     def replay(self) -> None:
@@ -76,8 +77,8 @@ class Graph:
                 if isinstance(step, Event):
                     step.at = time.perf_counter()
                     continue
-                func, args, kwargs, outputs = tree_map(lambda x: x.tensor() if isinstance(x, Outside) else x, step)
-                found = [x for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
+                func, args, kwargs, outputs = mapped(lambda x: x.tensor() if isinstance(x, Outside) else x, step)
+                found = [x for x in leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
                 for old, new in zip(outputs, found, strict=False):
                     old.copy_(new)
 
