@@ -287,6 +287,7 @@ interface PaysReport {
   machine: string;
   temperature: number;
   tokens: number;
+  constraint: string; // what every text had to be; "" for anything
   plain: { tokens_per_s: number; vs_generate: number; time: Record<string, number> };
   systems: PaysSystem[];
   prompts: { index: number; prompt: string; speedup: number }[];

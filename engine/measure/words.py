@@ -48,7 +48,8 @@ def report(figures: dict) -> str:
         *against_peers(figures),
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
         f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
-        + (", with a memory of earlier prompts." if figures["memory"] else "."),
+        + (", with a memory of earlier prompts" if figures["memory"] else "")
+        + (", under a constraint; generate() writes without it." if figures["constraint"] else "."),
         "",
         *systems(figures),
         "",

@@ -183,6 +183,14 @@ def context_of(pair: LoadedPair) -> int:
     return min(CONTEXT, pair.context // 2)
 
 
+def chain(rows: int) -> DraftTree:
+    """A tree that is one path of `rows` nodes, the root included."""
+    tree = DraftTree.rooted(0)
+    for node in range(1, rows):
+        tree.add(node - 1, node, 1.0, 1.0)
+    return tree
+
+
 def binary(rows: int) -> DraftTree:
     """A tree of `rows` nodes in which a node has up to two children."""
     tree = DraftTree.rooted(0)

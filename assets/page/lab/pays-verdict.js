@@ -72,14 +72,15 @@ TreeRace.paysVerdict = (() => {
     /** @param {PaysReport} report */
     show(report) {
       this.report = report;
-      const { answer, plain, verdict } = report;
+      const { answer, constraint, plain, verdict } = report;
       const best = this.best(report);
       this.at("answer").dataset.answer = answer;
       this.at("answer").textContent = answer === "only" ? "only for some" : answer;
       this.at("judged").textContent = verdict.slice(verdict.indexOf(":") + 1).trim();
       const few =
         report.prompts.length < FEW ? ` ${report.prompts.length} prompts are few: the intervals are too narrow.` : "";
-      const alone = `plain decoding alone is ${asNumber(plain.vs_generate, 1)}× generate()`;
+      const free = constraint ? ", which writes without the constraint" : "";
+      const alone = `plain decoding alone is ${asNumber(plain.vs_generate, 1)}× generate()${free}`;
       this.at("beside").textContent =
         `Against generate() it is ${asNumber(best.vs_generate, 1)}× as fast (${between(best.vs_generate_interval)}); ${alone}. ${limit(best)}${few}`;
       const rows = [...report.systems].sort((a, b) => b.speedup - a.speedup);

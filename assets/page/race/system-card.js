@@ -40,7 +40,8 @@ TreeRace.systemCard = (() => {
       /** @type {RacedSystem | undefined} what the lane shows the race of */
       this.raced = undefined;
       this.pair = ""; // by name, that the visitor's next race is on
-      /** @type {Partial<MeasuredCosts>} of the system that is shown on that pair, as far as the server has measured them */
+      /** @type {{ costs?: Partial<MeasuredCosts>; states?: string }} of the system that is shown on that pair, as far as the server has
+       * measured them; `states` says what a tree costs a target with states */
       this.here = {};
       this.own = ""; // the shape of its paper
       const [badge, panel] = [this.at("badge"), this.at("card")];
@@ -107,9 +108,9 @@ TreeRace.systemCard = (() => {
     async ask() {
       const { shown, look, pair } = this;
       if (!look || !shown) return;
-      const { costs } = await answered(look(shown, pair));
-      if (shown !== this.shown || pair !== this.pair || !costs) return;
-      this.here = costs;
+      const { costs, states } = await answered(look(shown, pair));
+      if (shown !== this.shown || pair !== this.pair) return;
+      this.here = { costs, states };
       this.measured();
     }
 
@@ -118,10 +119,12 @@ TreeRace.systemCard = (() => {
       const { raced, shown } = this;
       this.root.classList.toggle("next", Boolean(raced) && raced?.name !== shown);
       const mine = raced?.name === shown && this.isOfPair(raced) ? raced : undefined;
-      const { promised = {}, shapes = {} } = mine?.costs ?? this.here;
+      const { promised = {}, shapes = {} } = mine?.costs ?? this.here.costs ?? {};
       const choice = this.choice(promised);
       for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
       this.at("its-choice").textContent = choice;
+      for (const part of ["its-states", "states-name"]) this.at(part).hidden = !this.here.states;
+      this.at("its-states").textContent = this.here.states ?? "";
       const words = shapeWords(shapes, mine && shapeOf(mine.trace));
       for (const part of ["its-shape", "shape-name"]) this.at(part).hidden = !words;
       this.at("shape-words").textContent = words;

@@ -18,9 +18,9 @@ from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.runner import Runner
 from engine.measure.options import load_given
 from engine.models.loading import hardware_name
-from engine.rounds.timing import binary, interleaved
+from engine.rounds.timing import binary, chain, interleaved
 from engine.target import Target
-from engine.tree import LARGEST_TREE, DraftTree
+from engine.tree import LARGEST_TREE
 
 NODES = (4, 8, 16, 24)
 CONTEXT = 128  # tokens before a timed round
@@ -53,14 +53,6 @@ def random_runner(family: str) -> Runner:
     """A random model of this family."""
     kind, sizes = RANDOM[family]
     return Runner(tr.AutoModelForCausalLM.from_config(kind(vocab_size=VOCAB, hidden_size=512, **ENDS, **sizes)))
-
-
-def chain(nodes: int) -> DraftTree:
-    """A tree that is one path of so many nodes, the root included."""
-    tree = DraftTree.rooted(0)
-    for node in range(1, nodes):
-        tree.add(node - 1, node, 1.0, 1.0)
-    return tree
 
 
 def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:

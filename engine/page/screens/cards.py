@@ -12,6 +12,7 @@ from engine.page.screens.offered import chosen
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.remote.server import Server
+from engine.rounds.state_costs import measured_states
 from engine.rounds.timing import is_measured
 from engine.systems import SYSTEMS, System, find
 
@@ -35,11 +36,17 @@ def card(system: System) -> dict[str, object]:
 
 
 def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
-    """The card, and where they are measured already the `costs` that choose the system's drafter and its shape."""
-    if not (system.counted(pair) or system.parts[0].chooses) or not is_measured(pair, system.drafter):
-        return card(system)
-    costs = system.costs(pair).to_dict()
-    return card(system) | {"costs": {name: costs[name] for name in ("promised", "shapes")}}
+    """The card, and where they are measured already the `costs` that choose the system's drafter and its shape.
+
+    `states` says what a tree costs a target with states beside a chain, once that is measured.
+    """
+    said = card(system)
+    if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
+        said["states"] = found.words
+    if (system.counted(pair) or system.parts[0].chooses) and is_measured(pair, system.drafter):
+        costs = system.costs(pair).to_dict()
+        said["costs"] = {name: costs[name] for name in ("promised", "shapes")}
+    return said
 
 
 def cards() -> dict[str, dict[str, object]]:

@@ -38,7 +38,7 @@ def wish(prompts: object, systems: object, acceptance: object = 0, **settings: A
         raise ValueError(
             f"“Does it pay?” writes at most {MOST_TOKENS} new tokens a prompt here, got {asked.max_new_tokens:,}. {COMMAND}"
         )
-    return racing.Wish(asked.temperature, asked.max_new_tokens, asked.seed)
+    return racing.Wish(asked.temperature, asked.max_new_tokens, asked.seed, asked.constraint)
 
 
 def named(systems: object) -> list[str]:

@@ -17,6 +17,7 @@ from engine.page.screens.device import Device
 from engine.race import Race, Settings
 from engine.record.failures import lacks_memory
 from engine.record.quiet import Quiet
+from engine.rounds.state_costs import state_costs
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -71,6 +72,9 @@ class Readiness:
         self.device.carry_out(self.making_rest())
 
     def making_rest(self) -> Iterator[Quiet]:
+        if self.pair.target.recurrent:
+            self.done(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
+            yield Quiet.STEP
         for name in self.pair.learned:
             self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
             yield Quiet.STEP

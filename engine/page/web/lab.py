@@ -105,18 +105,20 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         temperature: float = 0.0,
         max_new_tokens: int = 64,
         seed: int = 0,
+        constraint: str = "",
         pair: str = "",
         acceptance: float = 0.0,
     ) -> dict[str, Any]:
         """Does guessing pay for these prompts? Races the systems, or every one that the pair allows, as `python -m engine pays` does.
 
-        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure. A pair is as in /race.
-        With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens a round.
+        Streams JSON strings that say how far it is; the last one carries "end", the "verdict" and every figure. A constraint and a pair
+        are as in /race. With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens
+        a round.
         """
         return locals()
 
     begin = trigger("pays-start")
-    fields = {"order": carried()} | form.fields("temperature", "seed")
+    fields = {"order": carried()} | form.fields("temperature", "seed", "constraint")
     runs(begin, halt, served, "pays", pays_on_page, fields, "treepays")
     api(served, "pays_file", pays)
 

@@ -4,7 +4,7 @@ import json
 
 from playwright.sync_api import expect
 
-from helpers.page import IMAGE, choose, dial, finish, menu, race
+from helpers.page import IMAGE, PATIENCE, choose, dial, finish, menu, open_view, race
 
 MOODS = (
     'json:{"type": "object", "properties": {"mood": {"enum": ["happy", "sad"]}}, '
@@ -62,5 +62,21 @@ def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
     )
     assert max(box["right"] for box in boxes) <= page.evaluate("innerWidth")
     assert max(box["top"] for box in boxes) - min(box["top"] for box in boxes) < 12
-    page.get_by_role("tab", name="Lab").or_(page.get_by_role("button", name="Lab", exact=True)).first.click()
-    expect(field(page)).to_be_hidden()
+    for view in ("sweep", "prompts", "predict", "production"):
+        open_view(page, view)
+        expect(field(page)).to_be_hidden()
+    open_view(page, "pays")
+    expect(field(page)).to_be_visible()
+
+
+def test_whether_guessing_pays_is_told_under_a_constraint(page):
+    dial(page, "Constraint", MOODS)
+    open_view(page, "pays")
+    page.click("[data-lab-pays] [data-gallery]")
+    page.select_option("[data-lab-pays] [data-systems]", "forced")
+    page.fill("[data-lab-pays] [data-tokens]", "16")
+    page.click("#lab-go")
+    page.wait_for_selector("[data-lab-pays].told[data-run=done]", timeout=PATIENCE)
+    assert page.evaluate("TreeRace.pays.report.constraint") == MOODS
+    assert page.evaluate("TreeRace.pays.report.systems[0].tau") > 1
+    expect(page.locator("[data-lab-pays] [data-beside]")).to_contain_text("writes without the constraint")

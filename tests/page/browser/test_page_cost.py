@@ -145,3 +145,18 @@ def test_the_card_of_auto_says_which_drafter_it_chose_and_why(page):
     page.locator(".right [data-badge]").click()
     expect(page.locator(".right [data-card]")).to_contain_text(SYSTEMS["tree"].idea)
     expect(choice).to_be_hidden()
+
+
+def test_the_card_says_what_a_tree_costs_a_target_with_states(page):
+    """No embedded target keeps any, so the server's answer is made up here. The card has the row only where there is an answer."""
+    states = page.locator(".right [data-its-states]")
+    page.locator(".right [data-badge]").click()
+    expect(page.locator(".right [data-its-source]")).not_to_be_empty()
+    expect(states).to_be_hidden()
+    page.evaluate("""async () => {
+      const { card } = TreeRace.view.lanes[1];
+      card.look = async () => ({ states: "24 nodes, measured here: <b>7.0 MB</b>" });
+      await card.ask();
+    }""")
+    expect(states).to_have_text("24 nodes, measured here: <b>7.0 MB</b>")
+    expect(page.locator(".right [data-states-name]")).to_be_visible()

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from engine.page.screens.pays import MOST_PROMPTS, MOST_TOKENS, results
 from engine.page.screens.pays_what_if import Point, acceptance_of, speedup, tokens_a_round
 from engine.record.costs import Costs
 from helpers.decoding import innermost
-from helpers.pairs import tiny_pair
+from helpers.pairs import LETTERS, STOP, tiny_pair
 
 TEXTS = ["Story: Once upon a time", "def add(a, b):\n    return", "The end"]
 COSTS = Costs({1: 1.0, 2: 1.1, 4: 1.4, 8: 2.0, 16: 3.6, 64: 12.0}, first_ms=0.3, level_ms=0.2)
@@ -63,6 +64,22 @@ def test_an_acceptance_length_is_estimated_for_every_best_setting():
     assert "acceptance" not in run(systems=("tree",))[-1]
 
 
+def test_a_constraint_binds_every_text_that_is_raced(monkeypatch):
+    lanes, right = [], racing.keep
+
+    def keep(raced, names, race):
+        lanes.extend(lane.trace for lane in race.lanes)
+        right(raced, names, race)
+
+    monkeypatch.setattr(racing, "keep", keep)
+    pair = tiny_pair(stop_ids=frozenset({STOP}))
+    end = run(systems=("forced", "lookup"), pair=pair, max_new_tokens=16, constraint=LETTERS)[-1]
+    assert end["constraint"] == LETTERS and [row["identical"] for row in end["systems"]] == [True, True]
+    assert len(lanes) == 9 and all(lane.tokens[-1] == STOP for lane in lanes)
+    assert all(re.fullmatch(LETTERS.removeprefix("regex:"), pair.tokenizer.decode(lane.tokens[:-1])) for lane in lanes)
+    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.report(end)
+
+
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
     monkeypatch.setattr(racing, "chosen", lambda pair, names: ["chain"] if names is None else pytest.fail("named"))
     assert [row["name"] for row in run(systems=(), max_new_tokens=4)[-1]["systems"]] == ["chain"]
@@ -94,6 +111,7 @@ def test_closing_it_frees_everything_in_every_phase(phase):
         ({"acceptance": "3"}, "The acceptance length must be a number of tokens a round"),
         ({"max_new_tokens": 0}, "Max new tokens must be between"),
         ({"temperature": float("nan")}, "Temperature must be a number"),
+        ({"constraint": "xml:<a>"}, "begins with json:"),
         ({"temperature": 1e-38}, "Temperature must be 0 or at least 1e-30"),
         ({"systems": "tree"}, "The systems must be a list of names"),
         ({"systems": [["tree"]]}, "The systems must be a list of names"),

@@ -152,3 +152,13 @@ def test_the_api_says_whether_guessing_pays(client):
     )
     with pytest.raises(Exception, match="needs 3 to 20 prompts here, got 1"):
         client.predict(text="Story: one", api_name="/pays")
+
+
+def test_the_api_says_whether_guessing_pays_under_a_constraint(client):
+    text = "Story: one\n\nStory: two\n\nStory: three"
+    asked = {"text": text, "systems": ["forced"], "max_new_tokens": 16, "api_name": "/pays"}
+    free, bound = (told(client.submit(**asked, constraint=each))[-1] for each in ("", "regex:maybe, [a-z]{1,3}"))
+    assert free["systems"][0]["tau"] == 1 < bound["systems"][0]["tau"]  # without one no token is forced
+    assert (free["constraint"], bound["constraint"]) == ("", "regex:maybe, [a-z]{1,3}")
+    with pytest.raises(Exception, match="The regular expression cannot be compiled"):
+        client.predict(**asked, constraint="regex:(")
