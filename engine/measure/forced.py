@@ -61,7 +61,7 @@ def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
             f"A round of {setting} yields at most {most(system)} tokens, the target's own included, so never {tau:g}. "
             "Name a deeper shape."
         )
-    costs = costs_of(pair, system.drafter).rising()
+    costs = costs_of(pair, system.drafter)
     rows = system.nodes if system.branches else 1 + system.depth
     return {
         "setting": setting,

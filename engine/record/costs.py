@@ -77,9 +77,8 @@ class Costs:
 
     def with_shapes(self, counted: Mapping[str, Counted]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
-        known = self.rising()
         shaped = {
-            shape: Shaped(each.tau, round(known.break_even(each.rows, each.levels), 3))
+            shape: Shaped(each.tau, round(self.break_even(each.rows, each.levels), 3))
             for shape, each in counted.items()
         }
         return replace(self, shapes=shaped)

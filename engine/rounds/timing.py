@@ -1,11 +1,17 @@
-"""Timing: a pair's `Costs` on this machine, measured once, in under two seconds, when first asked for."""
+"""Timing: a pair's `Costs` on this machine, measured when first asked for, in about two seconds where nothing else runs.
 
+Other work can only make a forward slower, so the least of several timings counts. Trees are shaped by these costs for as long as the
+process lives, and one slow moment must not decide that.
+"""
+
+import itertools
 import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -13,11 +19,13 @@ import torch
 from tqdm import tqdm
 
 from engine.drafters import DRAFTERS
+from engine.forward.runner import Runner
 from engine.forward.spread import agreed
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing import grow
 from engine.record.costs import Costs
+from engine.record.disturbance import BUSY
 from engine.record.promise import Ranks, promised
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
@@ -27,56 +35,85 @@ from engine.tree import LARGEST_TREE, DraftTree
 ROWS = (1, 2, 4, 6, 7, 8, 12, 13, 16, 24, 32, 64)  # products take six rows at a time on many processors
 CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
+LARGEST = 1 + LEVEL + LEVELS * LEVEL**2  # rows of a tree whose drafting is timed
 WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
-REPEATS, SECONDS = 7, 0.5  # of every timing; past so many seconds it stops early, but not before three repeats
+REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
+SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
 
 Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass
+class Timed:
+    """The least ms so far: of verifications by their rows, and of a drafter's first level and of one below it."""
+
+    verify_ms: dict[int, float] = field(default_factory=dict)
+    draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def verifications(self, pair: LoadedPair) -> None:
+        found = verify_ms(pair, seconds=self.patience(pair, SECONDS))
+        self.verify_ms = {rows: min(ms, self.verify_ms.get(rows, ms)) for rows, ms in found.items()}
+
+    def drafts(self, pair: LoadedPair, name: str) -> None:
+        found = draft_ms(pair, name, seconds=self.patience(pair, DRAFT_SECONDS))
+        first, below = map(min, found, self.draft_ms.get(name, found))
+        self.draft_ms[name] = first, below
+
+    def patience(self, pair: LoadedPair, seconds: float) -> float:
+        """Processes that share a target must stop together, and no clock tells them the same."""
+        return seconds if pair.target.processes == 1 else math.inf
+
+
 _lock = threading.Lock()
-_measured: WeakKeyDictionary[LoadedPair, tuple[dict[bool | tuple[int, ...], dict[int, float]], dict[str, Costs]]] = (
-    WeakKeyDictionary()
-)
+_timed: WeakKeyDictionary[LoadedPair, Timed] = WeakKeyDictionary()
 
 
 def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     """What a round with this drafter costs, measured on the first call for this pair and drafter.
 
     Of a drafter that is one of several, these are the costs of the one that promises the most here. Without a calibration of the pair's
-    drafters it is the first of them.
+    drafters it is the first of them. Verifications cost the same with every drafter: keeping features of rows takes next to nothing.
     """
     with _lock:
-        verified, known = _measured.setdefault(pair, ({}, {}))
+        timed = _timed.setdefault(pair, Timed())
+        if not timed.verify_ms:
+            timed.verifications(pair)
 
         def measured(name: str) -> Costs:
-            if name not in known:
-                # Processes that share a target must stop together, and no clock tells them the same.
-                seconds = SECONDS if pair.target.processes == 1 else math.inf
-                features = DRAFTERS[name](pair, LARGEST_TREE).reads_features
-                if features not in verified:
-                    verified[features] = verify_ms(pair, features, seconds=seconds)
-                known[name] = agreed(
-                    pair.target.model, Costs(verified[features], *draft_ms(pair, name, seconds=seconds))
-                )
-            return known[name]
+            if name not in timed.draft_ms:
+                timed.drafts(pair, name)
+            return agreed(pair.target.model, Costs(timed.verify_ms, *timed.draft_ms[name]).rising())
 
         ranks, compared = ranks_of(pair), needed(pair, drafter)
         if not ranks.keys() & compared or not DRAFTERS[drafter].chooses:
             return measured(compared[0])
-        # One curve for all: their own differ by the moment in which they were timed
-        verifying = measured(compared[0]).verify_ms
-        each = {name: replace(measured(name), verify_ms=verifying) for name in compared}
+        each = {name: measured(name) for name in compared}
         found = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
-        return replace(measured(max(found, key=found.__getitem__)), promised=found)
+        return replace(each[max(found, key=found.__getitem__)], promised=found)
+
+
+def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:
+    """What measures all of it once more and keeps the least, in pieces of about a second: it may have met other work before."""
+
+    def locked(measure: Callable[[], None]) -> None:
+        with _lock:
+            measure()
+
+    if pair not in _timed:
+        return []
+    timed = _timed[pair]
+    pieces = [partial(timed.verifications, pair), *(partial(timed.drafts, pair, name) for name in timed.draft_ms)]
+    return [partial(locked, piece) for piece in pieces]
 
 
 def verified(pair: LoadedPair) -> dict[int, float]:
-    """Median ms of a verification by its number of rows, where `costs_of` has measured them for this pair; empty before."""
-    curves, _ = _measured.get(pair, ({}, {}))
-    return next(iter(dict(curves).values()), {})
+    """Least ms of a verification by its number of rows, where `costs_of` has measured them for this pair; empty before."""
+    return _timed.get(pair, Timed()).verify_ms
 
 
 def is_measured(pair: LoadedPair, drafter: str) -> bool:
     """Whether `costs_of` measures nothing any more."""
-    return _measured.get(pair, ({}, {}))[1].keys() >= {*needed(pair, drafter)}
+    return _timed.get(pair, Timed()).draft_ms.keys() >= {*needed(pair, drafter)}
 
 
 def needed(pair: LoadedPair, drafter: str) -> list[str]:
@@ -90,61 +127,74 @@ def ranks_of(pair: LoadedPair) -> Mapping[str, Ranks]:
 
 
 @torch.inference_mode()
-def verify_ms(
-    pair: LoadedPair,
-    features: bool | tuple[int, ...] = False,
-    repeats: int = REPEATS,
-    seconds: float = math.inf,
-) -> dict[int, float]:
-    """Median ms of a verification by its number of rows. Of a target that keeps states, that has the states of every node.
+def verify_ms(pair: LoadedPair, repeats: int = REPEATS, seconds: float = math.inf) -> dict[int, float]:
+    """Least ms of a verification by its number of rows. Of a target that keeps states, that has the states of every node.
 
-    With `features`, verifications of more than one row return features too. One row is plain decoding, where no drafter reads them.
+    Every one runs once untimed before it is timed: in a race a lane finds the caches as it left them.
     """
-    plain = Target(pair.target, context_of(pair) + LARGEST_TREE)
-    target = Target(pair.target, context_of(pair) + LARGEST_TREE, features)
-    plain.prefill(list(range(context_of(pair))))
+    target, watch = Target(pair.target, context_of(pair) + LARGEST_TREE), Stopwatch(pair.target.device)
     target.prefill(list(range(context_of(pair))))
-
-    def judged(tree: DraftTree) -> None:
-        (target if len(tree) > 1 else plain).verify(tree)
-
-    trees = {rows: binary(rows) for rows in ROWS}
-    tasks = {rows: lambda tree=tree: judged(tree) for rows, tree in trees.items()}
+    trees, least = {rows: binary(rows) for rows in ROWS}, dict.fromkeys(ROWS, math.inf)
     with pair.target.undisturbed():
-        return interleaved(pair.target.device, tasks, repeats, settled=True, seconds=seconds)
+        for turn in turns(pair.target, repeats + 1, seconds):
+            for rows, tree in trees.items():
+                target.verify(tree)
+                watch.start()
+                target.verify(tree)
+                ms = 1000 * watch.lap("verify")
+                least[rows] = min(least[rows], ms) if turn else math.inf
+    return least
 
 
 @torch.inference_mode()
-def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float = SECONDS) -> tuple[float, float]:
-    """Median ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
+def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float = math.inf) -> tuple[float, float]:
+    """Least ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
 
     Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
     it covers, is the ms of a level below.
     """
     forgetful = replace(pair, memory=None)  # what is timed is no text to remember
-    drafter, sampling = DRAFTERS[name](forgetful, context_of(pair) + LARGEST_TREE), Sampling()
-    target = Target(pair.target, context_of(pair) + LARGEST_TREE, drafter.reads_features)
+    capacity = context_of(pair) + LARGEST_TREE
+    drafter, sampling = DRAFTERS[name](forgetful, capacity), Sampling()
+    target = Target(pair.target, capacity, drafter.reads_features)
     prompt = list(range(context_of(pair)))
     drafter.reading(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
-    watch, times = Stopwatch(pair.target.device), {1: [], 1 + LEVELS: []}
-    room, root, begun = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], time.perf_counter()
+    watch, least = Stopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
+    room, root, rounds = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], 0
     with pair.target.undisturbed():
-        for repeat in range(repeats + 1):
-            for levels, spent in times.items():
+        for turn in turns(pair.target, repeats + 1, seconds):
+            for levels in least:
                 watch.start()
                 tree = grow(room, drafter, root, target.length, sampling, levels)
-                spent.append(1000 * watch.lap("draft"))
-                path, root = tree.path(len(tree) - 1), (len(prompt) + len(spent) * levels) % pair.target.vocab
+                ms = 1000 * watch.lap("draft")
+                least[levels] = min(least[levels], ms) if turn else math.inf
+                rounds += 1
+                path, root = tree.path(len(tree) - 1), (len(prompt) + rounds * levels) % pair.target.vocab
                 logits, features = target.verify(tree)
                 target.commit(path)
                 if drafter.reads_logits:
                     drafter.see(tree, logits, path)
                 drafter.commit(tree, path, root, features)
-            if target.length + 4 * LEVELS >= pair.context or late(begun, repeat, seconds):
+            if target.length + 4 * LEVELS >= min(pair.context, capacity - LARGEST):
                 break
-    first, deep = (statistics.median(spent[1:]) for spent in times.values())
+    first, deep = least.values()
     return first, max(0.0, deep - first) / LEVELS
+
+
+def turns(runner: Runner, repeats: int, seconds: float) -> Iterator[int]:
+    """Counts turns until in so many of them this thread kept the processor. Past `seconds` it gives up, but not before `FEWEST` turns.
+
+    Without such a limit, and where another device computes, every turn counts.
+    """
+    begun, calm, told = time.perf_counter(), 0, seconds < math.inf and runner.device.type == "cpu"
+    for turn in itertools.count():
+        if calm >= repeats or (turn > FEWEST and time.perf_counter() - begun > seconds):
+            return
+        since, waited = time.perf_counter(), runner.without_processor()
+        yield turn
+        waited, passed = runner.without_processor() - waited, time.perf_counter() - since
+        calm += not told or waited <= BUSY * passed
 
 
 def interleaved(
@@ -170,13 +220,9 @@ def interleaved(
             elapsed = watch.lap("task")
             if repeat >= uncounted:
                 times[name].append(1000 * elapsed)
-        if late(begun, repeat, seconds):
+        if repeat >= 3 and time.perf_counter() - begun > seconds:
             break
     return {name: statistics.median(each) for name, each in times.items()}
-
-
-def late(begun: float, repeat: int, seconds: float) -> bool:
-    return repeat >= 3 and time.perf_counter() - begun > seconds
 
 
 def context_of(pair: LoadedPair) -> int:

@@ -151,10 +151,10 @@ RECORDS = [
         ),
         (
             "a slow moment counts against a shape",
-            "costs.py::Costs.with_shapes",
-            "self.rising()",
-            "self",
-            "record/test_costs.py::test_a_forward_that_other_work_made_slow_does_not_count_against_a_shape",
+            "costs.py::Costs.rising",
+            "more >= rows",
+            "more == rows",
+            "record/test_costs.py::test_costs_rise_with_the_rows_whatever_else_the_machine_did",
             "figures",
         ),
         (

@@ -104,7 +104,7 @@ def progress(done: int, total: int, systems: list[str]) -> dict:
 def what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
     """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
-    costs = costs_of(pair, find(best["setting"]).drafter).rising()
+    costs = costs_of(pair, find(best["setting"]).drafter)
     lanes = outcome.raced[best["name"]]
     point = Point.of(lanes.traces, lanes.plain)
     measured = {

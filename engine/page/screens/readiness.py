@@ -18,6 +18,7 @@ from engine.race import Race, Settings
 from engine.record.failures import lacks_memory
 from engine.record.quiet import Quiet
 from engine.rounds.state_costs import state_costs
+from engine.rounds.timing import again
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -79,6 +80,9 @@ class Readiness:
             self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
             yield Quiet.STEP
         yield from self.making(tuple(self.waiting), HEATS)
+        for measure in again(self.pair):  # beside the page's start, and what it compiles, other programs were at work
+            self.done(f"Measuring forwards again{self.of}", measure)
+            yield Quiet.STEP
 
     def done(self, words: str, step: Callable[[], object]) -> bool:
         """Whether the step has done its work. A race that needs it meets the same error."""

@@ -170,12 +170,6 @@ def test_the_speedup_is_that_of_the_formula_by_hand_and_ends_where_nothing_was_m
     assert speedup(COSTS, Point(0.5, 3, 5, 0.2, batch=5)) is None  # 80 rows
 
 
-def test_costs_rise_with_the_rows_whatever_else_the_machine_did():
-    noisy = Costs({1: 9.0, 2: 1.1, 4: 1.4, 8: 1.3, 16: 3.6}, first_ms=0.3, level_ms=0.2)
-    assert noisy.rising().verify_ms == {1: 1.1, 2: 1.1, 4: 1.3, 8: 1.3, 16: 3.6}
-    assert COSTS.rising() == COSTS and noisy.rising().first_ms == 0.3
-
-
 def test_gains_vanish_as_the_batch_grows():
     gains = [speedup(COSTS, Point(0.7, 3, 1, 0.1, batch)) for batch in (1, 2, 4, 8, 16)]
     assert gains == sorted(gains, reverse=True) and gains[0] > 1 > gains[-1]
