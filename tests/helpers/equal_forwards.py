@@ -13,8 +13,7 @@ from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from helpers.equality import Cases, Compared
 from helpers.families import MODELS, answers, expected_of, over, random_model
-from helpers.pairs import tiny_llama
-from helpers.sessions import committed
+from helpers.pairs import committed, tiny_llama
 from helpers.trees import random_tree
 
 KINDS = ("one key head a query head", "grouped heads", "float64")

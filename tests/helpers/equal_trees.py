@@ -23,8 +23,7 @@ from engine.tree import DraftTree
 from helpers.decoding import lane_rounds, rounds_compared, trees_compared
 from helpers.equality import Cases, Compared, largest_share
 from helpers.learned import TEXT, block_net, pair_with
-from helpers.pairs import tiny_llama, tiny_pair
-from helpers.sessions import PROMPT
+from helpers.pairs import PROMPT, tiny_llama, tiny_pair
 
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
 POLICIES = {

@@ -60,6 +60,11 @@ def play(page: Page, steps: list, **result) -> None:
     finish(page)
 
 
+def feed(page: Page, view: str, messages: list[dict]) -> None:
+    """Shows a run's messages in a screen or a view of the lab, as if the server had sent them."""
+    page.evaluate("([view, all]) => all.forEach((each) => TreeRace[view].run.show(each))", [view, messages])
+
+
 def pace(page: Page, times: str) -> None:
     """Sets the page's playing speed: ½×, 1×, 2× or real time."""
     page.get_by_role("radio", name=times, exact=True).dispatch_event("click")

@@ -1,4 +1,5 @@
-"""Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters; and constraints on their texts."""
+"""Random tiny pairs: a byte tokenizer, a Llama of a few thousand weights, untrained drafters; constraints on their texts; and targets
+whose session has a prompt committed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,14 +9,17 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.forward.runner import Runner
+from engine.forward.session import Session
 from engine.lab.train.learned import RECIPES, config_for
 from engine.models.bigram import BigramTable
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair, Pair
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
+from engine.target import Target
 from helpers.published.mtp import untrained
 
+PROMPT = [5, 80, 33, 12, 200, 41, 7]
 STOP = 0  # the tiny pair's stop token
 NAMES = (
     'json:{"type": "object", "properties": {"name": {"enum": ["Tom", "Tim", "Lily"]}, '
@@ -99,3 +103,10 @@ def bound_pair(**how) -> LoadedPair:
 
 def bound(pair: LoadedPair, constraint: str, guesses: str = "masked", **how) -> Sampling:
     return Sampling(**how, constraint=constraint_of(pair, constraint, guesses))
+
+
+def committed(runner: Runner, **options) -> Target:
+    target = Target(runner, 64, options.pop("features", False))
+    target.session = Session(runner, 96, bool(target.session.taps), **options)
+    target.prefill(PROMPT)
+    return target

@@ -15,8 +15,7 @@ from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
 from engine.tree import LARGEST_TREE
-from helpers.pairs import tiny_llama, tiny_pair
-from helpers.sessions import PROMPT, committed
+from helpers.pairs import PROMPT, committed, tiny_llama, tiny_pair
 from helpers.trees import random_tree
 
 pytestmark = pytest.mark.gpu

@@ -11,8 +11,7 @@ from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 from helpers.decoding import lane_rounds, rounds_compared
-from helpers.pairs import tiny_llama, tiny_pair
-from helpers.sessions import PROMPT
+from helpers.pairs import PROMPT, tiny_llama, tiny_pair
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")

@@ -90,14 +90,6 @@ def test_the_pages_own_verdict_stands_above_the_servers(page):
     expect(page.locator(ROWS)).to_have_count(2)
 
 
-def test_axe_finds_nothing_in_the_rows(page, axe):
-    open_view(page, "pays")
-    give(page, *TABLE)
-    expect(page.locator(ROWS)).to_have_count(2)
-    page.evaluate(axe)
-    assert page.evaluate("async () => (await axe.run('[data-of-servers]')).violations.map(({ id }) => id)") == []
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -3,47 +3,26 @@
 import csv
 import io
 import json
-import uuid
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.sweep import Plan, Sweep
-from engine.page.views.stream import News, numbered
-from helpers.pairs import tiny_pair
+from engine.page.screens.sweep import Plan
+from helpers.page import feed
+from helpers.screens import SPEEDS, TEXT, swept
 
-TEXT = "Story: Once upon a time"
 WORDS = "[data-lab-words]"
-SPEEDS = {(1, 1): 0.8, (3, 1): 1.2, (1, 2): 1.0, (3, 2): 2.5}
 
 
 @pytest.fixture(scope="module")
 def messages() -> list[dict]:
-    """A sweep of a tiny pair whose speeds are made up, so that it has a known winner and a loser."""
-    sweep = Sweep(tiny_pair(same=True), Plan([TEXT], depth=[1, 3], width=[1, 2], max_new_tokens=16))
-    made_up = sweep.measure
-
-    def told(cell):
-        return {**cell, "speedup": SPEEDS[cell["x"], cell["y"]], "disturbed": ""}
-
-    def measure(setting, progress):
-        return told((yield from made_up(setting, progress)))
-
-    sweep.measure = measure
-    return [json.loads(news.text) for news in numbered(uuid.uuid4().hex, sweep.run()) if isinstance(news, News)]
+    return swept()
 
 
 def open_lab(page: Page) -> None:
     page.get_by_role("button", name="Lab", exact=True).click()
     expect(page.locator("[data-lab-sweep]")).to_be_visible()
-
-
-def feed(page: Page, messages: list[dict]) -> None:
-    page.evaluate(
-        "all => all.forEach((each) => TreeRace.sweep.run.show(each))",
-        messages,
-    )
 
 
 def wait_for_plots(page: Page) -> None:
@@ -82,11 +61,11 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
 def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     open_lab(page)
     first = next(index for index, each in enumerate(messages) if "cell" in each)
-    feed(page, messages[: first + 1])
+    feed(page, "sweep", messages[: first + 1])
     expect(page.locator(f"{canvas('tau')} .textpoint")).to_have_count(1)
     expect(page.locator(WORDS)).to_contain_text("Cell 2 of 4, ")
     expect(page.locator(WORDS)).to_contain_text("Plain decoding is faster. Nearest: depth 1 and width 1")
-    feed(page, messages[first + 1 :])
+    feed(page, "sweep", messages[first + 1 :])
     expect(page.locator(f"{canvas('speedup')} .textpoint")).to_have_text(["0.80×", "1.20×", "1.00×", "2.50×"])
     expect(page.locator(WORDS)).to_have_text(messages[-1]["summary"]["sentence"])
     drawn = "document.querySelector('[data-chart=speedup] [data-canvas]')"
@@ -97,7 +76,7 @@ def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
 
 def test_charts_state_their_findings(page, messages):
     open_lab(page)
-    feed(page, messages)
+    feed(page, "sweep", messages)
     summary = messages[-1]["summary"]
     name = f"Measured speed over plain decoding by depth and width: 0.80× to 2.50×. {summary['sentence']}"
     assert name in page.locator(canvas("speedup")).get_attribute("aria-label")
@@ -125,7 +104,7 @@ def test_charts_state_their_findings(page, messages):
 
 def test_a_click_on_a_cell_goes_to_its_race_and_keys_do_the_same(page, messages):
     open_lab(page)
-    feed(page, messages)
+    feed(page, "sweep", messages)
     plot = page.locator(f"{canvas('speedup')} .nsewdrag")
     box = plot.bounding_box()
     plot.click(position={"x": box["width"] * 0.75, "y": box["height"] * 0.75})  # depth 3, width 1
@@ -175,7 +154,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
 
 def test_every_chart_can_be_saved(page, messages, tmp_path):
     open_lab(page)
-    feed(page, messages)
+    feed(page, "sweep", messages)
     wait_for_plots(page)
 
     def save(chart: str, what: str) -> Path:
@@ -211,7 +190,7 @@ def test_rows_with_commas_quotes_and_lines_survive_csv(page):
 def test_the_lab_fits_the_window_in_both_themes(page, messages, width, height):
     page.set_viewport_size({"width": width, "height": height})
     open_lab(page)
-    feed(page, messages)
+    feed(page, "sweep", messages)
     for _ in range(2):
         page.locator("[data-theme]").click()
         wait_for_plots(page)
@@ -265,7 +244,7 @@ def test_a_sentence_from_the_server_is_never_markup(page, messages):
         "summary": {**end["summary"], "sentence": hostile},
     }
     open_lab(page)
-    feed(page, [start, changed])
+    feed(page, "sweep", [start, changed])
     expect(page.locator(WORDS)).to_have_text(hostile)
     plot = page.locator(f"{canvas('speedup')} .nsewdrag")
     box = plot.bounding_box()

@@ -1,15 +1,15 @@
-"""axe-core finds nothing on any screen, in light and dark, wide and narrow; what it leaves open about contrast is computed here."""
+"""axe-core finds nothing on any screen, in light and dark, wide and narrow, also once its tables are filled. What axe leaves open about
+contrast is computed here, and so is that of all letters in drawings: on whatever is painted below them, such as a bar or a cell."""
 
 import json
-import uuid
 
 import pytest
+from playwright.sync_api import expect
 
-from engine.page.views import opening, standalone, wire
-from engine.page.views.stream import News, numbered
-from engine.race import Race, Settings
-from helpers.page import open_view, until
-from helpers.pairs import tiny_pair
+from engine.page.views import opening, standalone
+from helpers import screens
+from helpers.page import feed, open_view, until
+from helpers.remote.rows import served_point, served_row
 from helpers.traces import made_race
 
 RUN = """async () => {
@@ -17,16 +17,14 @@ RUN = """async () => {
   const { violations, incomplete } = await axe.run(document);
   const place = ({ target }) => target.join(' ');
   const open = incomplete.find(({ id }) => id === 'color-contrast')?.nodes ?? [];
-  const whole = (each) => Boolean(each.getClientRects().length) && [...function* (at) {
-    for (; at; at = at.parentElement) yield Number(getComputedStyle(at).opacity);
-  }(each)].every((opacity) => opacity > 0.99);
-  const drawn = document.querySelectorAll(':is(.tree-drawing, .mask-drawing, .story-stage) :is(text, tspan)'); // axe reads none
-  const found = open.map((node) => document.querySelector(place(node)));
-  const onPictures = '.textpoint *'; // black or white, whichever can be read on the cell of a heat map: plots/shades.js
-  const read = [...found.filter((each) => !each.matches(onPictures)), ...[...drawn].filter(whole)];
+  const seen = (each) => each.textContent.trim() && each.checkVisibility({ visibilityProperty: true });
+  const whole = (each) => seen(each) && opacityOf(each) > 0.99;
+  const drawn = [...document.querySelectorAll('svg :is(text, tspan)')].filter(whole); // axe reads none
+  await awaitPictures();
+  const read = [...open.map((node) => document.querySelector(place(node))), ...drawn];
   return {
     violations: violations.map(({ id, nodes }) => [id, ...nodes.map(place)]),
-    faint: read.map((each) => [contrast(each), each.outerHTML.slice(0, 120)]).filter(([ratio]) => ratio < 4.5),
+    faint: read.map((each) => [contrast(each), each.outerHTML.slice(0, 120)]).filter(([ratio]) => !(ratio >= 4.5)),
   };
 }"""
 CONTRAST = """() => {
@@ -34,27 +32,68 @@ CONTRAST = """() => {
   const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
     .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
     .reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
-  const over = (colours) => { // the last one on top of all others
+  const over = (coats) => { // the last one on top of all others
     paint.clearRect(0, 0, 1, 1);
-    for (const colour of colours) { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); }
+    for (const coat of coats) coat();
+    paint.globalAlpha = 1;
     return [...paint.getImageData(0, 0, 1, 1).data];
   };
+  const colour = (value, opacity = 1) => () => {
+    Object.assign(paint, { globalAlpha: opacity, fillStyle: value });
+    paint.fillRect(0, 0, 1, 1);
+  };
+  const above = function* (at) { for (; at; at = at.parentElement) yield at; };
+  window.opacityOf = (each) => [...above(each)].reduce((all, at) => all * Number(getComputedStyle(at).opacity), 1);
+  const picture = (image, x, y) => () => { // a heat map, a pixel or more for each cell
+    const loaded = pictures.get(image.href.baseVal);
+    const box = image.getBoundingClientRect();
+    const [across, down] = [(x - box.left) / box.width, (y - box.top) / box.height];
+    paint.globalAlpha = opacityOf(image);
+    paint.drawImage(loaded, Math.floor(across * loaded.width), Math.floor(down * loaded.height), 1, 1, 0, 0, 1, 1);
+  };
+  const pictures = new Map();
+  window.awaitPictures = async () => {
+    for (const { href } of document.querySelectorAll('svg image')) {
+      if (!href.baseVal || pictures.has(href.baseVal)) continue;
+      const loaded = Object.assign(new Image(), { src: href.baseVal });
+      await loaded.decode();
+      pictures.set(href.baseVal, loaded);
+    }
+  };
+  const under = function* (element, x, y) { // what is painted before the letters, where they are
+    const whole = element.closest('.svg-container') ?? element.closest('svg'); // Plotly lays several on each other
+    for (const each of whole.querySelectorAll(':is(path, rect, circle, ellipse, image)')) {
+      if (each.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING) return;
+      const { left, right, top, bottom } = each.getBoundingClientRect();
+      if (x < left || x > right || y < top || y > bottom || each.closest('defs, clipPath')) continue;
+      if (each.matches('image')) { yield picture(each, x, y); continue; }
+      const { fill, fillOpacity } = getComputedStyle(each);
+      const there = new DOMPoint(x, y).matrixTransform(each.getScreenCTM().inverse());
+      if (fill === 'none' || !each.isPointInFill(there)) continue;
+      if (fill.startsWith('url')) throw new Error(`Letters stand on a pattern: ${element.outerHTML}`);
+      yield colour(fill, fillOpacity * opacityOf(each));
+    }
+  };
   window.contrast = (element) => {
-    const grounds = [];
-    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
-    const bar = element.matches('.bartext-inside') && element.closest('.point').querySelector('path');
-    if (bar) grounds.push(getComputedStyle(bar).fill);
+    const grounds = [...above(element)].reverse().map((at) => colour(getComputedStyle(at).backgroundColor));
     const style = getComputedStyle(element);
-    const ink = element.closest('svg') ? style.fill : style.color;
-    const [one, other] = [over(grounds), over([...grounds, ink])].map(light).sort((a, b) => a - b);
+    if (!element.closest('svg')) return ratio(grounds, style.color);
+    const { left, right, top, bottom } = element.getBoundingClientRect();
+    const places = [left + 2, (left + right) / 2, right - 2];
+    return Math.min(...places.map((x) => ratio([...grounds, ...under(element, x, (top + bottom) / 2)], style.fill)));
+  };
+  const ratio = (grounds, ink) => {
+    const [one, other] = [over(grounds), over([...grounds, colour(ink)])].map(light).sort((a, b) => a - b);
     return (other + 0.05) / (one + 0.05);
   };
 }"""
+PLOTLY = "Boolean(window.Plotly || document.querySelector('#plotly'))"  # it is there, or nobody has asked for it
+IN_CHARTS = "document.querySelectorAll('.js-plotly-plot :is(.bartext, .textpoint, .annotation)').length"
 READINESS = json.dumps({"words": "Loading PyTorch", "live": False})
 WINDOWS = {"wide": {"width": 1280, "height": 720}, "phone": {"width": 390, "height": 844}}
 PAGES = 9  # of the walk
 SCENES = (0.9, 2.2, 3.6, 4.6, 5.6, 6.9)  # seconds of the story
-TEXT = "Story: Once upon a time"
+SERVERS = [served_row(points=[served_point(), served_point(batch=16, speedup=0.8, interval=[0.7, 0.9], answer="no")])]
 
 
 def click(selector: str):
@@ -110,6 +149,27 @@ PAGE = {
     "production": lambda tab: open_view(tab, "production"),
     **{f"learn {number}": walk(number) for number in range(1, PAGES + 1)},
 }
+
+
+def filled(view: str, part: str = "", pick: str = ""):
+    """A view of the lab that has its results: a part of it, with a button pressed there."""
+
+    def show(tab):
+        open_view(tab, view)
+        if part:
+            choose(f"{view}-part", part)(tab)
+        if pick:
+            click(f"[data-lab-{view}] {pick}")(tab)
+
+    return show
+
+
+FILLED = {
+    "sweep": filled("sweep"),
+    "prompts": filled("prompts"),
+    "predict": filled("predict"),
+    **{f"pays: {part}": filled("pays", part) for part in ("verdict", "prompts", "what-if", "servers")},
+}
 RESULT = {  # of a grand prix
     "result": lambda tab: until(tab, "TreeRace.prix.player.atEnd"),
     "menu": click("[data-prix-open]"),
@@ -147,11 +207,20 @@ def complaints(tab, screens: dict, begin) -> dict:
         for _ in range(themes):
             tab.evaluate("document.querySelector('[data-theme]').click()")
             tab.wait_for_timeout(100)
+            until(tab, PLOTLY)
             theme = "dark" if tab.evaluate("document.body.classList.contains('dark')") else "light"
             found[screen, theme] = tab.evaluate(RUN)
         tab.keyboard.press("Escape")
         tab.keyboard.press("Escape")
     return {where: each for where, each in found.items() if each != {"violations": [], "faint": []}}
+
+
+def give(tab, view: str, lines: list) -> None:
+    """Chooses a file of such lines in a view of the lab, and waits until it was read."""
+    told = tab.locator("[data-lab-words]").text_content()
+    file = {"name": "mine.jsonl", "mimeType": "text/plain", "buffer": "\n".join(map(json.dumps, lines)).encode()}
+    tab.set_input_files(f"[data-lab-{view}] [data-file]", file)
+    expect(tab.locator("[data-lab-words]")).not_to_have_text(told)
 
 
 def at_the_race(tab) -> None:
@@ -162,12 +231,31 @@ def test_no_screen_of_the_page_has_a_violation_or_text_that_is_too_faint(visit, 
     assert complaints(visit(server), PAGE, at_the_race) == {}
 
 
+def test_no_filled_table_of_the_lab_has_a_violation_or_text_that_is_too_faint(visit, server):
+    tab = visit(server)
+    open_view(tab, "prompts")
+    give(tab, "prompts", screens.PROMPTS)
+    feed(tab, "prompts", screens.prompts_raced())
+    open_view(tab, "pays")
+    give(tab, "pays", SERVERS)
+    feed(tab, "pays", screens.judged())
+    feed(tab, "sweep", screens.swept())
+    open_view(tab, "predict")
+    choose("predict", "medium")(tab)
+    feed(tab, "predict", screens.predicted())
+    assert complaints(tab, FILLED, at_the_race) == {}
+    rows = {view: tab.locator(f"[data-lab-{view}] tbody tr").count() for view in ("prompts", "pays")}
+    assert (
+        tab.evaluate(IN_CHARTS) > 10
+        and rows["prompts"] == 4
+        and rows["pays"] >= 8
+        and tab.locator("[data-won]").count() == 3
+    )
+
+
 def test_the_result_of_a_grand_prix_has_no_violation_and_no_text_that_is_too_faint(visit, server):
     tab = visit(server)
-    field = Settings(TEXT, ("vanilla", "tree", "eagle", "naive"), max_new_tokens=8)
-    for step in numbered(uuid.uuid4().hex, wire.messages(Race(tiny_pair(same=True), field))):
-        if isinstance(step, News):
-            tab.evaluate("message => TreeRace.prix.run.show(message)", json.loads(step.text))
+    feed(tab, "prix", screens.raced())
     assert complaints(tab, RESULT, PAGE["prix"]) == {}
 
 

@@ -1,0 +1,54 @@
+"""What the page hears of the runs behind its screens, made with a tiny pair: of sweeps, own prompts, verdicts, predictions, races."""
+
+import json
+import uuid
+
+from engine.page.screens import own_prompts, pays
+from engine.page.screens.prediction import SHAPES
+from engine.page.screens.sweep import Plan, Sweep
+from engine.page.views import wire
+from engine.page.views.stream import News, Steps, numbered
+from engine.race import BASELINE, Race, Settings
+from helpers.pairs import tiny_pair
+
+TEXT = "Story: Once upon a time"
+TOO_LONG = "x " * 5000
+PROMPTS = [TEXT, "Story: Tom had a red ball", TOO_LONG, "def add(a, b):\n    return"]
+SPEEDS = {(1, 1): 0.8, (3, 1): 1.2, (1, 2): 1.0, (3, 2): 2.5}  # by depth and width
+FIELD = (BASELINE, "tree", "eagle", "naive")
+
+
+def heard(steps: Steps) -> list[dict]:
+    """The run's messages."""
+    return [json.loads(news.text) for news in numbered(uuid.uuid4().hex, steps) if isinstance(news, News)]
+
+
+def swept() -> list[dict]:
+    """A sweep whose speeds are made up, so that it has a known winner and a loser."""
+    sweep = Sweep(tiny_pair(same=True), Plan([TEXT], depth=[1, 3], width=[1, 2], max_new_tokens=16))
+    made_up = sweep.measure
+
+    def told(cell):
+        return {**cell, "speedup": SPEEDS[cell["x"], cell["y"]], "disturbed": ""}
+
+    def measure(setting, progress):
+        return told((yield from made_up(setting, progress)))
+
+    sweep.measure = measure
+    return heard(sweep.run())
+
+
+def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
+    return heard(wire.messages(Race(tiny_pair(same=True), Settings(TEXT, systems, max_new_tokens=8))))
+
+
+def predicted() -> list[dict]:
+    return raced((BASELINE, *(f"tree:{shape}" for shape in SHAPES.values())))
+
+
+def prompts_raced() -> list[dict]:
+    return heard(own_prompts.results(tiny_pair(same=True), PROMPTS, "tree", max_new_tokens=8))
+
+
+def judged() -> list[dict]:
+    return heard(pays.results(tiny_pair(same=True), PROMPTS, ["tree", "lookup"], max_new_tokens=10))
