@@ -34,6 +34,23 @@ TreeRace.pointing = (() => {
     }
   }
 
+  /**
+   * The element of the node below the pointer. Small marks reach over each other: then the one whose middle is nearest.
+   * @param {PointerEvent} event
+   */
+  function nodeBelow({ target, clientX: x, clientY: y }) {
+    const over = /** @type {Element} */ (target);
+    const away = (/** @type {Element} */ each) => {
+      const { left, top, width, height } = each.getBoundingClientRect();
+      return Math.hypot(left + width / 2 - x, top + height / 2 - y);
+    };
+    const reaching = over.matches("circle.reach")
+      ? document.elementsFromPoint(x, y).filter((each) => each.matches("circle.reach"))
+      : [];
+    const [nearest = over] = reaching.sort((a, b) => away(a) - away(b));
+    return nearest.closest("[data-node]");
+  }
+
   // Pointing in one drawing, whose elements have their nodes' numbers.
   class TreePointing extends EventTarget {
     /** @type {number | null} */
@@ -52,7 +69,7 @@ TreeRace.pointing = (() => {
       this.stepOf = stepOf;
       this.about = about;
       tree.addEventListener("pointermove", (event) => {
-        const over = /** @type {Element} */ (event.target).closest("[data-node]");
+        const over = nodeBelow(event);
         if (!(over instanceof SVGElement) || !this.step) return this.point(null);
         this.pointAt(Number(over.dataset.node), { x: event.clientX, y: event.clientY });
       });

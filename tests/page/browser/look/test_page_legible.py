@@ -73,6 +73,13 @@ def test_labels_of_the_accepted_path_are_whole_and_no_line_crosses_a_label(repla
     assert found["labels"] >= len(wanted) and found["crossed"] == []
 
 
+@pytest.mark.parametrize("nodes", [12, 64])
+def test_on_a_phone_and_on_a_large_screen_no_line_crosses_a_label_either(replayed, nodes):
+    for room in ((390, 844), (1920, 1080)):
+        found = replayed(nodes, *room).evaluate(CROSSED)
+        assert found["labels"] > 6 and found["crossed"] == []
+
+
 @pytest.mark.parametrize(("path", "wish"), [([1], WISH), ([1, 4], "")], ids=["disagreed", "no guess there"])
 def test_where_the_target_disagreed_a_ghost_says_what_it_wanted_and_with_which_p(replayed, path, wish):
     verdicts = ["root", "accepted", "rejected", "rejected", "accepted" if 4 in path else "rejected", "unreached"]
@@ -138,6 +145,45 @@ def test_two_fingers_enlarge_and_one_moves(replayed):
     whole, enlarged, moved = replayed(64).evaluate(PINCH)
     assert enlarged[0] > whole[0] and enlarged[1] < 0
     assert moved[1] == enlarged[1] - 40
+
+
+BARE = """() => [...document.querySelectorAll('[data-tree] g.node')].filter((node) => !node.querySelector('.label')).map((node) => {
+  const { left, top, width, height } = node.querySelector('.reach').getBoundingClientRect();
+  return [Number(node.dataset.node), left + width / 2, top + height / 2];
+})"""
+
+
+def test_a_guess_whose_word_has_no_room_says_it_whole_when_pointed_at_and_by_keys(replayed):
+    tab = replayed(64)
+    texts = [text.replace(" ", "·") for text in tab.evaluate("TreeRace.view.steps[0].texts")]
+    bare = tab.evaluate(BARE)
+    assert len(bare) > 40  # of marks that stand three pixels apart
+    said = tab.locator("[data-race] > .tip span").first
+    for node, x, y in bare[::5]:
+        tab.mouse.move(x, y)
+        expect(said).to_have_text(texts[node])
+        expect(tab.locator("[data-mask] .row.lit")).to_have_attribute("data-node", str(node))
+    tab.mouse.move(2, 2)
+    tab.locator("[data-tree]").focus()
+    for node in range(len(texts)):
+        tab.keyboard.press("ArrowDown")
+        expect(said).to_have_text(texts[node])
+
+
+def test_the_ring_of_a_node_that_is_pointed_at_stands_round_its_mark(replayed):
+    """Squares and diamonds are wider than circles, and a larger screen has larger marks."""
+    tab = replayed(12, 1920, 1080)
+    for node in ("accepted", "bonus"):
+        outside = tab.evaluate(
+            """kind => {
+              const node = document.querySelector(`[data-tree] g.node.${kind}`);
+              const mark = node.querySelector('.reach + *').getBBox();
+              const corner = kind === 'bonus' ? mark.width / 2 : Math.hypot(mark.width, mark.height) / 2;
+              return node.querySelector('.reach').getBBox().width / 2 - corner;
+            }""",
+            node,
+        )
+        assert outside > 0
 
 
 def test_pointing_at_a_node_lights_its_path_its_row_and_its_place_in_the_text(replayed):
