@@ -124,7 +124,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
 
     def opened(own: "LoadedPair") -> Readiness:
         """The pair's readiness, with its opening race ready."""
-        ready = Readiness(as_served(own), DEVICE)
+        ready = Readiness(as_served(own), DEVICE, waits=lambda: front.page_is_coming)
         front.words = lambda: ready.words
         ready.make_opening()
         return ready
@@ -154,7 +154,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
         served.pair = ready.pair
     all_ready = [ready]
     if served.second:
-        all_ready.append(Readiness(served.second, DEVICE, of=served.second.title))
+        all_ready.append(Readiness(served.second, DEVICE, served.second.title, lambda: front.page_is_coming))
     front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.make_rest()

@@ -45,9 +45,9 @@ event.register("numba:compile", COMPILATIONS)
 class Readiness:
     """A pair's systems on the way to being ready: those of the opening race, then all others."""
 
-    def __init__(self, pair: LoadedPair, device: Device, of: str = ""):
-        """`of` names the pair in the words, where it is not the page's own."""
-        self.pair, self.device, self.of = pair, device, f" of the {of}" if of else ""
+    def __init__(self, pair: LoadedPair, device: Device, of: str = "", waits: Callable[[], bool] = lambda: False):
+        """`of` names the pair in the words, where it is not the page's own. While `waits` says so, what is not asked for rests."""
+        self.pair, self.device, self.of, self.waits = pair, device, f" of the {of}" if of else "", waits
         device.line.budget = cache_budget(pair)
         self.systems = list(dict.fromkeys((*LANES, *SYSTEMS)))
         self.waiting = [*self.systems]
@@ -70,7 +70,17 @@ class Readiness:
 
     def make_rest(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
-        self.device.carry_out(self.making_rest())
+        self.device.carry_out(self.resting(self.making_rest()))
+
+    def resting(self, work: Iterator[Quiet]) -> Iterator[Quiet]:
+        """The work, of which no step begins while it has to wait."""
+        while True:
+            while self.waits():
+                yield Quiet.IDLE
+            step = next(work, None)
+            if step is None:
+                return
+            yield step
 
     def making_rest(self) -> Iterator[Quiet]:
         if self.pair.target.recurrent:

@@ -133,11 +133,11 @@ class Line(Generic[J]):
         self.admit()
         races, long, readying = ([job for job in self.running if job.rank == rank] for rank in AT_ONCE)
         now = self.now()
-        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long)]
-        first, second = able if next(self.turns) % LEFT else able[::-1]
+        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long, readying)]
+        first, second, last = able if next(self.turns) % LEFT else (able[1], able[0], able[2])
         if first or second:
             return min(first or second, key=lambda job: job.turn)
-        return readying[0] if readying and not self.everyone else None
+        return last[0] if last and not self.everyone else None
 
     def pause(self) -> float:
         """Seconds until the first of those that rest may go on; without end when nobody rests."""

@@ -6,8 +6,10 @@ Knows HTTP as ASGI has it. It imports neither Gradio nor PyTorch, so that it ans
 import asyncio
 import gzip
 import json
+import math
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,6 +24,7 @@ READINESS = "/readiness"  # where pages ask how far the engine is
 ALIVE = (
     "/alive"  # where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
 )
+COMING = 3.0  # seconds in which a browser builds the live page
 SILENT = 30.0  # seconds in which a connection must have brought its next request
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 
@@ -70,6 +73,7 @@ class Front:
         self.heard: Callable[[str, bool], bool] = lambda run, hidden: False
         self.dropped: Callable[[str], None] = lambda run: None
         self.live: Any = None
+        self.asked = -math.inf  # when the live page was last asked for
 
     # ---- the server
 
@@ -94,9 +98,14 @@ class Front:
         async def begin() -> None:
             self.lifespan = app.router.lifespan_context(app)
             await self.lifespan.__aenter__()
-            self.live = app
+            self.live, self.asked = app, time.monotonic()  # open tabs come now
 
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
+
+    @property
+    def page_is_coming(self) -> bool:
+        """Whether a browser may be building the live page: on the machine that serves it, what computes beside it makes it stutter."""
+        return time.monotonic() - self.asked < COMING
 
     def wait(self) -> None:
         """Answers until the process ends. Raises `RuntimeError` when the server ends before that."""
@@ -123,6 +132,8 @@ class Front:
                 self.dropped(run)
             await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
         elif self.live is not None:
+            if scope["path"] == "/":
+                self.asked = time.monotonic()
             await self.live(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close"})

@@ -55,6 +55,21 @@ def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_tempe
     assert ready.words == ""
 
 
+def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted):
+    seen = []
+
+    def waits() -> bool:
+        """Every other time, so that each step waits once."""
+        seen.append(len(noted))
+        return len(seen) % 2 == 1
+
+    ready = Readiness(tiny_pair(), Device(), waits=waits)
+    ready.make_opening()
+    assert len(noted) == 4 and seen == []
+    ready.make_rest()
+    assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.words == ""
+
+
 @pytest.mark.parametrize(
     ("error", "printed"), [(ValueError, ""), (ZeroDivisionError, "ZeroDivisionError: no such drafter")]
 )

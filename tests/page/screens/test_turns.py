@@ -204,3 +204,12 @@ def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
     assert line.next() is None and line.pause() == pytest.approx(0.2)
     clock.now += 0.6
     assert line.next() is first and line.pause() == math.inf
+
+
+def test_making_ready_rests_too(line, clock):
+    [readying] = enter(line, job("", READYING))
+    assert line.next() is readying
+    readying.resting = clock.now + 0.5
+    assert line.next() is None and line.pause() == pytest.approx(0.5)
+    clock.now += 0.6
+    assert line.next() is readying

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 import socket
 import subprocess
@@ -106,6 +107,22 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch):
+    monkeypatch.setattr(fronts, "COMING", 1000.0)
+    ask(front.url)  # the opening page
+    assert not front.page_is_coming
+    front.hand_over(Live())
+    assert front.page_is_coming  # open tabs
+    front.asked = -math.inf
+    ask(f"{front.url}config")
+    ask(f"{front.url}readiness")
+    assert not front.page_is_coming
+    ask(f"{front.url}?seed=1")
+    assert front.page_is_coming
+    monkeypatch.setattr(fronts, "COMING", 0.0)
+    assert not front.page_is_coming
+
+
 def test_a_server_that_ends_by_itself_says_so(front):
     """A process that ended without a word would look as if nobody had ever been there."""
 
