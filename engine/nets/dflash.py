@@ -17,7 +17,7 @@ from torch import nn
 from engine.forward.llama_eight_bit import LARGEST
 from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
+from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, over_all, rotated, write
 
 
 @dataclass(frozen=True)
@@ -160,4 +160,4 @@ class DFlash(Net):
         for layer, cached in zip(self.layers, kv, strict=True):
             x = layer(x, layer.input_layernorm(x), rotary, None, cached, rows)
         own = self.unembedded(self.norm(x[0, sizes.silent :])).log_softmax(-1)
-        return own.new_full((len(own), sizes.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
+        return over_all(own, self.vocabulary, sizes.vocab)

@@ -15,7 +15,7 @@ from torch import nn
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
 from engine.nets.eagle_compiled import CompiledEagle, CompiledSession
-from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, over_all
 
 WINDOW = 256  # rows that a trained net attends to: those of a training row, so that drafting does not slow down as a text grows
 
@@ -217,9 +217,7 @@ class EagleSession:
 
     def log_q(self, out: torch.Tensor) -> torch.Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
-        own = self.net.logits(out).log_softmax(-1)
-        every = own.new_full((len(own), self.net.config.vocab), -torch.inf)
-        return every.index_copy_(1, self.vocabulary, own)
+        return over_all(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
 
     def step(self, tokens, positions, visible, feature, start) -> torch.Tensor:
         self.cache.room_for(len(tokens))

@@ -273,6 +273,11 @@ class Layer(LlamaLayer):
         )
 
 
+def over_all(own: torch.Tensor, vocabulary: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
+    return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)
+
+
 class Net(nn.Module):
     """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved.
 
@@ -318,10 +323,14 @@ class Net(nn.Module):
         """The weights as a CPU drafts with them: in eight bits and compiled loops. Rounding costs acceptance, not exactness."""
         raise NotImplementedError
 
-    def pack(self) -> "Net":
+    def pack(self: N) -> N:
         """Copy the weights into `compiled`, on a CPU. Call it again after they have changed."""
         self.compiled = self.packed() if self.embedding.device.type == "cpu" else None
         return self
+
+    def drafting(self: N, device: torch.device) -> N:
+        """The net with its weights read, on the device and packed; nothing of it learns."""
+        return self.to(device).eval().requires_grad_(False).pack()
 
     def described(self) -> dict[str, Any]:
         """What `config.json` says of the net."""
@@ -345,4 +354,4 @@ class Net(nn.Module):
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")
             raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error
-        return net.to(embedding.device).eval().requires_grad_(False).pack()
+        return net.drafting(embedding.device)

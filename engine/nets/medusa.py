@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import Linear, Net, NetConfig
+from engine.nets.layer import Linear, Net, NetConfig, over_all
 from engine.nets.medusa_compiled import CompiledMedusa
 
 
@@ -64,5 +64,4 @@ class MedusaStack(Net):
         x = final
         for block in self.blocks[k]:
             x = x + F.silu(block(x))
-        own = F.linear(x, self.unembeds[k]).log_softmax(-1)
-        return own.new_full((len(own), self.config.vocab), -torch.inf).index_copy_(1, self.vocabulary, own)
+        return over_all(F.linear(x, self.unembeds[k]).log_softmax(-1), self.vocabulary, self.config.vocab)

@@ -3,7 +3,8 @@
 Engines that skip a name that they do not know serve random weights in its place. Here every name must be known and none may be missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,15 +27,22 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
         raise ValueError(why_no_weights(folder))
     found: dict[str, torch.Tensor] = {}
     for path in files:
-        try:
-            with safe_open(path, framework="pt") as stored:
-                for name in stored.keys():  # noqa: SIM118, it is no dictionary
-                    if name in found:
-                        raise ValueError(f"{folder} holds the tensor {name} in two files. Keep one of them.")
-                    found[name] = stored.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
+        with opened(path) as stored:
+            for name in stored.keys():  # noqa: SIM118, it is no dictionary
+                if name in found:
+                    raise ValueError(f"{folder} holds the tensor {name} in two files. Keep one of them.")
+                found[name] = stored.get_tensor(name)
     return found
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A file of safetensors. Raises `ValueError` for one that cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as stored:
+            yield stored
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
 
 
 def why_no_weights(folder: Path) -> str:
@@ -66,6 +74,30 @@ def refuse_other_tensors(
                 f"{folder} holds {name} in the shape {list(tensor.shape)}, and its config and the target need "
                 f"{list(known[name])}. Use the drafter that was trained for this target."
             )
+
+
+def refuse_other_target(folder: Path, trained_for: tuple[int, int], target: tuple[int, ...]) -> None:
+    """Raises `ValueError` unless a drafter was trained for as many tokens and as large a hidden size as the target has."""
+    if trained_for != target:
+        raise ValueError(
+            f"The drafter in {folder} was trained for a target of {trained_for[0]} tokens and hidden size {trained_for[1]}, this one "
+            f"has {target[0]} and {target[1]}. Use the drafter that was trained for this target."
+        )
+
+
+def refuse_no_numbers(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises `ValueError` unless the config gives each of these sizes."""
+    for name in names:
+        if type(config.get(name)) is not int or config[name] < 1:
+            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {config.get(name)!r}.")
+
+
+def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> int:
+    """How many tokens the drafter guesses, all of `vocab` where its config does not say. Raises `ValueError` for no such number."""
+    size = config.get(name)
+    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
+        raise ValueError(f"{folder}/config.json must give {name} between 1 and {vocab}, got {size!r}.")
+    return size or vocab
 
 
 def listed(names: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ import torch
 from transformers import Qwen3Config
 
 from engine.nets.dflash import DFlash, DFlashSizes
-from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
+from engine.nets.formats import checked
 
 # What a config must have
 NUMBERS = (
@@ -57,7 +57,7 @@ class DFlashCheckpoint:
 
     def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> DFlash:
         """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
-        sizes, found = self.sizes, tensors_of(folder)
+        sizes, found = self.sizes, checked.tensors_of(folder)
         reduced = sizes.own_vocab < sizes.vocab
         with torch.device("meta"):  # shapes alone
             blank = torch.empty(sizes.vocab, sizes.hidden)
@@ -68,14 +68,13 @@ class DFlashCheckpoint:
         wanted = {names.get(name, name): shape for name, shape in wanted.items()}
         if reduced:
             wanted |= {name: optional.pop(name) for name in ("lm_head.weight", "d2t")}
-        refuse_other_tensors(folder, found, wanted, optional)
+        checked.refuse_other_tensors(folder, found, wanted, optional)
         own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
         own_head = found.get("lm_head.weight", head).to(embedding.device)
-        vocabulary = vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+        vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
         net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
-        net.to(embedding.device).eval().requires_grad_(False).pack()
-        return net
+        return net.drafting(embedding.device)
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashCheckpoint:
@@ -92,21 +91,14 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     refuse_other_blocks(folder, config, layer, own)
     vocab, hidden = embedding.shape
     said = None if speculators else config.get("target_hidden_size")
-    trained_for = layer["vocab_size"], said or layer["hidden_size"]
-    if trained_for != (vocab, hidden):
-        raise ValueError(
-            f"The drafter in {folder} was trained for a target of {trained_for[0]} tokens and hidden size {trained_for[1]}, this one "
-            f"has {vocab} and {hidden}. Use the drafter that was trained for this target."
-        )
+    checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
     block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
     if type(block) is not int or block < 2:
         raise ValueError(f"{folder}/config.json must give block_size as a whole number from 2 on, got {block!r}.")
     if type(mask) is not int or not 0 <= mask < vocab:
         raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
-    size = config.get("draft_vocab_size") if speculators else None
-    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
-        raise ValueError(f"{folder}/config.json must give draft_vocab_size between 1 and {vocab}, got {size!r}.")
-    qwen, rotary = rotary_of(folder, layer, Qwen3Config)
+    own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab) if speculators else vocab
+    qwen, rotary = checked.rotary_of(folder, layer, Qwen3Config)
     sizes = DFlashSizes(
         hidden=layer["hidden_size"],
         heads=qwen.num_attention_heads,
@@ -115,7 +107,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         mlp=qwen.intermediate_size,
         layers=qwen.num_hidden_layers,
         vocab=vocab,
-        own_vocab=size or vocab,
+        own_vocab=own_vocab,
         eps=qwen.rms_norm_eps,
         reads=read_by(folder, config, own, layers),
         block=block,
@@ -130,9 +122,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
 
 def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes Qwen3 layers with full attention, and a block as `DFlash` computes it."""
-    for name in NUMBERS:
-        if type(layer.get(name)) is not int or layer[name] < 1:
-            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
+    checked.refuse_no_numbers(folder, layer, NUMBERS)
     kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
     if kind != "qwen3" or gate != "silu":
         raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")

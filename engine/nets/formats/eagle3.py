@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 
 from engine.forward.session import tapped_layers
 from engine.nets.eagle import WINDOW, Eagle, EagleForm
-from engine.nets.formats.checked import refuse_other_tensors, rotary_of, tensors_of, vocabulary_of
+from engine.nets.formats import checked
 from engine.nets.layer import EPS, NetConfig
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
@@ -97,7 +97,7 @@ class Eagle3Checkpoint:
         It has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights, and
         the embedding is the target's, or as narrow as the net.
         """
-        config, form, found = self.config, self.form, tensors_of(folder)
+        config, form, found = self.config, self.form, checked.tensors_of(folder)
         wanted = shapes_of(config, form, self.prefix)
         optional = {"embed_tokens.weight": (config.vocab, config.hidden), "t2d": (config.vocab,)}
         if config.own_vocab == config.vocab:
@@ -106,8 +106,8 @@ class Eagle3Checkpoint:
             wanted["d2t"] = (config.own_vocab,)
         if config.hidden != form.target_hidden:
             wanted["embed_tokens.weight"] = optional.pop("embed_tokens.weight")
-        refuse_other_tensors(folder, found, wanted, optional)
-        vocabulary = vocabulary_of(folder, found, config.own_vocab, config.vocab)
+        checked.refuse_other_tensors(folder, found, wanted, optional)
+        vocabulary = checked.vocabulary_of(folder, found, config.own_vocab, config.vocab)
         own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
         weights = {
             name: torch.cat([found[part].float() for part in parts])
@@ -126,7 +126,7 @@ class Eagle3Checkpoint:
         else:
             net = Eagle(config, own, head, form)
         net.load_state_dict(weights)
-        return net.to(embedding.device).eval().requires_grad_(False).pack()
+        return net.drafting(embedding.device)
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Eagle3Checkpoint:
@@ -151,13 +151,9 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         )
     vocab, target_hidden = embedding.shape
     hidden = layer["hidden_size"]
-    said = layer["vocab_size"], config.get("target_hidden_size") or layer.get("target_hidden_size") or hidden
-    if said != (vocab, target_hidden):
-        raise ValueError(
-            f"The drafter in {folder} was trained for a target of {said[0]} tokens and hidden size {said[1]}, this one "
-            f"has {vocab} and {target_hidden}. Use the drafter that was trained for this target."
-        )
-    llama, rotary = rotary_of(folder, layer, LlamaConfig)
+    said = config.get("target_hidden_size") or layer.get("target_hidden_size") or hidden
+    checked.refuse_other_target(folder, (layer["vocab_size"], said), (vocab, target_hidden))
+    llama, rotary = checked.rotary_of(folder, layer, LlamaConfig)
     form = EagleForm(
         target_hidden=target_hidden,
         kv_heads=llama.num_key_value_heads,
@@ -173,7 +169,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
     )
-    heads, own_vocab = llama.num_attention_heads, config.get("draft_vocab_size") or vocab
+    heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
     sizes = NetConfig("eagle", hidden, heads, llama.intermediate_size, 1, guesses_of(config), vocab, theta, own_vocab)
     as_trained = EagleForm(
@@ -216,14 +212,7 @@ def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
 
 def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes one Llama or Qwen3 layer."""
-    for name in NUMBERS:
-        if type(layer.get(name)) is not int or layer[name] < 1:
-            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {layer.get(name)!r}.")
-    own = config.get("draft_vocab_size")
-    if own is not None and (type(own) is not int or not 1 <= own <= layer["vocab_size"]):
-        raise ValueError(
-            f"{folder}/config.json must give draft_vocab_size between 1 and {layer['vocab_size']}, got {own!r}."
-        )
+    checked.refuse_no_numbers(folder, layer, NUMBERS)
     kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
     if kind not in ("llama", "qwen3"):
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import own_size, refuse_other_target, refuse_other_tensors, tensors_of
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa, MedusaStack
 
@@ -70,8 +70,7 @@ class MedusaCheckpoint:
             whole = len(found[theirs]) > self.own_vocab
             weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
         net.load_state_dict(weights)
-        net.to(embedding.device).eval().requires_grad_(False).pack()
-        return net
+        return net.drafting(embedding.device)
 
     def refuse(self, folder, found, names, unembeds, vllm: bool) -> None:
         """Raises `ValueError` unless `found` has every block and projection, and nothing else that is unknown."""
@@ -108,21 +107,15 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     """
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
-    if said != (vocab, hidden):
-        raise ValueError(
-            f"The drafter in {folder} was trained for a target of {said[0]} tokens and hidden size {said[1]}, this one "
-            f"has {vocab} and {hidden}. Use the drafter that was trained for this target."
-        )
+    refuse_other_target(folder, said, (vocab, hidden))
     blocks = config.get("medusa_num_layers", config.get("num_hidden_layers", 1))
     if type(blocks) is not int or not 1 <= blocks <= MOST_BLOCKS:
         raise ValueError(f"{folder} must have between 1 and {MOST_BLOCKS} blocks in each Medusa head, got {blocks!r}.")
-    size = config.get("truncated_vocab_size")
-    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
-        raise ValueError(f"{folder}/config.json must give truncated_vocab_size between 1 and {vocab}, got {size!r}.")
+    own_vocab = own_size(folder, config, "truncated_vocab_size", vocab)
     if config.get("original_lm_head"):
         raise ValueError(f"{folder} uses original_lm_head. Only heads with projections of their own are computed.")
     if config.get("logit_scale") not in (None, 1):
         raise ValueError(
             f"{folder} scales its logits by {config['logit_scale']!r} (logit_scale), which is not computed."
         )
-    return MedusaCheckpoint(hidden, vocab, blocks, size or vocab)
+    return MedusaCheckpoint(hidden, vocab, blocks, own_vocab)

@@ -8,13 +8,10 @@ they equal the target's.
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_layers import MtpModel
@@ -24,6 +21,7 @@ from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
 from engine.nets.formats import mtp_told
+from engine.nets.formats.checked import opened
 from engine.nets.formats.composite import text_name
 from engine.nets.mtp import Mtp
 
@@ -127,13 +125,3 @@ def located(source: dict[str, Any], name: str) -> Path | None:
         source["pretrained_model_name_or_path"], name, _raise_exceptions_for_missing_entries=False, **how
     )
     return None if found is None else Path(found)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """A file of safetensors. Raises `ValueError` for one that cannot be read."""
-    try:
-        with safe_open(path, framework="pt") as stored:
-            yield stored
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import refuse_no_numbers, refuse_other_target, refuse_other_tensors, tensors_of
 from engine.nets.layer import NetConfig
 from engine.nets.parallel import Parallel
 
@@ -23,7 +23,7 @@ SIZES = {
     "vocab": "vocab_size",
     "rope_theta": "rope_theta",
 }  # what `NetConfig` and transformer_layer_config call the same size
-WHOLE = {"block_size", *SIZES.values()} - {"rope_theta"}
+WHOLE = ("block_size", *(size for size in SIZES.values() if size != "rope_theta"))
 LAYER_IDS = "aux_hidden_state_layer_ids"
 
 
@@ -43,8 +43,7 @@ class ParallelCheckpoint:
         found, net = tensors_of(folder), Parallel.blank(self.config, embedding, head)
         refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
         net.load_state_dict({name: each.float() for name, each in found.items()})
-        net.to(embedding.device).eval().requires_grad_(False).pack()
-        return net
+        return net.drafting(embedding.device)
 
 
 def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> ParallelCheckpoint:
@@ -58,14 +57,8 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         found = NetConfig("parallel", depth=config["block_size"], target_hidden=target_hidden, **sizes)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
-    for name, value in {**config["transformer_layer_config"], "block_size": found.depth}.items():
-        if name in WHOLE and (type(value) is not int or value < 1):
-            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {value!r}.")
-    if (found.vocab, found.reads) != tuple(embedding.shape):
-        raise ValueError(
-            f"The drafter in {folder} was trained for a target of {found.vocab} tokens and hidden size {found.reads}, "
-            f"this one has {embedding.shape[0]} and {embedding.shape[1]}. Use the drafter that was trained for this target."
-        )
+    refuse_no_numbers(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
+    refuse_other_target(folder, (found.vocab, found.reads), tuple(embedding.shape))
     if config.get(LAYER_IDS) != list(tapped_layers(layers)):
         raise ValueError(
             f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "
