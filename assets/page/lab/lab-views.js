@@ -4,21 +4,14 @@
 TreeRace.labViews = (() => {
   const { announceResize, finder } = TreeRace.elements;
   const { press } = TreeRace.form;
-  const { mountPrompts } = TreeRace.ownPrompts;
-  const { mountPays } = TreeRace.paysView;
-  const { mountPredict } = TreeRace.predictView;
-  const { mountProduction } = TreeRace.productionView;
+  const { PromptsView } = TreeRace.ownPrompts;
+  const { PaysView } = TreeRace.paysView;
+  const { PredictView } = TreeRace.predictView;
+  const { ProductionView } = TreeRace.productionView;
   const { screenRoot } = TreeRace.screens;
-  const { mountSweep } = TreeRace.sweepView;
+  const { SweepView } = TreeRace.sweepView;
 
-  /** @type {Record<string, (root: HTMLElement, value: LabAbout, server: LabServer, say: (words: string) => void) => void>} */
-  const MOUNTS = {
-    sweep: mountSweep,
-    prompts: mountPrompts,
-    pays: mountPays,
-    predict: mountPredict,
-    production: mountProduction,
-  };
+  const VIEWS = ["sweep", "prompts", "pays", "predict", "production"];
 
   class LabViews {
     view = "sweep";
@@ -32,9 +25,17 @@ TreeRace.labViews = (() => {
       this.at = finder(root);
       /** @type {Record<string, string>} */
       this.words = {};
-      for (const [view, mount] of Object.entries(MOUNTS)) {
-        mount(this.section(view), value, server, (words) => this.say(view, words));
-      }
+      const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
+      TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
+      TreeRace.prompts = new PromptsView(this.section("prompts"), value, server.read_prompts, says("prompts"));
+      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_pays, says("pays"));
+      TreeRace.predict = new PredictView(this.section("predict"), value, says("predict"));
+      TreeRace.production = new ProductionView(
+        this.section("production"),
+        value,
+        server.production,
+        says("production"),
+      );
       for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab]"))) {
         choice.addEventListener("change", () => this.show(choice.value));
       }
@@ -50,7 +51,7 @@ TreeRace.labViews = (() => {
     show(view) {
       this.view = view;
       screenRoot().dataset.lab = view;
-      for (const each of Object.keys(MOUNTS)) this.section(each).hidden = each !== view;
+      for (const each of VIEWS) this.section(each).hidden = each !== view;
       this.say(view, this.words[view] ?? "");
       announceResize();
     }

@@ -5,8 +5,6 @@ TreeRace.ledger = (() => {
   const { make } = TreeRace.elements;
   const { isLevel } = TreeRace.numbers;
 
-  /** @param {number | undefined} share */
-  const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
   /** @param {number | null | undefined} value */
   const ratio = (value) => (Number.isFinite(value) ? `${Number(value).toFixed(2)}×` : "–");
   /** @param {number | null | undefined} value */
@@ -67,5 +65,5 @@ TreeRace.ledger = (() => {
     return made;
   }
 
-  return { cell, doubted, heads, percent, ratio, sameText, speed };
+  return { cell, doubted, heads, ratio, sameText, speed };
 })();

@@ -5,9 +5,9 @@
 TreeRace.ownPrompts = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { saveCsv } = TreeRace.downloads;
-  const { finder } = TreeRace.elements;
-  const { cell, doubted, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
-  const { asNumber, isLevel } = TreeRace.numbers;
+  const { fillBar, finder, make } = TreeRace.elements;
+  const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
+  const { asNumber, asPercent, isLevel } = TreeRace.numbers;
   const { PromptFile, many } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
@@ -77,7 +77,6 @@ TreeRace.ownPrompts = (() => {
       this.rows = [];
       this.at("rows").replaceChildren(...this.prompts.map((prompt, index) => this.waiting(prompt, index)));
       this.total();
-      this.progress(0);
     }
 
     /**
@@ -85,10 +84,9 @@ TreeRace.ownPrompts = (() => {
      * @param {number} index
      */
     waiting(prompt, index) {
-      const row = document.createElement("tr");
-      row.append(cell("td", index + 1), cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt"));
-      row.append(speed(null), ...COLUMNS.slice(3).map(() => cell("td", "–")));
-      return row;
+      const shown = cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt");
+      const figures = COLUMNS.slice(3).map(() => cell("td", "–"));
+      return make("tr", "", cell("td", index + 1), shown, speed(null), ...figures);
     }
 
     // ---- what arrives -----------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ TreeRace.ownPrompts = (() => {
         words.colSpan = COLUMNS.length - 2;
         shown.replaceChildren(...kept, words);
       } else {
-        const shares = [row.draft_share, row.verify_share].map((share) => cell("td", percent(share)));
+        const shares = [row.draft_share, row.verify_share].map((share) => cell("td", asPercent(share)));
         shown.replaceChildren(
           ...kept,
           doubted(speed(row.speedup), row.disturbed),
@@ -160,41 +158,26 @@ TreeRace.ownPrompts = (() => {
         );
       }
       this.total();
-      this.progress(this.rows.length / this.prompts.length);
-    }
-
-    /** @param {number} part */
-    progress(part) {
-      this.at("progress").firstElementChild.style.width = `${100 * part}%`;
-      this.at("progress").setAttribute("aria-valuemax", this.prompts.length);
-      this.at("progress").setAttribute("aria-valuenow", this.rows.length);
     }
 
     total() {
       /** @type {Partial<PromptsSummary>} */
       const all = this.summary ?? {};
       const { raced = 0, refused = 0 } = all;
+      fillBar(this.at("progress"), this.rows.length, this.prompts.length);
       for (const button of ["copy", "csv"]) this.at(button).disabled = !this.rows.length;
-      const median = document.createElement("tr");
-      const shares = [all.draft_share, all.verify_share].map((share) => cell("td", percent(share)));
-      median.append(
-        cell("td", ""),
-        cell("th", "Median"),
-        speed(all.speedup),
-        cell("td", asNumber(all.tau, 2)),
-        cell("td", ""),
+      const row = (
+        /** @type {string} */ name,
+        /** @type {number | null | undefined} */ times,
+        /** @type {(string | number)[]} */ ...more
+      ) => make("tr", "", cell("td", ""), cell("th", name), speed(times), ...more.map((each) => cell("td", each)));
+      const together = `All ${many(raced, "prompt")} together${refused ? `, ${refused} refused` : ""}`;
+      const same = raced ? `✓ ${all.identical} of ${raced}` : "–";
+      const shares = [all.draft_share, all.verify_share].map(asPercent);
+      this.at("total").replaceChildren(
+        row("Median", all.speedup, asNumber(all.tau, 2), "", ...shares, ""),
+        row(together, all.speedup_total, "", all.tokens || "–", "", "", same),
       );
-      median.append(...shares, cell("td", ""));
-      const sum = document.createElement("tr");
-      const skipped = refused ? `, ${refused} refused` : "";
-      sum.append(
-        cell("td", ""),
-        cell("th", `All ${many(raced, "prompt")} together${skipped}`),
-        speed(all.speedup_total),
-      );
-      sum.append(cell("td", ""), cell("td", all.tokens || "–"), cell("td", ""), cell("td", ""));
-      sum.append(cell("td", raced ? `✓ ${all.identical} of ${raced}` : "–"));
-      this.at("total").replaceChildren(median, sum);
     }
 
     /** @param {string} before */
@@ -229,15 +212,5 @@ TreeRace.ownPrompts = (() => {
     }
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {LabAbout} value
-   * @param {LabServer} server
-   * @param {(words: string) => void} say
-   */
-  function mountPrompts(root, value, server, say) {
-    TreeRace.prompts = new PromptsView(root, value, server.read_prompts, say);
-  }
-
-  return { PromptsView, mountPrompts };
+  return { PromptsView };
 })();

@@ -4,8 +4,8 @@
 
 TreeRace.paysServers = (() => {
   const { finder, make } = TreeRace.elements;
-  const { cell, heads, percent, speed } = TreeRace.ledger;
-  const { asNumber } = TreeRace.numbers;
+  const { cell, heads, speed } = TreeRace.ledger;
+  const { asNumber, asPercent } = TreeRace.numbers;
 
   const COLUMNS = [
     "Machine",
@@ -39,7 +39,7 @@ TreeRace.paysServers = (() => {
       cell("td", `${asNumber(low, 2)}–${asNumber(high, 2)}`),
       answer,
       cell("td", asNumber(point.tau, 2)),
-      cell("td", point.acceptance === null ? "–" : percent(point.acceptance)),
+      cell("td", asPercent(point.acceptance)),
       cell("td", point.identical === null ? "–" : `${point.identical} of ${point.texts}`),
     ];
   }

@@ -5,8 +5,8 @@
 TreeRace.paysVerdict = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
   const { finder, make } = TreeRace.elements;
-  const { cell, heads, percent, ratio, sameText, speed } = TreeRace.ledger;
-  const { asNumber } = TreeRace.numbers;
+  const { cell, heads, ratio, sameText, speed } = TreeRace.ledger;
+  const { asNumber, asPercent } = TreeRace.numbers;
   const { drawSplit, splitLegend } = TreeRace.timeSplitPlot;
 
   const COLUMNS = ["Best setting", "Speed", "95 %", "× generate()", "95 %", "A pass", "Gains", "Text"];
@@ -37,9 +37,9 @@ TreeRace.paysVerdict = (() => {
     const [most] = Object.entries(time).sort(([, a], [, b]) => b - a);
     const first = acceptance[0];
     const guessed = first
-      ? `The first guess comes true in ${percent(first.accepted)} of its rounds.`
+      ? `The first guess comes true in ${asPercent(first.accepted)} of its rounds.`
       : "It guessed nothing.";
-    return `${percent(most[1])} of its time is ${/** @type {any} */ (LIMITS)[most[0]]}. ${guessed}`;
+    return `${asPercent(most[1])} of its time is ${/** @type {any} */ (LIMITS)[most[0]]}. ${guessed}`;
   }
 
   /**

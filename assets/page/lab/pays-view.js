@@ -3,7 +3,7 @@
 "use strict";
 
 TreeRace.paysView = (() => {
-  const { announceResize, finder } = TreeRace.elements;
+  const { announceResize, fillBar, finder } = TreeRace.elements;
   const { PromptFile, many } = TreeRace.promptFile;
   const { PaysServers } = TreeRace.paysServers;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
@@ -82,7 +82,7 @@ TreeRace.paysView = (() => {
       this.root.classList.remove("told");
       this.servers.beside(null);
       this.pick("verdict");
-      this.progress(0, 1);
+      fillBar(this.at("progress"), 0, 1);
       this.tell(`Press Start: ${many(this.file.prompts.length, "prompt")} to race`);
       this.say("Press Start.");
     }
@@ -91,7 +91,7 @@ TreeRace.paysView = (() => {
     order() {
       if (!this.file.prompts.length) this.file.takeGallery();
       if (this.part === "servers") this.pick("verdict");
-      this.progress(0, 1);
+      fillBar(this.at("progress"), 0, 1);
       this.tell(WAITING);
       const system = this.at("systems").value;
       const order = {
@@ -111,7 +111,7 @@ TreeRace.paysView = (() => {
     /** @param {PaysMessage} message */
     feed(message) {
       if ("done" in message) {
-        this.progress(message.done, message.of);
+        fillBar(this.at("progress"), message.done, message.of);
         this.tell(`${message.doing} …`);
         this.say(`${message.doing} … ${message.done} of ${message.of} pieces of work are done.`);
       }
@@ -122,7 +122,7 @@ TreeRace.paysView = (() => {
     end(report) {
       this.report = report;
       this.root.classList.add("told");
-      this.progress(1, 1);
+      fillBar(this.at("progress"), 1, 1);
       const raced = `${many(report.prompts.length, "prompt")}, ${many(report.systems.length, "system")}`;
       this.say(`${raced}, temperature ${report.temperature}.`);
       this.verdict.show(report);
@@ -135,16 +135,6 @@ TreeRace.paysView = (() => {
     /** @param {string} words that stand large while there is no verdict */
     tell(words) {
       this.at("doing").textContent = words;
-    }
-
-    /**
-     * @param {number} done
-     * @param {number} of
-     */
-    progress(done, of) {
-      this.at("progress").firstElementChild.style.width = `${(100 * done) / of}%`;
-      this.at("progress").setAttribute("aria-valuemax", of);
-      this.at("progress").setAttribute("aria-valuenow", done);
     }
 
     draw() {
@@ -162,15 +152,5 @@ TreeRace.paysView = (() => {
     }
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {LabAbout} value
-   * @param {LabServer} server
-   * @param {(words: string) => void} say
-   */
-  function mountPays(root, value, server, say) {
-    TreeRace.pays = new PaysView(root, value, server.read_pays, say);
-  }
-
-  return { PaysView, mountPays };
+  return { PaysView };
 })();

@@ -235,15 +235,5 @@ TreeRace.predictView = (() => {
    */
   const finderOf = (card, selector) => card.querySelector(selector);
 
-  /**
-   * @param {HTMLElement} root
-   * @param {LabAbout} value
-   * @param {LabServer} _
-   * @param {(words: string) => void} say
-   */
-  function mountPredict(root, value, _, say) {
-    TreeRace.predict = new PredictView(root, value, say);
-  }
-
-  return { PredictView, mountPredict, priceOf, verdictOf };
+  return { PredictView, priceOf, verdictOf };
 })();

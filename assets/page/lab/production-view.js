@@ -121,15 +121,5 @@ TreeRace.productionView = (() => {
     return input && input.value.trim() !== "" ? Number(input.value) : ""; // the server refuses what is no number
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {LabAbout} value
-   * @param {LabServer} server
-   * @param {(words: string) => void} say
-   */
-  function mountProduction(root, value, server, say) {
-    TreeRace.production = new ProductionView(root, value, server.production, say);
-  }
-
-  return { ProductionView, mountProduction };
+  return { ProductionView };
 })();

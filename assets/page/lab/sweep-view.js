@@ -4,7 +4,7 @@
 
 TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
-  const { finder } = TreeRace.elements;
+  const { fillBar, finder } = TreeRace.elements;
   const { drawHeat } = TreeRace.heatPlot;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
@@ -163,10 +163,7 @@ TreeRace.sweepView = (() => {
      * @param {boolean} [ended]
      */
     tell({ cells, total, done, left, sentence }, ended) {
-      const progress = this.at("progress");
-      progress.setAttribute("aria-valuemax", total);
-      progress.setAttribute("aria-valuenow", cells.length);
-      progress.firstElementChild.style.width = `${(100 * done) / total}%`;
+      fillBar(this.at("progress"), cells.length, total, done / total);
       if (ended) return this.say(sentence);
       const time = left === null || left === undefined ? "" : `, ${duration(left)} left`;
       this.say(`Cell ${Math.min(total, cells.length + 1)} of ${total}${time}. ${sentence}`);
@@ -300,15 +297,5 @@ TreeRace.sweepView = (() => {
     }
   }
 
-  /**
-   * @param {HTMLElement} section
-   * @param {LabAbout} value
-   * @param {LabServer} _
-   * @param {(words: string) => void} say
-   */
-  function mountSweep(section, value, _, say) {
-    TreeRace.sweep = new SweepView(section, value, say);
-  }
-
-  return { SweepView, mountSweep };
+  return { SweepView };
 })();

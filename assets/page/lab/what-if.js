@@ -130,5 +130,5 @@ TreeRace.whatIf = (() => {
     }
   }
 
-  return { BEYOND, WhatIfView };
+  return { WhatIfView };
 })();

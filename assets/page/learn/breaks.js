@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.breaks = (() => {
-  const { make } = TreeRace.elements;
+  const { button, make } = TreeRace.elements;
   const { press } = TreeRace.form;
   const { asShare } = TreeRace.numbers;
   const { visible } = TreeRace.text;
@@ -70,16 +70,12 @@ TreeRace.breaks = (() => {
 
     /** @param {Break} broken */
     switch({ name, title }) {
-      const button = make(
-        "button",
-        "walk-switch",
-        make("i"),
-        make("span", "", make("em", "", "Break it: "), make("b", "", title)),
-      );
-      Object.assign(button, { type: "button", role: "switch", ariaChecked: String(this.on === name) });
-      button.dataset.name = name;
-      button.addEventListener("click", () => (this.on === name ? this.mend() : this.break(name)));
-      return button;
+      const turn = () => (this.on === name ? this.mend() : this.break(name));
+      const words = make("span", "", make("em", "", "Break it: "), make("b", "", title));
+      const made = button("walk-switch", turn, make("i"), words);
+      Object.assign(made, { role: "switch", ariaChecked: String(this.on === name) });
+      made.dataset.name = name;
+      return made;
     }
 
     /** @param {string} name */
@@ -123,7 +119,8 @@ TreeRace.breaks = (() => {
         identical === true || !divergence
           ? "The texts are the same this time. The distance tells more."
           : parted(divergence);
-      const wait = make("p", "walk-busy", "Measuring how far off it is …", this.progress(), this.cancel());
+      const cancel = button("", () => press("#race-halt"), "Cancel");
+      const wait = make("p", "walk-busy", "Measuring how far off it is …", this.progress(), cancel);
       this.result.replaceChildren(wait);
       press("#walk-measure");
     }
@@ -145,13 +142,6 @@ TreeRace.breaks = (() => {
 
     progress() {
       return Object.assign(make("progress"), { max: 1, value: 0, ariaLabel: "Measured so far" });
-    }
-
-    cancel() {
-      const button = make("button", "", "Cancel");
-      button.type = "button";
-      button.addEventListener("click", () => press("#race-halt"));
-      return button;
     }
 
     /** @param {BreakMessage} message */

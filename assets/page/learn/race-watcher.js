@@ -3,6 +3,8 @@
 "use strict";
 
 TreeRace.raceWatcher = (() => {
+  const { inNextFrame } = TreeRace.elements;
+
   const PATIENCE_MS = 1500; // for a race that may be on its way, before one is begun
 
   class RaceWatcher {
@@ -14,7 +16,6 @@ TreeRace.raceWatcher = (() => {
     due = false; // a jump to the step that tells most
     asked = false; // for a race
     played = false; // when it last looked
-    waiting = false; // for the next frame
     /** @type {Map<string, number>} tau of the races that were shown, by system and guesses */
     taus = new Map();
     /** @type {Map<string, { title: string, speedup: number }>} the last race on every size of model */
@@ -51,14 +52,7 @@ TreeRace.raceWatcher = (() => {
       setTimeout(this.soon, PATIENCE_MS + 1); // by then a race has come, or one is needed
     }
 
-    soon = () => {
-      if (this.waiting || !this.walk.isOpen) return;
-      this.waiting = true;
-      requestAnimationFrame(() => {
-        this.waiting = false;
-        this.look();
-      });
-    };
+    soon = inNextFrame(() => this.look());
 
     look() {
       const { breaks, isOpen, pointer } = this.walk;

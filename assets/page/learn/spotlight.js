@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.spotlight = (() => {
-  const { finder } = TreeRace.elements;
+  const { finder, inNextFrame } = TreeRace.elements;
   const ROOM = 5; // pixels between the thing and its ring
 
   /** @typedef {[left: number, top: number, right: number, bottom: number]} Box */
@@ -43,7 +43,6 @@ TreeRace.spotlight = (() => {
     thing = null;
     /** @type {(Element | null)[]} */
     others = [];
-    waiting = false; // for a frame
 
     /** @param {HTMLElement} root */
     constructor(root) {
@@ -72,15 +71,8 @@ TreeRace.spotlight = (() => {
       if (scroller instanceof Node && [this.thing, ...this.others].some((each) => scroller.contains(each))) this.soon();
     }
 
-    // Something may have moved: looks once in the next frame.
-    soon() {
-      if (this.waiting || !this.thing) return;
-      this.waiting = true;
-      requestAnimationFrame(() => {
-        this.waiting = false;
-        this.draw();
-      });
-    }
+    // Something may have moved.
+    soon = inNextFrame(() => this.thing && this.draw());
 
     draw() {
       const boxes = [this.thing, ...this.others].map(frame);

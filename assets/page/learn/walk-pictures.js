@@ -2,9 +2,9 @@
 "use strict";
 
 TreeRace.walkPictures = (() => {
-  const { make } = TreeRace.elements;
+  const { button, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
-  const { depthsOf } = TreeRace.roundCosts;
+  const { depthsOf } = TreeRace.steps;
   const { growthPlot, timesOne } = TreeRace.growthPlot;
   const { visible } = TreeRace.text;
 
@@ -63,13 +63,13 @@ TreeRace.walkPictures = (() => {
     const line = [];
     for (let at = step.parents[node]; at >= 0; at = step.parents[at]) line.unshift(at);
     const cells = [...line, node].map((at) => chip("seen", word(step.texts[at])));
+    const { length } = step.parents;
     /** @type {(by: number, sign: string, name: string) => HTMLElement} */
-    const turn = (by, sign, name) => {
-      const button = make("button", "turn", sign);
-      Object.assign(button, { type: "button", ariaLabel: name });
-      button.addEventListener("click", () => onNode((node + by + step.parents.length) % step.parents.length));
-      return button;
-    };
+    const turn = (by, sign, name) =>
+      Object.assign(
+        button("turn", () => onNode((node + by + length) % length), sign),
+        { ariaLabel: name },
+      );
     return [
       make(
         "p",

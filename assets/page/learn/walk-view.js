@@ -4,7 +4,7 @@
 
 TreeRace.walkView = (() => {
   const { Breaks } = TreeRace.breaks;
-  const { announceResize, finder, isCalm, make, whenThere } = TreeRace.elements;
+  const { announceResize, button, finder, isCalm, make, whenThere } = TreeRace.elements;
   const { TYPING } = TreeRace.keys;
   const { RaceWatcher } = TreeRace.raceWatcher;
   const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
@@ -58,10 +58,8 @@ TreeRace.walkView = (() => {
      * @param {number} index
      */
     dot({ title }, index) {
-      const button = make("button");
-      Object.assign(button, { type: "button", ariaLabel: `Page ${index + 1}: ${title}`, title });
-      button.addEventListener("click", () => this.go(index));
-      return button;
+      const made = button("", () => this.go(index));
+      return Object.assign(made, { ariaLabel: `Page ${index + 1}: ${title}`, title });
     }
 
     // The pages that this visitor has.

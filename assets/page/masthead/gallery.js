@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.gallery = (() => {
-  const { make } = TreeRace.elements;
+  const { button, make } = TreeRace.elements;
   const { goButton } = TreeRace.form;
   const { popover } = TreeRace.popover;
 
@@ -15,22 +15,19 @@ TreeRace.gallery = (() => {
    */
   function galleryMenu(name, entries, choose) {
     const menu = make("div", "menu");
-    const button = make("button", "chip", name);
-    button.type = "button";
+    const opener = make("button", "chip", name);
+    opener.type = "button";
     const panel = make("div", "panel prompts");
-    const open = popover(menu, button, panel);
+    const open = popover(menu, opener, panel);
     for (const entry of entries) {
-      const choice = make("button", "prompt");
-      choice.type = "button";
-      choice.append(make("b", "", entry.title), make("span", "", entry.prompt));
-      choice.addEventListener("click", () => {
+      const take = () => {
         open(false);
         choose(entry);
         goButton()?.focus();
-      });
-      panel.append(choice);
+      };
+      panel.append(button("prompt", take, make("b", "", entry.title), make("span", "", entry.prompt)));
     }
-    menu.append(button, panel);
+    menu.append(opener, panel);
     return menu;
   }
 

@@ -6,15 +6,7 @@ TreeRace.keepsake = (() => {
   const { onRun } = TreeRace.runs;
 
   const NAME = "treerace";
-  const SETTINGS = {
-    left: "left",
-    right: "right",
-    depth: "depth",
-    width: "width",
-    nodes: "nodes",
-    temperature: "temperature",
-  };
-  const MORE = { tokens: "max_new_tokens", seed: "seed", constraint: "constraint" };
+  const FIELDS = ["left", "right", "depth", "width", "nodes", "temperature", "max_new_tokens", "seed", "constraint"];
 
   class Keepsake {
     /** @type {Record<string, any> | null} what the form held when a race was last asked for */
@@ -37,7 +29,7 @@ TreeRace.keepsake = (() => {
     get query() {
       const { form } = this;
       const prompt = /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea")).value;
-      const named = Object.entries({ ...SETTINGS, ...MORE }).map(([name, field]) => [name, String(form?.[field])]);
+      const named = FIELDS.map((field) => [field === "max_new_tokens" ? "tokens" : field, String(form?.[field])]);
       const mixed = { left: form?.left_mix, right: form?.right_mix };
       const pair = TreeRace.pairs.name;
       const settings = { ...(form ? Object.fromEntries(named) : {}), ...(pair ? { pair } : {}), prompt };

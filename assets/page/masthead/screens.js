@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.screens = (() => {
-  const { announceResize, make } = TreeRace.elements;
+  const { announceResize, button } = TreeRace.elements;
 
   // The element that holds all screens; its data attributes say what is shown, for the styles.
   const screenRoot = () => /** @type {HTMLElement} */ (document.querySelector("#screen"));
@@ -27,11 +27,9 @@ TreeRace.screens = (() => {
    */
   function screenMenu(nav, screens) {
     for (const [name, title] of Object.entries(screens)) {
-      const button = make("button", "", title);
-      button.type = "button";
-      button.dataset.name = name;
-      button.addEventListener("click", () => showScreen(name));
-      nav.querySelector("[data-learn]")?.before(button);
+      const choice = button("", () => showScreen(name), title);
+      choice.dataset.name = name;
+      nav.querySelector("[data-learn]")?.before(choice);
     }
     showScreen(Object.keys(screens)[0]);
   }

@@ -2,11 +2,11 @@
 "use strict";
 
 TreeRace.acceptancePlot = (() => {
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { asPercent } = TreeRace.numbers;
+  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { channels, readable } = TreeRace.shades;
-  const { lettering, percent } = TreeRace.sweepCells;
+  const { lettering } = TreeRace.sweepCells;
   const TALL = 0.16; // a bar of this share holds its percentage
-  const hovertemplate = "%{customdata}<extra></extra>";
 
   /**
    * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.
@@ -18,8 +18,7 @@ TreeRace.acceptancePlot = (() => {
   function drawShares(div, rows, kind, words) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { width, colours } = room;
     const letters = lettering();
     const places = rows.map((row) => Number(row[kind]));
     const share = (/** @type {Accepted} */ row) => row.accepted / row.reached;
@@ -29,7 +28,7 @@ TreeRace.acceptancePlot = (() => {
         type: "bar",
         x: places,
         y: rows.map(share),
-        text: rows.map((row) => percent(share(row))),
+        text: rows.map((row) => asPercent(share(row))),
         textposition: rows.map((row) => (share(row) > TALL ? "inside" : "outside")),
         insidetextanchor: "start",
         textangle: 0,
@@ -41,7 +40,7 @@ TreeRace.acceptancePlot = (() => {
         constraintext: "none",
         cliponaxis: false,
         customdata: rows.map((row) => `${words} ${row[kind]}: ${row.accepted} of ${row.reached} guesses accepted`),
-        hovertemplate,
+        hovertemplate: SAID,
         marker: { color: colours.tree, line: { width: 0 } },
         width: 0.62,
       },
@@ -55,14 +54,13 @@ TreeRace.acceptancePlot = (() => {
         customdata: rows.map(
           (row) => `depth ${row.depth}: some guess accepted in ${row.accepted} of ${row.levels} rounds that got there`,
         ),
-        hovertemplate,
+        hovertemplate: SAID,
         cliponaxis: false,
         line: { color: colours.ink, width: 2, dash: "5px,4px" },
         marker: { symbol: "diamond", size: 9, color: colours.ink },
       });
     }
-    const tickfont = { size: letters, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const axis = axisOf(colours, letters);
     const title = { text: words, font: { size: letters, color: colours.faint }, standoff: 2 };
     const axes = {
       xaxis: { ...axis, showgrid: false, tickvals: places, range: [0.4, Math.max(4, ...places) + 0.6], title },
@@ -76,7 +74,7 @@ TreeRace.acceptancePlot = (() => {
       bargap: 0.3,
     };
     const margin = { l: letters * 3.6, r: 10, t: 6, b: letters * 2.9 };
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
   }
 
   return { drawShares };

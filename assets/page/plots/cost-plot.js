@@ -4,13 +4,12 @@
 
 TreeRace.costPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
 
   const LEAST_TOP = 5; // tokens that the axis shows at least
   const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
   const LARGEST = 64; // nodes on the curves, unless a tree has more
   const LEFTWARD = 10; // from so many nodes on the point's label stands left of it
-  const hovertemplate = "%{customdata}<extra></extra>";
 
   /**
    * @param {number} count
@@ -39,7 +38,7 @@ TreeRace.costPlot = (() => {
       x: nodes,
       y: nodes.map((each) => price(each) / plain),
       customdata: nodes.map((each) => `${about(each)}<br>${hover(each)}`),
-      hovertemplate,
+      hovertemplate: SAID,
       ...look,
     };
   }
@@ -103,7 +102,7 @@ TreeRace.costPlot = (() => {
       x: all.map((mark) => mark.nodes),
       y: all.map((mark) => mark.tokens),
       customdata: all.map(hover),
-      hovertemplate,
+      hovertemplate: SAID,
       cliponaxis: false,
       marker: {
         color: colours.tree,
@@ -134,7 +133,7 @@ TreeRace.costPlot = (() => {
       x: [nodes, nodes],
       y: [price, tau],
       customdata: [hover, hover],
-      hovertemplate,
+      hovertemplate: SAID,
       cliponaxis: false,
       line: { color: colours.tree, width: 3 },
       marker: {
@@ -204,8 +203,7 @@ TreeRace.costPlot = (() => {
    * @param {number} every
    */
   function costAxes(colours, size, largest, top, every) {
-    const tickfont = { size, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", gridcolor: colours.cell, tickfont };
+    const axis = { ...axisOf(colours, size), gridcolor: colours.cell };
     return {
       xaxis: {
         ...axis,
@@ -231,8 +229,7 @@ TreeRace.costPlot = (() => {
   function drawCost(div, steps, round, costs) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { width, height, colours } = room;
     const size = Math.round(Math.max(12, Math.min(22, width / 36)));
     const top = Math.max(LEAST_TOP, ...steps.map((step) => step.burst.length)) + 0.6;
     const traces = [
@@ -246,7 +243,7 @@ TreeRace.costPlot = (() => {
     const { xaxis, yaxis } = costAxes(colours, size, LARGEST, top, every);
     const annotations = words(round, costs, top, size, colours);
     const axes = { xaxis, yaxis: { ...yaxis, ticklabelstandoff: 6 }, annotations };
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
   }
 
   return { LARGEST, breakEven, verifying, word, costAxes, drawCost };

@@ -4,7 +4,7 @@
 
 TreeRace.guessPlot = (() => {
   const { asShare } = TreeRace.numbers;
-  const { PLOT, nodeLook, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { SAID, axisOf, nodeLook, plot, roomOf } = TreeRace.plotBase;
   const { plotLabel, textWidth } = TreeRace.text;
 
   const LARGEST_ROW = 40;
@@ -46,11 +46,10 @@ TreeRace.guessPlot = (() => {
     const y = nodes.map((_, row) => row);
     const looks = nodes.map((node) => nodeLook(step.verdicts[node], colours));
     const shared = { y, customdata: nodes.map((node) => hover(step, node, colours)) };
-    const hovertemplate = "%{customdata}<extra></extra>";
     return [
       {
         ...shared,
-        hovertemplate,
+        hovertemplate: SAID,
         type: "bar",
         orientation: "h",
         x: nodes.map((node) => step.q[node]),
@@ -59,7 +58,7 @@ TreeRace.guessPlot = (() => {
       },
       {
         ...shared,
-        hovertemplate,
+        hovertemplate: SAID,
         type: "scatter",
         mode: "markers",
         x: nodes.map((node) => step.p[node]),
@@ -82,8 +81,7 @@ TreeRace.guessPlot = (() => {
   function drawGuesses(div, step) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { width, height, colours } = room;
     const nodes = guessesOf(step);
     const size = Math.round(Math.max(12, Math.min(22, width / 34)));
     const foot = size + 14;
@@ -95,7 +93,7 @@ TreeRace.guessPlot = (() => {
     const left = named ? Math.ceil(Math.min(widest, width * 0.3)) + 22 : 14;
     const limit = Math.max(3, Math.floor((width * 0.3) / textWidth("m", font)));
     const margin = { l: left, r: size * 2, t: 6, b: Math.max(foot, height - 6 - row * nodes.length) };
-    const axis = { fixedrange: true, zeroline: false, ticks: "" };
+    const axis = axisOf(colours, size);
     const axes = {
       bargap: 0,
       xaxis: {
@@ -105,7 +103,6 @@ TreeRace.guessPlot = (() => {
         gridcolor: colours.cell,
         tickvals: [0, 0.25, 0.5, 0.75, 1],
         ticktext: ["0", "", "50 %", "", "100 %"],
-        tickfont: { size, color: colours.faint },
       },
       yaxis: {
         ...axis,
@@ -119,7 +116,7 @@ TreeRace.guessPlot = (() => {
       },
     };
     const scale = Math.max(0.4, Math.min(row / 22, size / 16));
-    Plotly.react(div, traces(step, nodes, scale, colours), plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces(step, nodes, scale, colours), margin, axes);
   }
 
   return { drawGuesses };

@@ -4,11 +4,10 @@
 
 TreeRace.heatPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { mixed, readable } = TreeRace.shades;
   const { cellWords, lettering } = TreeRace.sweepCells;
   const GAP = 3; // pixels between cells
-  const hovertemplate = "%{customdata}<extra></extra>";
 
   /**
    * @typedef {{
@@ -74,8 +73,7 @@ TreeRace.heatPlot = (() => {
   function drawHeat(div, sweep, what, picked) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { width, height, colours } = room;
     const heat = HEATS[what];
     const cells = sweep.raced;
     const at = heat.at(cells);
@@ -115,7 +113,7 @@ TreeRace.heatPlot = (() => {
         z: grid((cell) => (cell && !cell.refused ? Math.max(0, Math.min(1, at(cell))) : null)),
         customdata: grid((cell) => (cell ? cellWords(cell, sweep) : "")),
         colorscale: stops.map((colour, index) => [index / (stops.length - 1), colour]),
-        hovertemplate,
+        hovertemplate: SAID,
         hoverongaps: false,
       },
       {
@@ -132,13 +130,9 @@ TreeRace.heatPlot = (() => {
         cliponaxis: false,
       },
     ];
-    const tickfont = { size: letters, color: colours.faint };
     const axis = (/** @type {SweepAxis} */ each) => ({
-      fixedrange: true,
-      zeroline: false,
+      ...axisOf(colours, letters),
       showgrid: false,
-      ticks: "",
-      tickfont,
       range: [-0.5, each.values.length - 0.5],
       tickvals: indices(each.values),
       ticktext: each.values.map(String),
@@ -147,7 +141,7 @@ TreeRace.heatPlot = (() => {
     const shapes = sweep.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
     if (picked) shapes.push(frame(sweep, picked, across, down, { color: colours.ink, width: 2, dash: "4px,3px" }));
     const axes = { xaxis: axis(sweep.x), yaxis: axis(sweep.y), shapes };
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
   }
 
   return { drawHeat };

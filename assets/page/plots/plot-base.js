@@ -5,6 +5,7 @@ TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;
 
   const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
+  const SAID = "%{customdata}<extra></extra>"; // the hovertemplate of traces whose `customdata` says all
 
   /** @param {Element} element */
   function palette(element) {
@@ -42,14 +43,14 @@ TreeRace.plotBase = (() => {
   }
 
   /**
-   * The element's room in pixels; null while it has none. Asks for Plotly's script, and is null too until that is there.
+   * The element's room in pixels and its colours; null while it has none. Asks for Plotly's script, and is null too until that is there.
    * @param {Element} div
    */
   function roomOf(div) {
     const [width, height] = [div.clientWidth, div.clientHeight];
     if (!width || !height) return null;
     if (!window.Plotly) fetchPlotly();
-    return window.Plotly ? { width, height } : null;
+    return window.Plotly ? { width, height, colours: palette(div) } : null;
   }
 
   /**
@@ -81,17 +82,17 @@ TreeRace.plotBase = (() => {
   }
 
   /**
-   * A fresh object for every drawing: Plotly writes into the layouts it is given.
-   * @param {Palette} colours
-   * @param {number} width
-   * @param {number} height
+   * Draws the traces. The layout is a fresh object each time, because Plotly writes into those that it is given.
+   * @param {HTMLElement} div
+   * @param {{ width: number, height: number, colours: Palette }} room as `roomOf` gives it
+   * @param {object[]} traces
    * @param {{ l: number, r: number, t: number, b: number }} margin
    * @param {object} axes
    */
-  function plotLayout(colours, width, height, margin, axes) {
+  function plot(div, { width, height, colours }, traces, margin, axes) {
     const size = Math.round(Math.max(15, Math.min(22, window.innerWidth / 85)) * colours.zoom);
     const face = { family: colours.font };
-    return {
+    const layout = {
       width,
       height,
       margin,
@@ -104,7 +105,17 @@ TreeRace.plotBase = (() => {
       hoverlabel: { bgcolor: colours.ink, bordercolor: colours.ink, font: { ...face, color: colours.surface, size } },
       ...axes,
     };
+    Plotly.react(div, traces, layout, PLOT);
   }
 
-  return { PLOT, palette, roomOf, keepDrawn, nodeLook, plotLayout };
+  /**
+   * What all axes have, with ticks in faint letters of that size.
+   * @param {Palette} colours
+   * @param {number} size
+   */
+  function axisOf(colours, size) {
+    return { fixedrange: true, zeroline: false, ticks: "", tickfont: { size, color: colours.faint } };
+  }
+
+  return { SAID, axisOf, palette, roomOf, keepDrawn, nodeLook, plot };
 })();

@@ -2,12 +2,10 @@
 "use strict";
 
 TreeRace.sweepCells = (() => {
-  const { asNumber } = TreeRace.numbers;
+  const { asNumber, asPercent } = TreeRace.numbers;
   const { escapeMarkup } = TreeRace.text;
 
   const lettering = () => Math.round(Math.max(12, Math.min(22, window.innerWidth / 92)));
-  /** @param {number} value */
-  const percent = (value) => `${Math.round(100 * value)} %`;
 
   /**
    * @param {Cell} cell
@@ -20,12 +18,12 @@ TreeRace.sweepCells = (() => {
       where,
       `${asNumber(cell.speedup, 2)}× plain decoding’s speed, ${asNumber(cell.tau, 2)} tokens a pass`,
       `${asNumber(cell.mean_nodes, 1)} nodes a tree, ${asNumber(cell.ms_per_token, 2)} ms a token`,
-      `${percent(cell.draft_share)} of the time drafts, ${percent(cell.verify_share)} verifies`,
+      `${asPercent(cell.draft_share)} of the time drafts, ${asPercent(cell.verify_share)} verifies`,
       escapeMarkup(cell.disturbed),
     ]
       .filter(Boolean)
       .join("<br>");
   }
 
-  return { cellWords, lettering, percent };
+  return { cellWords, lettering };
 })();

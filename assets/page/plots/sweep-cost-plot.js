@@ -4,11 +4,10 @@
 
 TreeRace.sweepCostPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { SAID, plot, roomOf } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
   const { LARGEST, breakEven, costAxes, verifying, word } = TreeRace.costPlot;
   const { cellWords, lettering } = TreeRace.sweepCells;
-  const hovertemplate = "%{customdata}<extra></extra>";
 
   /**
    * What forwards of this size took in the sweep's own races.
@@ -26,7 +25,7 @@ TreeRace.sweepCostPlot = (() => {
       customdata: sizes.map(
         (count) => `${count} nodes in these races: ${asNumber(sweep.verify[count], 2)} ms, the median`,
       ),
-      hovertemplate,
+      hovertemplate: SAID,
       marker: { symbol: "circle-open", color: colours.base, size: 8, line: { width: 2 } },
     };
   }
@@ -43,7 +42,7 @@ TreeRace.sweepCostPlot = (() => {
       x: cells.map((cell) => cell.mean_nodes),
       y: cells.map((cell) => cell.tau),
       customdata: cells.map((cell) => cellWords(cell, sweep)),
-      hovertemplate,
+      hovertemplate: SAID,
       cliponaxis: false,
       marker: look,
     };
@@ -56,8 +55,7 @@ TreeRace.sweepCostPlot = (() => {
   function drawSweepCost(div, sweep) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { colours } = room;
     const letters = lettering();
     const costs = new Costs(sweep.costs);
     const cells = sweep.raced;
@@ -91,7 +89,7 @@ TreeRace.sweepCostPlot = (() => {
       ],
     };
     const margin = { l: letters * 2.2, r: letters * 2.2, t: 6, b: letters * 1.8 };
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
   }
 
   return { drawSweepCost };

@@ -3,8 +3,9 @@
 "use strict";
 
 TreeRace.timeSplitPlot = (() => {
-  const { asNumber } = TreeRace.numbers;
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { make } = TreeRace.elements;
+  const { asNumber, asPercent } = TreeRace.numbers;
+  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { escapeMarkup } = TreeRace.text;
 
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
@@ -27,11 +28,9 @@ TreeRace.timeSplitPlot = (() => {
   /** @param {HTMLElement} root */
   function splitLegend(root) {
     for (const name of [...PHASES.map((phase) => phase.name), "plain"]) {
-      const entry = document.createElement("span");
-      const swatch = document.createElement("i");
+      const swatch = make("i");
       swatch.dataset.phase = name;
-      entry.append(swatch, name);
-      root.append(entry);
+      root.append(make("span", "", swatch, name));
     }
   }
 
@@ -48,9 +47,9 @@ TreeRace.timeSplitPlot = (() => {
       x: lanes.map((lane) => msOf(lane) * shareOf(lane, name)),
       customdata: lanes.map((lane) => {
         const ms = `${asNumber(msOf(lane) * shareOf(lane, name), 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
-        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asNumber(100 * shareOf(lane, name), 0)} %`;
+        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(shareOf(lane, name))}`;
       }),
-      hovertemplate: "%{customdata}<extra></extra>",
+      hovertemplate: SAID,
       marker: {
         color: colours[colour],
         line: { width: 0 },
@@ -68,16 +67,14 @@ TreeRace.timeSplitPlot = (() => {
   function drawSplit(div, lanes, baseline) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { width, height, colours } = room;
     const size = Math.round(Math.max(12, Math.min(20, height / 17, width / 26)));
     const longest = Math.max(...lanes.map(msOf));
     const limit = Math.round(width / 3 / (size * 0.55));
     const cut = (/** @type {string} */ title) => (title.length > limit ? `${title.slice(0, limit - 1)}…` : title);
     const plain = msOf(baseline);
-    const tickfont = { size, color: colours.faint };
     const line = { color: colours.ink, width: 2, dash: "5px,4px" };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const axis = axisOf(colours, size);
     const axes = {
       barmode: "stack",
       bargap: 0.3,
@@ -95,7 +92,7 @@ TreeRace.timeSplitPlot = (() => {
     };
     const margin = { l: 14, r: 12, t: 4, b: size + 12 };
     const traces = PHASES.map((phase) => bars(phase, lanes, colours));
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
     const shares = lanes.map((lane) => `${lane.title} ${asNumber(msOf(lane), 2)} ms`);
     div.setAttribute("aria-label", `Time a token by phase, the fastest first: ${shares.join(", ")}`);
   }

@@ -3,13 +3,12 @@
 
 TreeRace.whatIfPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { PLOT, palette, plotLayout, roomOf } = TreeRace.plotBase;
+  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { lettering } = TreeRace.sweepCells;
   const { speedup } = TreeRace.whatIfFormula;
 
   const DEEPEST = 12;
   const STEP = 0.25; // of depth between two places of the curve
-  const hovertemplate = "%{customdata}<extra></extra>";
 
   /**
    * @param {HTMLElement} div
@@ -20,8 +19,7 @@ TreeRace.whatIfPlot = (() => {
   function drawWhatIf(div, costs, point, measured) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, height } = room;
-    const colours = palette(div);
+    const { colours } = room;
     const letters = lettering();
     const depths = Array.from({ length: DEEPEST / STEP + 1 }, (_, index) => index * STEP);
     const curve = depths.map((depth) => speedup(costs, { ...point, depth }));
@@ -32,8 +30,7 @@ TreeRace.whatIfPlot = (() => {
       font: { size: letters, color: colours.faint },
       standoff: 4,
     });
-    const tickfont = { size: letters, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont };
+    const axis = axisOf(colours, letters);
     const traces = [
       {
         type: "scatter",
@@ -42,7 +39,7 @@ TreeRace.whatIfPlot = (() => {
         y: curve,
         line: { color: colours.tree, width: 3 },
         customdata: depths.map((depth, index) => `depth ${depth}: ${asNumber(curve[index], 2)}×`),
-        hovertemplate,
+        hovertemplate: SAID,
       },
       {
         type: "scatter",
@@ -51,7 +48,7 @@ TreeRace.whatIfPlot = (() => {
         y: [here],
         marker: { symbol: "circle", size: 15, color: colours.tree, line: { width: 2, color: colours.surface } },
         customdata: [`chosen: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}`],
-        hovertemplate,
+        hovertemplate: SAID,
       },
       {
         type: "scatter",
@@ -63,7 +60,7 @@ TreeRace.whatIfPlot = (() => {
         textfont: { size: letters, color: colours.ink },
         marker: { symbol: "diamond-open", size: 15, color: colours.ink, line: { width: 3 } },
         customdata: [`measured: ${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`],
-        hovertemplate,
+        hovertemplate: SAID,
         cliponaxis: false,
       },
     ];
@@ -74,7 +71,7 @@ TreeRace.whatIfPlot = (() => {
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line }],
     };
     const margin = { l: letters * 3.4, r: 14, t: 8, b: letters * 3.1 };
-    Plotly.react(div, traces, plotLayout(colours, width, height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
     div.setAttribute(
       "aria-label",
       `Speedup by depth: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}; measured ${asNumber(measured.decoding, 2)}×`,

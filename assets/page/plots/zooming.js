@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.zooming = (() => {
+  const { inNextFrame } = TreeRace.elements;
   const MOST = 8;
   const STEP = 1.0015; // for each pixel of the wheel
 
@@ -55,15 +56,7 @@ TreeRace.zooming = (() => {
    * @param {() => void} redraw
    */
   function listen(home, view, redraw) {
-    let waiting = false;
-    const soon = () => {
-      if (waiting) return;
-      waiting = true;
-      requestAnimationFrame(() => {
-        waiting = false;
-        redraw();
-      });
-    };
+    const soon = inNextFrame(redraw);
     /** @type {Map<number, [number, number]>} fingers, or the mouse while it is pressed */
     const held = new Map();
     const spread = () => {

@@ -5,8 +5,8 @@
 TreeRace.resultTable = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { saveCsv } = TreeRace.downloads;
-  const { finder } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
+  const { finder, make } = TreeRace.elements;
+  const { asNumber, asPercent } = TreeRace.numbers;
   const { placesOf } = TreeRace.places;
   const { keepDrawn } = TreeRace.plotBase;
   const { drawSplit, splitLegend } = TreeRace.timeSplitPlot;
@@ -15,8 +15,6 @@ TreeRace.resultTable = (() => {
   const TEXTS = { true: "identical", law: "same distribution", lossy: "lossy", false: "DIFFERENT" };
   /** @typedef {{ name: string, figure: (lane: RankedLane) => any, write: (value: any) => string, meaning: string }} Column */
 
-  /** @param {number} share */
-  const percent = (share) => `${asNumber(100 * share, 0)} %`;
   /** @param {unknown} value */
   const whole = (value) => String(value);
 
@@ -38,15 +36,15 @@ TreeRace.resultTable = (() => {
     column("tokens a pass", (lane) => lane.tau, hundredths, "Tokens for each target forward; papers call it tau"),
     column("forwards", (lane) => lane.forwards, whole, "Target forwards after the prompt"),
     column("drafts", (lane) => lane.draft_forwards, whole, "Forwards of a draft network"),
-    column("draft", (lane) => lane.draft_share, percent, "Share of its clock spent on drafting"),
+    column("draft", (lane) => lane.draft_share, asPercent, "Share of its clock spent on drafting"),
     column(
       "verify",
       (lane) => lane.verify_share,
-      percent,
+      asPercent,
       "Share of its clock spent on target forwards after the prompt",
     ),
-    column("prefill", (lane) => lane.prefill_share, percent, "Share of its clock spent on reading the prompt"),
-    column("other", (lane) => lane.other_share, percent, "Share of its clock spent on accepting and committing"),
+    column("prefill", (lane) => lane.prefill_share, asPercent, "Share of its clock spent on reading the prompt"),
+    column("other", (lane) => lane.other_share, asPercent, "Share of its clock spent on accepting and committing"),
     column("text", (lane) => TEXTS[String(lane.identical)], whole, "Against the text of token by token"),
   ];
   // Of the file alone: what the page has no room for.
@@ -130,7 +128,7 @@ TreeRace.resultTable = (() => {
 
   /** @param {RankedLane} lane */
   function row(lane) {
-    const made = document.createElement("tr");
+    const made = make("tr");
     made.dataset.text = String(lane.identical);
     for (const { name, figure, write } of COLUMNS) {
       const text = write(figure(lane));

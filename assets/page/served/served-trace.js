@@ -4,10 +4,10 @@
 
 TreeRace.servedTrace = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
-  const { finder, make } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
-  const { PLOT, keepDrawn, palette, plotLayout, roomOf } = TreeRace.plotBase;
-  const { lettering, percent } = TreeRace.sweepCells;
+  const { button, finder, make } = TreeRace.elements;
+  const { asNumber, asPercent } = TreeRace.numbers;
+  const { axisOf, keepDrawn, plot, roomOf } = TreeRace.plotBase;
+  const { lettering } = TreeRace.sweepCells;
 
   const MARK = "From vLLM: no clock of TreeRace, order only";
   const MOST_BARS = 200; // steps that are drawn at once
@@ -35,7 +35,7 @@ TreeRace.servedTrace = (() => {
       ["tokens a pass (tau)", asNumber(tau, 2)],
       ["steps", String(drafted.length)],
       ["drafted", String(many)],
-      ["accepted", `${kept} (${percent(kept / many)})`],
+      ["accepted", `${kept} (${asPercent(kept / many)})`],
     ];
   }
 
@@ -48,7 +48,7 @@ TreeRace.servedTrace = (() => {
   function drawSteps(div, { drafted, accepted }, index) {
     const room = roomOf(div);
     if (!room) return;
-    const colours = palette(div);
+    const { colours } = room;
     const letters = lettering();
     const first = Math.max(0, Math.min(index - MOST_BARS / 2, drafted.length - MOST_BARS));
     const last = Math.min(drafted.length, first + MOST_BARS);
@@ -60,8 +60,7 @@ TreeRace.servedTrace = (() => {
       { ...bar, y: drafted.slice(first, last), marker: { color: colours.cell, line: { color: edge, width } } },
       { ...bar, y: accepted.slice(first, last), marker: { color: colours.tree }, width: 0.5 },
     ];
-    const tickfont = { size: letters, color: colours.faint };
-    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont, nticks: 6 };
+    const axis = { ...axisOf(colours, letters), nticks: 6 };
     const title = { font: { size: letters, color: colours.faint }, standoff: 2 };
     const axes = {
       barmode: "overlay",
@@ -74,7 +73,7 @@ TreeRace.servedTrace = (() => {
       yaxis: { ...axis, gridcolor: colours.cell, range: [0, Math.max(...drafted) + 0.3], tickformat: "d" },
     };
     const margin = { l: letters * 2.6, r: 10, t: 6, b: letters * 2.9 };
-    Plotly.react(div, traces, plotLayout(colours, room.width, room.height, margin, axes), PLOT);
+    plot(div, room, traces, margin, axes);
   }
 
   class ServedTraceView {
@@ -96,10 +95,8 @@ TreeRace.servedTrace = (() => {
 
     fill() {
       const { model, text } = this.trace;
-      const close = make("button", "tool", "✕");
-      close.type = "button";
+      const close = button("tool", () => this.root.close(), "✕");
       close.setAttribute("aria-label", "Close");
-      close.addEventListener("click", () => this.root.close());
       const figures = make("dl", "");
       for (const [name, value] of figuresOf(this.trace))
         figures.append(make("div", "", make("dt", "", name), make("dd", "", value)));
@@ -149,5 +146,5 @@ TreeRace.servedTrace = (() => {
     }
   }
 
-  return { ServedTraceView, figuresOf, stepWords };
+  return { ServedTraceView, stepWords };
 })();

@@ -17,6 +17,19 @@ TreeRace.elements = (() => {
   }
 
   /**
+   * A button with these things in it.
+   * @param {string} className
+   * @param {() => unknown} pressed
+   * @param {...(string | Node)} inside
+   */
+  function button(className, pressed, ...inside) {
+    const made = make("button", className, ...inside);
+    made.type = "button";
+    made.addEventListener("click", () => pressed());
+    return made;
+  }
+
+  /**
    * An element of a drawing with these attributes and these things in it.
    * @param {string} tag
    * @param {Record<string, string | number>} [attributes]
@@ -46,6 +59,19 @@ TreeRace.elements = (() => {
    */
   function finder(root, prefix = "") {
     return (name) => root.querySelector(`[data-${prefix}${name}]`);
+  }
+
+  /**
+   * How far a progress bar has come.
+   * @param {any} bar
+   * @param {number} done
+   * @param {number} of
+   * @param {number} share shown of it, where pieces are done in part
+   */
+  function fillBar(bar, done, of, share = of && done / of) {
+    bar.firstElementChild.style.width = `${100 * share}%`;
+    bar.setAttribute("aria-valuemax", of);
+    bar.setAttribute("aria-valuenow", done);
   }
 
   /**
@@ -86,6 +112,22 @@ TreeRace.elements = (() => {
     });
   }
 
+  /**
+   * Does it in the next frame, once, however often it was asked for until then.
+   * @param {() => unknown} act
+   */
+  function inNextFrame(act) {
+    let waiting = false;
+    return () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        act();
+      });
+    };
+  }
+
   // Pictures that were hidden take their size when they hear this.
   const announceResize = () => window.dispatchEvent(new Event("resize"));
 
@@ -93,5 +135,18 @@ TreeRace.elements = (() => {
   const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
   const isCalm = () => motion.matches;
 
-  return { make, draw, write, finder, copyOf, whenThere, showInItsFonts, announceResize, isCalm };
+  return {
+    make,
+    button,
+    draw,
+    write,
+    finder,
+    fillBar,
+    copyOf,
+    whenThere,
+    showInItsFonts,
+    inNextFrame,
+    announceResize,
+    isCalm,
+  };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.keys = (() => {
-  const { make } = TreeRace.elements;
+  const { button, make } = TreeRace.elements;
   const { screenRoot, shownScreen } = TreeRace.screens;
 
   const TYPING =
@@ -56,10 +56,8 @@ TreeRace.keys = (() => {
     const list = make("dialog", "keys");
     dialog = list;
     list.setAttribute("aria-label", "Keys");
-    const close = make("button", "", "×");
-    close.type = "button";
+    const close = button("", () => list.close(), "×");
     close.setAttribute("aria-label", "Close");
-    close.addEventListener("click", () => list.close());
     const [race, everywhere] = [true, false].map((of) => entries.filter((each) => Boolean(each.screen) === of));
     list.append(make("h2", "", "Keys"), close, ...rows("The race", race), ...rows("Everywhere", everywhere));
     list.addEventListener("click", (event) => event.target === list && list.close()); // beside the list

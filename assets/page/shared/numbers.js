@@ -23,8 +23,8 @@ TreeRace.numbers = (() => {
     return value < 0.001 ? "< 0.001" : value.toFixed(3);
   }
 
-  /** @param {number | null} value */
-  const asPercent = (value) => `${Math.round(100 * (value ?? 0))} %`;
+  /** @param {number | null | undefined} share */
+  const asPercent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
 
   return { isLevel, asNumber, asPercent, asShare };
 })();

@@ -188,5 +188,5 @@ TreeRace.player = (() => {
     }
   }
 
-  return { GROWTH, Speeds, Player, haste, speedWords };
+  return { Speeds, Player, haste, speedWords };
 })();

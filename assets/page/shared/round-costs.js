@@ -3,6 +3,7 @@
 "use strict";
 
 TreeRace.roundCosts = (() => {
+  const { depthsOf } = TreeRace.steps;
   const { asNumber, isLevel } = TreeRace.numbers;
 
   class Costs {
@@ -44,17 +45,6 @@ TreeRace.roundCosts = (() => {
     breakEven(nodes, levels) {
       return this.roundMs(nodes, levels) / this.verifyAt(1);
     }
-  }
-
-  /**
-   * The depth of every node, 0 for the root.
-   * @param {number[]} parents
-   */
-  function depthsOf(parents) {
-    /** @type {number[]} */
-    const depths = [];
-    for (const parent of parents) depths.push(parent < 0 ? 0 : depths[parent] + 1);
-    return depths;
   }
 
   /**
@@ -124,5 +114,5 @@ TreeRace.roundCosts = (() => {
     return `At its best shape a round costs ${spent} plain rounds and yields ${won} tokens, so plain decoding is faster.`;
   }
 
-  return { Costs, depthsOf, roundOf, costWords, spaced, shapesOf, shapeWords };
+  return { Costs, roundOf, costWords, spaced, shapesOf, shapeWords };
 })();

@@ -72,5 +72,16 @@ TreeRace.steps = (() => {
     return open.length ? Math.min(...times) : Math.max(...times);
   }
 
-  return { Steps, horizon, retimed, LEEWAY };
+  /**
+   * The depth of every node, 0 for the root.
+   * @param {number[]} parents
+   */
+  function depthsOf(parents) {
+    /** @type {number[]} */
+    const depths = [];
+    for (const parent of parents) depths.push(parent < 0 ? 0 : depths[parent] + 1);
+    return depths;
+  }
+
+  return { Steps, depthsOf, horizon, retimed, LEEWAY };
 })();

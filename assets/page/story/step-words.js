@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.stepWords = (() => {
+  const { depthsOf } = TreeRace.steps;
   const { VISIBLE } = TreeRace.text;
 
   /** @type {Record<string, string>} */
@@ -74,9 +75,7 @@ TreeRace.stepWords = (() => {
     const last = path.at(-1) ?? 0;
     const rivals = parents.flatMap((parent, node) => (parent === last ? [node] : []));
     if (!rivals.length) {
-      /** @type {number[]} */
-      const depths = [];
-      for (const parent of parents) depths.push(parent < 0 ? 0 : depths[parent] + 1);
+      const depths = depthsOf(parents);
       const atEnd = depths[last] === Math.max(...depths);
       return atEnd ? "The path reached the tree's last level." : "The path reached the end of its branch.";
     }

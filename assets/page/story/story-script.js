@@ -2,6 +2,8 @@
 "use strict";
 
 TreeRace.storyScript = (() => {
+  const { depthsOf } = TreeRace.steps;
+
   /** @type {[Scene["name"], number][]} seconds of each scene */
   const SCENES = [
     ["guess", 1.6],
@@ -11,7 +13,6 @@ TreeRace.storyScript = (() => {
     ["join", 1.2],
     ["same", 1.1],
   ];
-  const LENGTH = SCENES.reduce((sum, [, seconds]) => sum + seconds, 0);
   const MOST = 24; // guesses that can be read from the back of a room
   const FIRST = 6; // steps among which a race looks for the one to tell
 
@@ -21,14 +22,6 @@ TreeRace.storyScript = (() => {
     law: "The text stays just as likely as before: it only comes sooner.",
     lossy: "This system is lossy: its text may be another one.",
   };
-
-  /** @param {number[]} parents */
-  function levelsOf(parents) {
-    /** @type {number[]} */
-    const levels = [];
-    for (const parent of parents) levels.push(parent < 0 ? 0 : levels[parent] + 1);
-    return levels;
-  }
 
   /**
    * In how many shoots the tree grows: one for each draft forward, at most one for each level.
@@ -75,7 +68,7 @@ TreeRace.storyScript = (() => {
    * @param {Guarantee} guarantee of its system
    */
   function scriptOf(step, guarantee) {
-    const levels = levelsOf(step.parents);
+    const levels = depthsOf(step.parents);
     const deepest = Math.max(...levels);
     const shoots = shootsOf(step, deepest);
     const count = step.parents.length - 1;
@@ -123,5 +116,5 @@ TreeRace.storyScript = (() => {
     return best ? scores.indexOf(best) : -1;
   }
 
-  return { LENGTH, scriptOf, tellingOf, tells };
+  return { scriptOf, tellingOf, tells };
 })();

@@ -8,6 +8,7 @@ const { load } = require("./load.js");
 const { timesOne } = load(
   "shared/elements.js",
   "shared/numbers.js",
+  "shared/steps.js",
   "shared/round-costs.js",
   "plots/growth-plot.js",
 ).growthPlot;

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Costs, costWords, depthsOf, roundOf } = load("shared/numbers.js", "shared/round-costs.js").roundCosts;
+const { Costs, costWords, roundOf } = load("shared/numbers.js", "shared/steps.js", "shared/round-costs.js").roundCosts;
 
 const MEASURED = { verify_ms: { 1: 2, 4: 5, 8: 7 }, first_ms: 0.5, level_ms: 0.25 };
 
@@ -33,10 +33,6 @@ test("the first level of a draft costs more than the next ones", () => {
   );
   assert.equal(costs.breakEven(4, 4), 6.25 / 2);
   assert.equal(costs.breakEven(1, 0), 1);
-});
-
-test("depths count edges from the root", () => {
-  assert.deepEqual(depthsOf([-1, 0, 0, 1, 3]), [0, 1, 1, 2, 3]);
 });
 
 test("a round has its size, its price, and tau up to it", () => {

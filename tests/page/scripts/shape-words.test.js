@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { shapesOf, shapeWords } = load("shared/numbers.js", "shared/round-costs.js").roundCosts;
+const { shapesOf, shapeWords } = load("shared/numbers.js", "shared/steps.js", "shared/round-costs.js").roundCosts;
 
 const SHAPES = { "7x10x60": { tau: 4, cost: 3 }, "5x4x12": { tau: 3, cost: 1.5 }, "2x3x4": { tau: 2, cost: 1.25 } };
 

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Steps, horizon, retimed } = load("shared/steps.js").steps;
+const { Steps, depthsOf, horizon, retimed } = load("shared/steps.js").steps;
 
 function lane(...steps) {
   const made = new Steps();
@@ -76,4 +76,8 @@ test("another run's times take the place of the first one's, and nothing else do
     ],
   );
   assert.equal(horizon(lanes), 0.3);
+});
+
+test("depths count edges from the root", () => {
+  assert.deepEqual(depthsOf([-1, 0, 0, 1, 3]), [0, 1, 1, 2, 3]);
 });

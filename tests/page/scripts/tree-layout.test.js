@@ -5,7 +5,13 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/elements.js", "shared/text.js", "plots/tree-layout.js", "story/story-script.js");
+const page = load(
+  "shared/elements.js",
+  "shared/text.js",
+  "plots/tree-layout.js",
+  "shared/steps.js",
+  "story/story-script.js",
+);
 const { edgePath, nodesOf, thickness, treeLayout } = page.treeLayout;
 const { scriptOf, tellingOf } = page.storyScript;
 

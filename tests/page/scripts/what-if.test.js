@@ -5,7 +5,12 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { roundCosts, whatIfFormula } = load("shared/numbers.js", "shared/round-costs.js", "lab/what-if-formula.js");
+const { roundCosts, whatIfFormula } = load(
+  "shared/numbers.js",
+  "shared/steps.js",
+  "shared/round-costs.js",
+  "lab/what-if-formula.js",
+);
 const { acceptanceOf, price, rowsOf, speedup, tokensARound } = whatIfFormula;
 const COSTS = new roundCosts.Costs({ verify_ms: { 1: 1, 4: 1.4, 16: 3.6 }, first_ms: 0, level_ms: 0 });
 const POINT = { acceptance: 0.5, depth: 3, width: 1, draft: 0.2, batch: 1 };
