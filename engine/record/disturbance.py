@@ -44,7 +44,7 @@ def disturbed(lanes: list[Trace], busy: bool = False) -> str:
             return (
                 f"Disturbed: {fast.system} was {ratio:.2f} times as fast, and its steps allow {most:.2f} times at most."
             )
-    return read_late([trace for trace in lanes if prefill(trace)])
+    return read_late([trace for trace in lanes if trace.prefill_seconds])
 
 
 def read_late(lanes: list[Trace]) -> str:
@@ -54,12 +54,12 @@ def read_late(lanes: list[Trace]) -> str:
     """
     plain = [trace for trace in lanes if all(len(step.tokens) == 1 for step in trace.steps)]
     for trace in plain:
-        first = min(lanes, key=prefill)
-        late = prefill(trace) - prefill(first)
-        if prefill(trace) > TIMES * prefill(first) and late > WEIGHT * trace.seconds:
+        first = min(lanes, key=lambda lane: lane.prefill_seconds)
+        late = trace.prefill_seconds - first.prefill_seconds
+        if trace.prefill_seconds > TIMES * first.prefill_seconds and late > WEIGHT * trace.seconds:
             return (
-                f"Disturbed: {trace.system} read the prompt for {1000 * prefill(trace):,.0f} ms, "
-                f"and {first.system} for {1000 * prefill(first):,.0f} ms."
+                f"Disturbed: {trace.system} read the prompt for {1000 * trace.prefill_seconds:,.0f} ms, "
+                f"and {first.system} for {1000 * first.prefill_seconds:,.0f} ms."
             )
     return ""
 
@@ -87,10 +87,6 @@ def words(system: str, stalls: list[float], steps: int, usual: float) -> str:
 def decoding(trace: Trace) -> list[float]:
     """The seconds of every step, prefill left out."""
     return [step.total_seconds - step.seconds.get("prefill", 0.0) for step in trace.steps]
-
-
-def prefill(trace: Trace) -> float:
-    return trace.steps[0].seconds.get("prefill", 0.0) if trace.steps else 0.0
 
 
 def stalled(seconds: list[float]) -> list[float]:

@@ -5,9 +5,10 @@ The race file is a Record in JSON. The page saves and opens it, `assets/races/` 
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from operator import attrgetter
 from typing import Annotated, Any
 
 from engine.record import disturbance, headline
@@ -239,7 +240,7 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
     divergence = None
     for (trace, guarantee), ratio in zip(lanes, ratios, strict=True):
         by_text = trace is not base and BY_TEXT in (guarantee, first_guarantee)
-        at = (parted_text if by_text else parted)(base, trace)
+        at = parted(base, trace, attrgetter("text" if by_text else "tokens"))
         same: bool | str = at is None
         if by_text:
             same = "failed" if failed(base) or failed(trace) else "text" if same else "other text"
@@ -302,11 +303,10 @@ def near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
 
 def chance_of(trace: Trace, at: int) -> float:
     """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
-    for step in trace.steps:
-        if at < len(step.burst):
-            return step.p[step.path[at]] if at < len(step.path) else step.bonus_p
-        at -= len(step.burst)
-    return 0.0
+    if (found := trace.place(at)) is None:
+        return 0.0
+    step, node = found
+    return step.bonus_p if node is None else step.p[node]
 
 
 def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
@@ -325,15 +325,8 @@ def worst_of(verdicts: list[bool | str]) -> bool | str:
     return next((worst for worst in WORST if worst in verdicts), True)
 
 
-def parted(left: Trace, right: Trace) -> int | None:
-    """The first token at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
-    at = first_divergence(left.tokens, right.tokens)
-    shorter = min(left, right, key=lambda trace: len(trace.tokens))
-    return None if at == len(shorter.tokens) and not shorter.ended else at
-
-
-def parted_text(left: Trace, right: Trace) -> int | None:
-    """The first character at which two lanes' texts differ, if any. The end of a lane that was stopped is no difference."""
-    at = first_divergence(left.text, right.text)
-    shorter = min(left, right, key=lambda trace: len(trace.text))
-    return None if at == len(shorter.text) and not shorter.ended else at
+def parted(left: Trace, right: Trace, written: Callable[[Trace], Sequence[object]]) -> int | None:
+    """The first of what was `written` at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
+    at = first_divergence(written(left), written(right))
+    shorter = min(left, right, key=lambda trace: len(written(trace)))
+    return None if at == len(written(shorter)) and not shorter.ended else at

@@ -6,6 +6,7 @@ Everything that shows or measures a race reads these. A trace survives JSON exac
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Annotated
 
 from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, amount, build, one_of
@@ -62,6 +63,11 @@ class Step:
     def total_seconds(self) -> float:
         return sum(self.seconds.values())
 
+    @property
+    def has_bonus(self) -> bool:
+        """Whether the burst holds the bonus, which a stop token or the length limit before it cuts off."""
+        return len(self.burst) > len(self.path)
+
 
 @dataclass
 class Trace:
@@ -108,14 +114,23 @@ class Trace:
         return bool(self.steps and self.steps[-1].end)
 
     @property
+    def clocks(self) -> list[float]:
+        """The time on the lane's own clock behind every step."""
+        return list(accumulate(step.total_seconds for step in self.steps))
+
+    @property
     def seconds(self) -> float:
         """The lane's own clock: the sum of its phases."""
         return sum(step.total_seconds for step in self.steps)
 
     @property
+    def prefill_seconds(self) -> float:
+        return self.steps[0].seconds.get("prefill", 0.0) if self.steps else 0.0
+
+    @property
     def decode_seconds(self) -> float:
         """Without prefill."""
-        return self.seconds * (1 - self.share("prefill"))
+        return self.seconds - self.prefill_seconds
 
     @property
     def seconds_per_token(self) -> float:
@@ -145,13 +160,20 @@ class Trace:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
 
-    def label(self, index: int) -> str:
-        """The written token of that index as a label, "(end)" behind the last one."""
+    def place(self, index: int) -> tuple[Step, int | None] | None:
+        """The step that wrote the token of that index, and its node there, None for the bonus. None behind the last token."""
         for step in self.steps:
             if index < len(step.burst):
-                return [*(step.texts[node] for node in step.path), step.bonus_text][index]
+                return step, step.path[index] if index < len(step.path) else None
             index -= len(step.burst)
-        return "(end)"
+        return None
+
+    def label(self, index: int) -> str:
+        """The written token of that index as a label, "(end)" behind the last one."""
+        if (found := self.place(index)) is None:
+            return "(end)"
+        step, node = found
+        return step.bonus_text if node is None else step.texts[node]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)

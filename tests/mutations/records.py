@@ -48,7 +48,7 @@ RECORDS = [
         (
             "speed with prefill is speed without",
             "trace.py::Trace.decode_seconds",
-            "self.seconds * (1 - self.share('prefill'))",
+            "self.seconds - self.prefill_seconds",
             "self.seconds",
             "lab/bench/test_bench.py::test_the_limit_by_hand",
             "figures",
@@ -112,8 +112,8 @@ RECORDS = [
         (
             "a prompt that was read for too long is believed",
             "disturbance.py::read_late",
-            "TIMES * prefill(first)",
-            "99 * prefill(first)",
+            "TIMES * first.prefill_seconds",
+            "99 * first.prefill_seconds",
             "record/test_disturbance.py::test_a_prompt_that_plain_decoding_read_far_longer_than_others_is_told",
             "figures",
         ),

@@ -1,6 +1,7 @@
 """One frame of a film: both lanes at a time, a sentence, a step's tree and, in a story, its rows of the KV cache. Draws with Pillow."""
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -82,15 +83,15 @@ class Brush:
     def line(self, places: list[float], fill, width: float) -> None:
         self.draw.line(self.at(*places), fill, max(1, round(width * self.scale)), joint="curve")
 
-    def dashes(self, places: list[float], fill, width: float) -> None:
-        """A line through these places, in dashes."""
+    def dashes(self, places: list[float]) -> None:
+        """A dashed line through these places, of what is not taken yet."""
         points = list(zip(places[::2], places[1::2], strict=True))
         for (x, y), (to_x, to_y) in pairwise(points):
             count = max(1, round(math.hypot(to_x - x, to_y - y) / 8))
             for at in range(count):
                 ends = [x + (to_x - x) * (at + share) / count for share in (0, 0.55)]
                 heights = [y + (to_y - y) * (at + share) / count for share in (0, 0.55)]
-                self.line([ends[0], heights[0], ends[1], heights[1]], fill, width)
+                self.line([ends[0], heights[0], ends[1], heights[1]], HUES[0][0], 2.5)
 
     def text(self, x, y, words, size, fill, anchor="ls") -> float:
         """Draws the words and returns their width."""
@@ -124,13 +125,9 @@ def drawn(
 
 
 def shot(lane: LaneRecord, time: float) -> Shot:
-    done, clock = [], 0.0
-    for step in lane.trace.steps:
-        if clock + step.total_seconds > time + 1e-9:
-            return Shot(lane, done, time)
-        done.append(step)
-        clock += step.total_seconds
-    return Shot(lane, done, clock)
+    clocks = lane.trace.clocks
+    done = bisect_right(clocks, time + 1e-9)
+    return Shot(lane, lane.trace.steps[:done], time if done < len(clocks) else clocks[-1])
 
 
 def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
@@ -228,7 +225,7 @@ def draw_tree(brush: Brush, steps: list[Step], moment: Moment | None) -> None:
         brush.text(30, TREE_TOP + 26, "Another server wrote the right lane: there is no tree to show.", 15, FAINT)
         return
     brush.text(30, TREE_TOP + 26, f"Draft tree, step {step.index + 1}", 15, FAINT)
-    bonus = len(step.burst) > len(step.path)
+    bonus = step.has_bonus
     last = step.path[-1] if step.path else 0
     parents = [*step.parents, last] if bonus else step.parents
     texts = [shown(text) for text in ([*step.texts, step.bonus_text] if bonus else step.texts)]
@@ -253,7 +250,7 @@ def draw_tree(brush: Brush, steps: list[Step], moment: Moment | None) -> None:
         x += 12 + brush.width(labels[parents[node]], size)
         way = [min(x, to_x - 16), y, max(to_x - 24, min(x, to_x - 16)), y, to_x - 6, to_y]
         if look.get(node) == "ghost":
-            brush.dashes(way, HUES[0][0], 2.5)
+            brush.dashes(way)
         else:
             hue, wide = (HUES[1][0], 4) if node in kept else (RULE if look.get(node) == "lost" else "#c3c2bb", 1.5)
             brush.line(way, hue, wide)

@@ -25,13 +25,12 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
     if at is None:
         return
     step = lane.trace.steps[at]
-    clock = sum(each.total_seconds for each in lane.trace.steps[:at])
+    before, behind = [0.0, *lane.trace.clocks][at : at + 2]
     nodes, depths = len(step.parents), layout(step.parents)[0]
     deepest, kept = max(depths), {0, *step.path}
 
     def scene(words: str, moment: Moment) -> Image.Image:
-        time = clock + (step.total_seconds if moment.joined else 0.0)
-        return drawn(record, time, scale, (words, INK), [step], moment)
+        return drawn(record, behind if moment.joined else before, scale, (words, INK), [step], moment)
 
     shoots = max(1, min(deepest, step.draft_forwards))  # each draft forward lets levels come, as in the page's story
     for shoot in range(1, shoots + 1):
@@ -44,7 +43,7 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
         moment = Moment(guessed, passed, sweep=sweep if frame < SCENE - 2 else None)
         yield scene(f"The large model checks {checked(nodes - 1)} in one run.", moment)
     chosen = ["chosen" if node in step.path else "guess" for node in range(nodes)]
-    adds = ", and adds one" if len(step.burst) > len(step.path) else ""
+    adds = ", and adds one" if step.has_bonus else ""
     words = f"It marks the words it would have written itself{adds}."
     yield from [scene(words, Moment([*chosen, "ghost"], nodes))] * SCENE
     left = [*("kept" if node in kept else "lost" for node in range(nodes)), "kept"]

@@ -7,19 +7,16 @@ def layout(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     """Column (depth) and row of every node; `parents[0] == -1` and parents come before children.
 
     Each leaf owns a row, and a node lies on the row of its first child. The favourite guess therefore runs straight on, and its
-    rivals branch off below. Nodes never share a place, and the edges of two parents never cross. Raises `ValueError` for other parents.
+    rivals branch off below. Nodes never share a place, and the edges of two parents never cross.
     """
     children: list[list[int]] = [[] for _ in parents]
     columns = [0] * len(parents)
-    for node, parent in enumerate(parents):
-        if not -1 <= parent < node or (parent == -1) != (node == 0):
-            raise ValueError(f"Node {node} cannot have parent {parent}: parents come before children, the root has -1.")
-        if parent >= 0:
-            children[parent].append(node)
-            columns[node] = columns[parent] + 1
+    for node, parent in enumerate(parents[1:], 1):
+        children[parent].append(node)
+        columns[node] = columns[parent] + 1
     rows = [0] * len(parents)
     next_row = 0
-    stack = [0] if parents else []
+    stack = [0]
     while stack:
         node = stack.pop()
         rows[node] = next_row

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
-from itertools import accumulate
 from typing import Any
 
 from engine.page.views.stream import Message, Steps, news
@@ -86,20 +85,17 @@ def messages(
 
 def times(trace: Trace) -> list[list[Any]]:
     """The time on the lane's clock, and the seconds by phase, of every step."""
-    clocks = accumulate(step.total_seconds for step in trace.steps)
-    return [[clock, step.seconds] for clock, step in zip(clocks, trace.steps, strict=True)]
+    return [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)]
 
 
 def replay(record: Record) -> str:
     """A finished race as one event: start, every step in the order of the clocks, and the end."""
-    steps = []
-    for index, lane in enumerate(record.lanes):
-        clock = 0.0
-        for step in lane.trace.steps:
-            clock += step.total_seconds
-            steps.append((clock, index, page_step(step, clock)))
-    steps.sort(key=lambda each: each[:2])
-    body = {"steps": [[index, step] for _, index, step in steps], "end": True, **record.result()}
+    steps = [
+        (index, page_step(step, clock))
+        for index, lane in enumerate(record.lanes)
+        for clock, step in zip(lane.trace.clocks, lane.trace.steps, strict=True)
+    ]
+    body = {"steps": sorted(steps, key=lambda each: each[1]["t"]), "end": True, **record.result()}
     return news(uuid.uuid4().hex, 1, start(record) | body).text
 
 
@@ -130,8 +126,7 @@ def expected_seconds(trace: Trace) -> float:
         return trace.seconds
     if not trace.tokens:
         return max(trace.seconds, WATCHED_SECONDS)
-    prefill = sum(step.seconds.get("prefill", 0.0) for step in trace.steps)
-    return prefill + (trace.seconds - prefill) / len(trace.tokens) * trace.max_new_tokens
+    return trace.prefill_seconds + trace.decode_seconds_per_token * trace.max_new_tokens
 
 
 def slowdown(traces: list[Trace]) -> float:
@@ -146,4 +141,4 @@ def slowdown(traces: list[Trace]) -> float:
 
 def page_step(step: Step, clock: float) -> Message:
     """A step with its time on the lane's clock, and whether its bonus is kept. A remote server's step has none."""
-    return {**vars(step), "t": clock, "has_bonus": bool(step.tokens) and len(step.burst) > len(step.path)}
+    return {**vars(step), "t": clock, "has_bonus": bool(step.tokens) and step.has_bonus}

@@ -11,17 +11,6 @@ from engine.page.web.parts import part, trigger
 from engine.page.web.streams import runs
 from engine.systems import find
 
-BROKEN = (
-    "prompt",
-    "depth",
-    "width",
-    "nodes",
-    "temperature",
-    "max_new_tokens",
-    "seed",
-    "constraint",
-)  # what a broken race has
-
 
 def fill(served: Served, form: Form, halt: gr.Button) -> None:
     def distances(**asked):
@@ -30,5 +19,5 @@ def fill(served: Served, form: Form, halt: gr.Button) -> None:
     broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
     part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
-    begin, fields = trigger("walk-measure"), form.fields("broken", *BROKEN)
+    begin, fields = trigger("walk-measure"), form.fields("broken", *Form.__annotations__)
     runs(begin, halt, served, "distance", distances, fields, channel="treebreak")
