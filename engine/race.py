@@ -46,7 +46,7 @@ ASKED = ("prompt", "temperature", "seed", "max_new_tokens", "constraint")  # of 
 BASELINE = "vanilla"  # the lane of a grand prix that all others are compared with
 FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
 LONGEST_PROMPT = 20_000  # characters; checked before a tokenizer sees them
-WARM_UP_TOKENS = 12
+WARM_UP_TEXT, WARM_UP_TOKENS = "Story: Once upon a time", 12  # of what is written before a clock runs
 REMOTE = Server.name  # the lane that the pair's remote server writes
 LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where nobody else has work
 
@@ -274,7 +274,7 @@ class Race:
 
         Where forwards are CUDA graphs, a lane lends its caches for that. Its own graphs are launched then, and no others are captured.
         """
-        text = replace(self.settings, prompt="Story: Once upon a time", max_new_tokens=WARM_UP_TOKENS)
+        text = replace(self.settings, prompt=WARM_UP_TEXT, max_new_tokens=WARM_UP_TOKENS)
         prompt = self.pair.tokenizer(text.prompt)["input_ids"]
         graphed = not self.pair.target.eager
         for lane in self.local.values():
@@ -324,6 +324,12 @@ class Race:
                 due = time.monotonic() - told >= seconds
                 told = time.monotonic() if due else told
                 yield due
+
+    def traces(self) -> list[Trace]:
+        """Runs to the end. Returns what the lanes did."""
+        for _ in self.run():
+            pass
+        return [lane.trace for lane in self.lanes]
 
     @property
     def busy(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.contracts import Counterpart
-from engine.drafters.model_compiled import Context, behind_level, grow_with_model
+from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.llama_eight_bit import EightBitLlama
@@ -34,7 +34,7 @@ class ModelDrafter(GrowsAtOnce):
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
         self.forwards, net, cache = 0, pair.draft.own, self.session.cache
         if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
-            parts = NamedArrays(*net.weights.nests, Context(cache.numbers))
+            parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
             self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:

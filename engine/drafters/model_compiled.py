@@ -13,7 +13,7 @@ from engine.kernels.intrinsics import ticks
 from engine.kernels.named_arrays import Cache, unpacked
 
 
-class Context(NamedTuple):
+class DraftCache(NamedTuple):
     """The cache of a draft model. It stands last in the drafter's table, behind the weights of `engine.forward.llama_eight_bit`."""
 
     kv: Cache
@@ -22,7 +22,7 @@ class Context(NamedTuple):
 @within
 def behind_level(parts, ids, above, positions, visible, start, rows, asked):
     """As `engine.kernels.growing_compiled.BELOW`."""
-    kv = unpacked(Context, parts, len(parts) - 1).kv
+    kv = unpacked(DraftCache, parts, len(parts) - 1).kv
     log_q = logits_of(parts, ids, positions, visible, kv, rows, np.bool_(False))
     log_softmax(log_q)
     return log_q
@@ -34,7 +34,7 @@ def grow_with_model(grow, below, parts, tokens, rows, expansion, noise):
 
     `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `behind_level`.
     """
-    begun, count, kv = ticks(), len(tokens), unpacked(Context, parts, len(parts) - 1).kv
+    begun, count, kv = ticks(), len(tokens), unpacked(DraftCache, parts, len(parts) - 1).kv
     log_q = logits_of(parts, tokens, np.arange(rows, rows + count), causal(count), kv, rows, np.bool_(True))
     log_softmax(log_q)
     root = Root(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3], 0)

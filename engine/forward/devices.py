@@ -1,5 +1,7 @@
 """Devices: the kinds of devices that torch computes on here, what each waits for and lacks. Knows no model and no pair."""
 
+import os
+
 import psutil
 import torch
 
@@ -42,3 +44,8 @@ def noise_place(device: torch.device) -> torch.device | None:
     Counted noise is made of float64 numbers (`engine.sampling.gumbel_at`).
     """
     return device if device.type == "cuda" else None
+
+
+def cores() -> int:
+    """The processor's cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

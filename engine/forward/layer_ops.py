@@ -101,3 +101,8 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
         queries.transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=heads != keys.shape[1]
     ).transpose(1, 2)
     return (found[:, :1] if twice else found).reshape(count, -1)
+
+
+def over_all(own: torch.Tensor, vocabulary: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
+    return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)

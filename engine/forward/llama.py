@@ -5,7 +5,6 @@ On two cores a small model spends much of a forward in module overhead and in ba
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -47,7 +46,7 @@ def is_known(model: PreTrainedModel) -> bool:
     )
 
 
-def rotations(model: PreTrainedModel, head_dim: int) -> torch.Tensor:
+def rotations(model: PreTrainedModel) -> torch.Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
@@ -107,14 +106,13 @@ class TensorLlama:
             )
         norms.append(model.model.norm.weight)
         self.head = Weight(model.lm_head)
-        self.cache_of = partial(KVCache, len(self.layers), kv_heads, head_dim, dtype=self.dtype, device=model.device)
         sizes = Sizes(
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
             norms=[each.detach() * hidden**0.5 for each in norms],
             head_norms=head_norms,
-            turns=rotations(model, head_dim),
+            turns=rotations(model),
             least=(hidden * config.rms_norm_eps) ** 0.5,
             head_least=(head_dim * config.rms_norm_eps) ** 0.5,
         )

@@ -19,7 +19,17 @@ from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
-from engine.kernels.phases import PHASES, WORK_ON, Ends, Layer, Room, forward, forward_together, helping, work_on
+from engine.kernels.phases import (
+    PHASES,
+    WORK_ON,
+    Room,
+    TargetEnds,
+    TargetLayer,
+    forward,
+    forward_together,
+    helping,
+    work_on,
+)
 from engine.kernels.sequences import EACH, Sequence, table_of
 from engine.kernels.sharing import LINE, Team, cores
 from engine.kernels.stored import Stored
@@ -69,7 +79,7 @@ class CompiledLlama:
         for part in model.model.layers:
             attention, mlp, scales = part.self_attn, part.mlp, head_norm_of(part.self_attn, config)
             layers.append(
-                Layer(
+                TargetLayer(
                     norm=norm(part.input_layernorm),
                     qkv=stored(attention.q_proj, attention.k_proj, attention.v_proj),
                     scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
@@ -80,11 +90,11 @@ class CompiledLlama:
                     down=stored(mlp.down_proj),
                 )
             )
-        ends = Ends(
+        ends = TargetEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
             head=stored(model.lm_head),
-            turns=rotations(model, size).numpy(),
+            turns=rotations(model).numpy(),
             least=root_of(config.hidden_size * config.rms_norm_eps),
             head_least=root_of(size * config.rms_norm_eps),
         )
@@ -109,7 +119,7 @@ class CompiledLlama:
             if found[0] >= rows:
                 return found
         rows = max(FEWEST, 1 << (rows - 1).bit_length())
-        layer: Layer = self.weights.nests[1]  # type: ignore[assignment]
+        layer: TargetLayer = self.weights.nests[1]  # type: ignore[assignment]
         counters = LINE * (self.threads + 1) * (PHASES * (len(self.weights.nests) - 1) + 2)
 
         def space(width: int) -> np.ndarray:

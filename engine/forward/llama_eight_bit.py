@@ -25,7 +25,7 @@ LARGEST = 2**23  # parameters of a model that is small
 LEAST = 2**18
 
 
-class Ends(NamedTuple):
+class DraftEnds(NamedTuple):
     """What comes before and after the layers. `turns` are the rotations by position."""
 
     embedding: Matrix
@@ -34,16 +34,16 @@ class Ends(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(Ends))
+ENDS = np.int64(arrays_of(DraftEnds))
 
 
 @compiled
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `engine.kernels.stack.through`.
 
-    Their rows are written behind the first `rows` of `kv`. `weights` holds the `Ends` and the layers' weights.
+    Their rows are written behind the first `rows` of `kv`. `weights` holds the `DraftEnds` and the layers' weights.
     """
-    ends, start, asking = unpacked(Ends, weights, 0), np.int64(0), 1 if last_only else len(ids)
+    ends, start, asking = unpacked(DraftEnds, weights, 0), np.int64(0), 1 if last_only else len(ids)
     x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
     for row in range(len(ids)):
         put(ends.embedding[ids[row]], x[row])
@@ -95,10 +95,10 @@ class EightBitLlama:
             if scales is not None:
                 weights = weights._replace(scales=scales.numpy())
             layers.append(weights)
-        ends = Ends(
+        ends = DraftEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             head=folded(model.lm_head.weight, model.model.norm.weight),
-            turns=rotations(model, size).numpy(),
+            turns=rotations(model).numpy(),
             stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
         )
         self.weights = NamedArrays(ends, *layers)

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.named_arrays import Ids, NamedArrays, Record, unpacked
+from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpacked
 
 INTEGER, REAL = np.int64, np.float64
 # A node of the tree. `place` numbers the nodes that the drafter was asked about, from 1; it is 0 for the root and for all others.
@@ -37,7 +37,7 @@ NO_CHANCES = np.zeros((2, 0))
 MOST_LEVELS = 99
 
 
-class Arrays(NamedTuple):
+class ExpansionArrays(NamedTuple):
     """An `Expansion` as compiled loops see it. `terms` and `counts` hold one record each.
 
     `index` maps a node to its number after a harvest. `order` is room to sort in.
@@ -82,7 +82,7 @@ class Expansion:
         """Room for trees of `depth` levels. The `keep` best nodes below the root stay; None keeps all of them."""
         most = 1 + width + (depth - 1) * beams * width
         room = max(most, beams, keep or 0)
-        self.nodes, self.terms, self.counts = np.zeros(room, NODE), Record(TERMS), Record(COUNTS)
+        self.nodes, self.terms, self.counts = np.zeros(room, NODE), SharedRecord(TERMS), SharedRecord(COUNTS)
         self.columns = {name: self.nodes[name] for name in NODE.names or ()}
         self.chances = chances
         self.best, self.frontier, order, index = np.zeros((4, room), np.int64)
@@ -90,14 +90,14 @@ class Expansion:
         for name, value in {**asked, "least": least, "promise": -1, "free_promise": -1, "reach": MOST_LEVELS}.items():
             self.terms[name] = value
         records = self.terms.array, self.counts.array
-        self.named = NamedArrays(Arrays(self.nodes, self.best, self.frontier, order, index, *records, chances))
+        self.named = NamedArrays(ExpansionArrays(self.nodes, self.best, self.frontier, order, index, *records, chances))
         self.table = self.named.table
 
 
 @compiled
 def plant(expansion, root):
     """Start anew with a tree of the token `root` alone, which is also the frontier."""
-    arrays = unpacked(Arrays, expansion, 0)
+    arrays = unpacked(ExpansionArrays, expansion, 0)
     node, counts = arrays.nodes[0], arrays.counts[0]
     node.token, node.parent, node.score, node.q = root, -1, 1.0, 1.0
     node.depth = node.key = node.cell = node.place = 0
@@ -153,7 +153,7 @@ def admit(expansion, tokens, scores, q):
     The best of the added nodes become the frontier, and the sum of their scores is returned. When no node was added, the frontier
     stays and -1 is returned.
     """
-    arrays = unpacked(Arrays, expansion, 0)
+    arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     best, only_best = arrays.best[: terms.keep], terms.only_best > 0
     first, node, held = counts.nodes, counts.nodes, counts.held
@@ -189,7 +189,7 @@ def admit(expansion, tokens, scores, q):
 @compiled
 def harvest(expansion):
     """Drop all but the best nodes. A kept node's parent is kept too, because it is earlier and scores at least as high."""
-    arrays = unpacked(Arrays, expansion, 0)
+    arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, index, counts, keep = arrays.nodes, arrays.index, arrays.counts[0], arrays.terms[0].keep
     held, count = counts.held, 1
     worst = arrays.best[held - 1] if held == keep else counts.nodes

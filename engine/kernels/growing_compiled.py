@@ -11,7 +11,7 @@ from numba import types
 
 from engine.kernels.by_address import calling
 from engine.kernels.compiling import within
-from engine.kernels.expansion import Arrays, admit, harvest, plant
+from engine.kernels.expansion import ExpansionArrays, admit, harvest, plant
 from engine.kernels.intrinsics import ticks
 from engine.kernels.named_arrays import Ids, Mask, Matrix, Table, compiled_type, unpacked
 from engine.kernels.ranking_compiled import ranked_on_cpu
@@ -49,7 +49,7 @@ def grow(begun, below, parts, start, root, log_q, expansion, noise):
     `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy. `begun` is the tick at which the root's
     forward began. `below` is the address of the drafter's loop, whose `parts` and `start` it is given.
     """
-    arrays = unpacked(Arrays, expansion, 0)
+    arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     plant(expansion, root.token)
     asked, rows, temperature = 1, root.rows, np.float32(terms.temperature)

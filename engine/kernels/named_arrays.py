@@ -75,7 +75,7 @@ class NamedArrays:
         self.table = np.array(rows, np.int64)
 
 
-class Record:
+class SharedRecord:
     """One record that Python and compiled loops share. Loops take `array [1]`; Python reads and writes fields by name, as its own
     numbers."""
 

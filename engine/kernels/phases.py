@@ -56,7 +56,7 @@ from engine.kernels.sharing import (
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product
 
 
-class Ends(NamedTuple):
+class TargetEnds(NamedTuple):
     """What comes before and after the layers, and what all layers share.
 
     `norm [H]` is the last norm's weight times sqrt(H). `turns` are the rotations by position; `least` and `head_least` keep norms from
@@ -71,7 +71,7 @@ class Ends(NamedTuple):
     head_least: Number
 
 
-class Layer(NamedTuple):
+class TargetLayer(NamedTuple):
     """A layer. Norms are times sqrt(H); `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys, times
     sqrt(head_dim), or no rows without such norms."""
 
@@ -129,7 +129,7 @@ class Work(NamedTuple):
     totals: np.ndarray
 
 
-ENDS, LAYER, ROOM = arrays_of(Ends), arrays_of(Layer), arrays_of(Room)
+ENDS, LAYER, ROOM = arrays_of(TargetEnds), arrays_of(TargetLayer), arrays_of(Room)
 ALIGNED = 64  # bytes
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
@@ -210,7 +210,7 @@ def add(turn, room, first, after, weight, least):
 @exactly_within
 def work_on(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
-    ends, room = unpacked(Ends, table, 0), unpacked(Room, table, len(table) - ROOM)
+    ends, room = unpacked(TargetEnds, table, 0), unpacked(Room, table, len(table) - ROOM)
     count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
     turn, size, rows, columns = turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
     for number in range(len(room.sequences) // EACH):
@@ -218,7 +218,7 @@ def work_on(table, part):
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
         columns = max(columns, sequence_of(room.sequences, number).visible.shape[1])
     pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
-    if unpacked(Layer, table, ENDS).qkv.shape[3] == ROUNDED:
+    if unpacked(TargetLayer, table, ENDS).qkv.shape[3] == ROUNDED:
         longest = max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]) + ALIGNED
     entering = Entering(
         np.empty((count, longest - longest % ALIGNED), np.int8), np.empty(count, np.float32), np.empty(count, np.int32)
@@ -236,14 +236,14 @@ def work_on(table, part):
         np.empty(TOGETHER, np.float32),
     )
     every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
-    begin(turn, room, ends, unpacked(Layer, table, ENDS).norm)
+    begin(turn, room, ends, unpacked(TargetLayer, table, ENDS).norm)
     for number in range(layers):
-        layer = unpacked(Layer, table, ENDS + LAYER * number)
+        layer = unpacked(TargetLayer, table, ENDS + LAYER * number)
         first, norm = every, ends.norm
         if number == layers - 1:
             first = wanted
         else:
-            norm = unpacked(Layer, table, ENDS + LAYER * (number + 1)).norm
+            norm = unpacked(TargetLayer, table, ENDS + LAYER * (number + 1)).norm
         multiply(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
         enter(turn, room, number, layer, ends)
         attend(turn, room, number, first, work)

@@ -15,20 +15,20 @@ from tqdm import tqdm
 
 from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
-from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.lab import shapes
 from engine.measure.options import given_pair, load_given, own_place, writable
 from engine.measure.prompts import read
+from engine.measure.ways import rounds_behind
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import EMBEDDED, MODELS, LoadedPair
-from engine.race import Settings
+from engine.race import BASELINE, Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
 from engine.rounds.stopwatch import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS
+from engine.systems import find
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -40,24 +40,23 @@ LEVEL = 4  # nodes of a timed draft level
 Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
 
 
-def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, seed: int = 0) -> list[Text]:
+def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
-    sampling, texts, capacity = Sampling(temperature=temperature, seed=seed), [], pair.context + LARGEST_TREE
+    sampling, texts = Sampling(temperature), []
     for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
         ids = prompt_tokens(pair, prompt)[: pair.context // 2]
-        rounds = SYSTEMS["vanilla"].rounds(pair, capacity, {"depth": 1, "width": 1, "nodes": 2}, sampling)
-        written = decode(rounds, ids, tokens, pair.stop_ids, pair.context)
+        written = rounds_behind(pair, find(BASELINE), ids, tokens, sampling)
         texts.append((ids, [token for each in written for token in each.burst]))
     return texts
 
 
 @torch.inference_mode()
-def acceptance(pair: LoadedPair, texts: list[Text], temperature: float, seed: int = 0) -> list[float]:
+def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
     """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft model is the first accepted one.
 
     At every position of the continuations one row of children is drawn. Their chances are summed; acceptance itself is not drawn.
     """
-    sampling, rule = Sampling(temperature=temperature, seed=seed), WithoutReplacement()
+    sampling, rule = Sampling(temperature), WithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
     for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
         ids = prompt + written

@@ -33,12 +33,12 @@ def by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, Count
         own = counted(pair, system, system.own_shape, texts)
         if own.rows > 1:
             found[system.name] = {named(system.own_shape): own} | {
-                named(shape): counted(pair, system, shape, texts) for shape in others(pair, system)
+                named(shape): counted(pair, system, shape, texts) for shape in others(system)
             }
     return found
 
 
-def others(pair: LoadedPair, system: System) -> list[dict[str, int]]:
+def others(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
     shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].shapes(system.width)]
     return [shape for shape in shapes if shape != system.own_shape]

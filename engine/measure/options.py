@@ -46,8 +46,8 @@ def first_prompts(domain: str, count: int) -> list[str]:
     return texts[domain][:count]
 
 
-def add_models(parser: ArgumentParser) -> None:
-    """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; and how it is kept, read and spread."""
+def add_pair(parser: ArgumentParser) -> None:
+    """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; how it is kept and read, and where."""
     where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
     parser.add_argument("--pair", help="a listed pair; embedded when left out, and small for a small machine")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
@@ -71,10 +71,11 @@ def add_models(parser: ArgumentParser) -> None:
         default="none",
         help="put the target's layers on all GPUs, then in memory, then on a disk; or split its matrices over a torchrun's processes",
     )
+    parser.add_argument("--device", default=None, help="cpu, cuda or mps; the best one when left out")
 
 
 def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
-    """The pair that the options of `add_models` name; `otherwise` is the listed one when they name none.
+    """The pair that the options of `add_pair` name; `otherwise` is the listed one when they name none.
 
     Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `own_pair` refuses.
     """
@@ -133,12 +134,6 @@ def given_remote(options: Namespace) -> "Server | None":
     from engine.remote.server import Server
 
     return Server(options.remote, options.remote_model or "")
-
-
-def add_pair(parser: ArgumentParser) -> None:
-    """The options of `add_models`, and `--device`, for `load_given`."""
-    add_models(parser)
-    parser.add_argument("--device", default=None, help="cpu, cuda or mps; the best one when left out")
 
 
 def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:

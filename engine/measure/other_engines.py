@@ -5,7 +5,6 @@ sums in another order, so near-ties may fall differently. Servers are `engine.me
 """
 
 import importlib.util
-import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.forward.devices import free_bytes
+from engine.forward.devices import cores, free_bytes
 from engine.measure.server_peers import ServerPeer, said_of, server_peers
 from engine.measure.ways import AnyWay
 from engine.models import gguf
@@ -94,10 +93,6 @@ def refuse_many_copies(pair: LoadedPair) -> None:
 def own_kind(pair: LoadedPair) -> str:
     """Which of `gguf.KINDS` keeps weights as the pair does, or nearly so."""
     return "Q8_0" if pair.dtype == "8-bit" else "F16"
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cut(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:

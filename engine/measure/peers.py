@@ -44,7 +44,10 @@ SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
 def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """The tokens that `generate()` writes after the prompt: at most `tokens`, and never beyond the context window."""
+    """The tokens that `generate()` writes after the prompt: at most `tokens`, and never beyond the context window.
+
+    Without `how` it writes them one by one.
+    """
     model = pair.target.model
     ids = torch.tensor([prompt], device=model.device)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
@@ -53,11 +56,6 @@ def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: flo
     with torch.inference_mode():
         out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=room, **stop, **sampling, **how)
     return out[0, len(prompt) :].tolist()
-
-
-def plain(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
-    """`generate()` token by token."""
-    return generated(pair, prompt, tokens, temperature)
 
 
 def assisted(
@@ -120,7 +118,7 @@ def ways(pair: LoadedPair) -> dict[str, Way]:
     `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
     method, and is left out. Beside a target whose states it cannot take back plain decoding alone is measured. `left_out` says so.
     """
-    found: dict[str, Way] = {PLAIN: plain}
+    found: dict[str, Way] = {PLAIN: generated}
     if not takes_back(pair):
         return found
     if pair.draft is not None and pair.draft.vocab == pair.target.vocab:

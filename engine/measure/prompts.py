@@ -53,14 +53,20 @@ def paragraphs(text: str) -> list[str]:
 
 
 def from_json(line: str, number: int) -> Prompt:
-    """The prompt on one line. Raises `ValueError` with the line's number when there is none, and for a group that is no short name."""
+    """The prompt on one line. Raises `ValueError` as `on_line` does, and for a group that is no short name."""
+    text, group = on_line(line, number)
+    if not isinstance(group, str) or len(group) > LONGEST_GROUP:
+        raise ValueError(
+            f"The group on line {number} must be a name of up to {LONGEST_GROUP} characters, got {shown(group)}."
+        )
+    return Prompt(text, group)
+
+
+def on_line(line: str, number: int) -> tuple[str, object]:
+    """The prompt on one line of JSON, and what stands there as its group. Raises `ValueError` with the line's number."""
     value, group = parse(line, MOST_BYTES, f"Line {number}"), ""
     if isinstance(value, dict):
         group = value.get("group", "")
-        if not isinstance(group, str) or len(group) > LONGEST_GROUP:
-            raise ValueError(
-                f"The group on line {number} must be a name of up to {LONGEST_GROUP} characters, got {shown(group)}."
-            )
         if "prompt" not in value:
             raise ValueError(f'Line {number} has no "prompt". Write {{"prompt": "..."}} or a string.')
         value = value["prompt"]
@@ -68,4 +74,4 @@ def from_json(line: str, number: int) -> Prompt:
         raise ValueError(f"The prompt on line {number} must be a string, got {shown(value)}.")
     if not value.strip():
         raise ValueError(f"The prompt on line {number} is empty. Write a few words, or leave the line out.")
-    return Prompt(value, group)
+    return value, group

@@ -18,9 +18,9 @@ from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
-from engine.measure.ways import AnyWay, Written, timed
+from engine.measure.ways import FIRST_TOKENS, AnyWay, Written, first_calls, timed
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, FIELD, Race, Settings, encoded
+from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
 from engine.systems import SYSTEMS, System, find
@@ -238,9 +238,7 @@ def best_settings(
 def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) -> Generator[Quiet, None, list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
-    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
-    for way in others.ways.values():
-        timed(pair, way, first, 8, wish.temperature)  # first calls
+    first_calls(pair, others.ways.values(), wish.temperature)
     for group in others.groups.values():
         taken = dict.fromkeys(group.values(), 0.0)
         for name, prompt in product(taken, prompts):
@@ -261,11 +259,11 @@ def raced_in(
     """
     systems, calls = list(settings), calls or {}
     raced = {name: Raced() for name in systems}
-    by_step = {peers.PLAIN: None} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
+    by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
     written: dict[str, list[Written]] = {name: [] for name in [*by_step, *calls]}
-    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
+    first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in by_step.values():
-        yield from stepped(pair, first, 8, wish.temperature, way)  # first calls
+        yield from stepped(pair, first, FIRST_TOKENS, wish.temperature, way)
     for index, prompt in enumerate(prompts):
         work: list[list[str]] = groups(systems)
         work.insert(index % (len(work) + 1), [])  # where `generate()` runs

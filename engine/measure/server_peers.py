@@ -44,9 +44,7 @@ class ServerPeer:
         answer = Answer(self.server, given, asked, whole=True)
         answer.begin()
         try:
-            pieces = [answer.waited()]
-            while not pieces[-1].end:
-                pieces.append(answer.waited())
+            pieces = answer.all()
         finally:
             answer.close()
         if pieces[-1].end == FAILED:

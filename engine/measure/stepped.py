@@ -54,9 +54,9 @@ def stepped(
     prompt: list[int],
     tokens: int,
     temperature: float,
-    way: Callable[..., list[int]] | None = None,
+    way: Callable[..., list[int]] = peers.generated,
 ) -> Generator[Quiet, None, Written]:
-    """`peers.generated`, or that other way, in steps of a forward, each of which yields `Quiet.STEP`; returns what it wrote.
+    """A way of `generate()` in steps of a forward, each of which yields `Quiet.STEP`; returns what it wrote.
 
     Closing the generator ends the thread. Raises what `generate()` raises.
     """
@@ -65,7 +65,7 @@ def stepped(
     def write() -> None:
         try:
             gate.enter()
-            written.extend((way or peers.generated)(pair, prompt, tokens, temperature, streamer=gate))
+            written.extend(way(pair, prompt, tokens, temperature, streamer=gate))
         except Unwanted:
             pass
         except BaseException as error:  # it is the caller's

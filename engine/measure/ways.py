@@ -1,11 +1,16 @@
 """Ways: what writes a text beside the lanes, and what one call of it wrote. Knows seconds, tokens and texts; knows no engine."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
-from engine.record.trace import Trace
+from engine.race import WARM_UP_TEXT
+from engine.record.trace import Trace, first_divergence
+from engine.sampling import Sampling
+from engine.systems import System
+from engine.tree import LARGEST_TREE
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Written:
 
 
 Way = Callable[[LoadedPair, list[int], int, float], list[int]]  # (pair, prompt, tokens, temperature) -> new tokens
+FIRST_TOKENS = 8  # of a first call, which nobody times
 AnyWay = Callable[[LoadedPair, list[int], int, float], list[int] | Written]  # one that may know its seconds itself
 
 
@@ -38,6 +44,22 @@ def timed(pair: LoadedPair, way: AnyWay, prompt: list[int], tokens: int, tempera
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
+
+
+def rounds_behind(
+    pair: LoadedPair, system: System, prompt: list[int], tokens: int, sampling: Sampling
+) -> Iterator[Round]:
+    """A system's rounds behind the prompt in its own shape, up to so many tokens. They have no lane, no clock and no trace."""
+    capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
+    rounds = system.rounds(pair, capacity, system.own_shape, sampling)
+    return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
+
+
+def first_calls(pair: LoadedPair, ways: Iterable[AnyWay], temperature: float) -> None:
+    """Has each write a few tokens, so that no clock pays for first calls."""
+    prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
+    for way in ways:
+        timed(pair, way, prompt, FIRST_TOKENS, temperature)
 
 
 def told_tau(written: list[Written]) -> float | None:
@@ -54,15 +76,9 @@ def apart(base: list[Trace], theirs: list[Written]) -> list[int]:
     places = []
     for trace, each in zip(base, theirs, strict=True):
         ours, other = (trace.tokens, each.tokens) if each.sent is None else (trace.text, each.sent.text)
-        if ours != other:
-            places.append(first_other(ours, other))
+        if (at := first_divergence(ours, other)) is not None:
+            places.append(at + 1)
     return places
-
-
-def first_other(ours: Sequence[object], other: Sequence[object]) -> int:
-    """The first place, counted from 1, where they differ; an early end counts."""
-    pairs = enumerate(zip(ours, other, strict=False), 1)
-    return next((at for at, (a, b) in pairs if a != b), min(len(ours), len(other)) + 1)
 
 
 def parted(name: str, base: list[Trace], theirs: list[Written]) -> str:

@@ -4,7 +4,6 @@ Invariant: what comes out of here can verify a tree exactly. It has full attenti
 one token -> id map for target and draft. Anything else is refused with a sentence, if possible before weights are read.
 """
 
-import os
 import re
 import shutil
 import threading
@@ -22,7 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.devices import KINDS, is_there
+from engine.forward.devices import KINDS, cores, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
@@ -139,8 +138,8 @@ def load_pair(
 
 def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
     """The pair's learned drafters, and the MTP layers that the target's own files hold."""
-    folder, copies = Path(pair.drafters) if pair.drafters else None, pair.growth.copies if pair.growth else 1
-    return load_nets(folder, target, pair.target_checkpoint.source, copies)
+    folder = Path(pair.drafters) if pair.drafters else None
+    return load_nets(folder, target, pair.target_checkpoint.source, pair.copies)
 
 
 def checked_files(
@@ -225,8 +224,7 @@ def hardware_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
         return f"{torch.backends.mps.get_name()} GPU"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} CPU core{'' if cores == 1 else 's'}"
+    return f"{cores()} CPU core{'' if cores() == 1 else 's'}"
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

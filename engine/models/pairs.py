@@ -94,6 +94,16 @@ class Pair:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
     @property
+    def copies(self) -> int:
+        """How often every hidden number of its drafters' target stands in the one that races."""
+        return self.growth.copies if self.growth else 1
+
+    @property
+    def alone(self) -> "Pair":
+        """The pair's target without anything that guesses for it."""
+        return replace(self, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
+
+    @property
     def training(self) -> str:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:

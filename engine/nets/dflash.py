@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
 from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, over_all, rotated, write
+from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, log_q_behin
 from engine.nets.layer import Net
 
 
-class Ends(NamedTuple):
+class DFlashEnds(NamedTuple):
     """What comes before and after the layers. `features` is the matrix for the target's features."""
 
     embedding: Matrix
@@ -30,7 +30,7 @@ class Ends(NamedTuple):
     stack: Stack
 
 
-class Context(NamedTuple):
+class ContextWeights(NamedTuple):
     """What makes a layer's keys and values of the context, as in `LayerWeights`."""
 
     kv: EightBit
@@ -38,7 +38,7 @@ class Context(NamedTuple):
     scales: Matrix
 
 
-ENDS, CONTEXT = np.int64(arrays_of(Ends)), arrays_of(Context)
+ENDS, CONTEXT = np.int64(arrays_of(DFlashEnds)), arrays_of(ContextWeights)
 PLENTY = 2**31  # rows, for trees whose nodes take none
 
 
@@ -47,15 +47,15 @@ def answers(features, tokens, silent, weights, turns, kv, rows):
     """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
-    rows behind them. A row's position is its place. `weights` holds the `Ends`, the layers' weights, and a `Context` for every layer.
+    rows behind them. A row's position is its place. `weights` holds the `DFlashEnds`, the layers' weights, `ContextWeights` for each.
     """
-    ends = unpacked(Ends, weights, 0)
+    ends = unpacked(DFlashEnds, weights, 0)
     count, hidden, start = len(tokens), ends.embedding.shape[1], rows + len(features)
     context, x = np.empty((len(features), hidden), np.float32), np.empty((count, hidden), np.float32)
     product(side_by_side(features, np.arange(len(features))), ends.features, context)
     places, pairs = np.arange(rows, start), np.empty((len(features), 2 * kv.shape[2] * kv.shape[4]), np.float32)
     for number in range(len(kv)):
-        into = unpacked(Context, weights, ENDS + LAYER * len(kv) + CONTEXT * number)
+        into = unpacked(ContextWeights, weights, ENDS + LAYER * len(kv) + CONTEXT * number)
         project(context, ends.stack, into.kv, into.bias, into.scales, places, places, turns, kv.shape[2], pairs)
         store(pairs, kv[number], rows)
     for row in range(count):
@@ -87,8 +87,8 @@ class CompiledDFlash:
                 )
             )
             pairs = folded(joined(keys, values), net.hidden_norm.weight)
-            contexts.append(Context(pairs, bias_of(keys, values)[None], scales[sizes.heads :].numpy()))
-        ends = Ends(
+            contexts.append(ContextWeights(pairs, bias_of(keys, values)[None], scales[sizes.heads :].numpy()))
+        ends = DFlashEnds(
             embedding=net.embedding.detach().contiguous().numpy(),
             features=EightBit.of(net.fc.weight),
             head=folded(net.head, net.norm.weight),
@@ -127,7 +127,7 @@ class Markov(NamedTuple):
     after: EightBit
 
 
-class Round(NamedTuple):
+class DSparkRound(NamedTuple):
     """DSpark's head, and a round's `levels [depth, V]`: the log-probabilities of slots that do not know the path."""
 
     markov: Markov
@@ -156,11 +156,11 @@ def following(weights, slots, tokens):
 
 @compiled
 def behind_level(parts, ids, above, positions, visible, start, rows, asked):
-    """Log-probabilities `[n, V]` behind the nodes `ids [n]` at `positions [n]` of a `Round` whose root stands at `start`.
+    """Log-probabilities `[n, V]` behind the nodes `ids [n]` at `positions [n]` of a `DSparkRound` whose root stands at `start`.
 
     The other arguments are those of `engine.kernels.growing_compiled.BELOW`. They are not read, because no forward is taken.
     """
-    this = unpacked(Round, parts, 0)
+    this = unpacked(DSparkRound, parts, 0)
     slots = np.empty((len(ids), this.levels.shape[1]), np.float32)
     for row in range(len(ids)):
         put(this.levels[positions[row] - start], slots[row])
@@ -169,8 +169,11 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 
 @compiled
 def grow_with_block(grow, below, parts, features, tokens, silent, weights, turns, kv, rows, expansion, noise):
-    """Grow a tree of a `Round` from one forward. Arguments are those of `answers` and of `engine.kernels.growing_compiled.grow`."""
-    begun, this, position = ticks(), unpacked(Round, parts, 0), rows + len(features)
+    """Grow a tree of a `DSparkRound` from one forward.
+
+    Arguments are those of `answers` and of `engine.kernels.growing_compiled.grow`.
+    """
+    begun, this, position = ticks(), unpacked(DSparkRound, parts, 0), rows + len(features)
     levels = answers(features, tokens, silent, weights, turns, kv, rows)
     for level in range(len(levels)):
         put(levels[level], this.levels[level])
@@ -188,8 +191,8 @@ class CompiledDSpark(CompiledDFlash):
         self.following(torch.zeros(1, net.sizes.vocab), [0])  # compiles, as above
 
     def open(self) -> NamedArrays:
-        """Room for the rounds of one lane: a `Round`."""
-        return NamedArrays(Round(self.head, np.zeros(self.levels, np.float32)))
+        """Room for the rounds of one lane: a `DSparkRound`."""
+        return NamedArrays(DSparkRound(self.head, np.zeros(self.levels, np.float32)))
 
     def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         """As `engine.nets.dspark.DSpark.following`."""

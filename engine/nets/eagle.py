@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from engine.forward.cache import KVCache, additive
+from engine.forward.layer_ops import over_all
 from engine.forward.uploads import rows_of, uploaded
 from engine.nets.eagle_compiled import CompiledEagle, CompiledSession
-from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, over_all
+from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 
 WINDOW = 256  # rows that a trained net attends to: those of a training row, so that drafting does not slow down as a text grows
 

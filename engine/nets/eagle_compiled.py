@@ -19,7 +19,7 @@ from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, thro
 from engine.nets.layer import FEATURES, Net, unit
 
 
-class Ends(NamedTuple):
+class EagleEnds(NamedTuple):
     """What comes before and after the layer. `fuse` is the matrix for the target's features."""
 
     fuse: EightBit
@@ -36,15 +36,15 @@ class State(NamedTuple):
     outs: Matrix
 
 
-class Arrays(NamedTuple):
+class EagleArrays(NamedTuple):
     """All that loops read. What a token adds to the layer's query/key/value product is the layer's `bias [V, 3H]`."""
 
-    ends: Ends
+    ends: EagleEnds
     state: State
     layer: LayerWeights
 
 
-LAYER = np.int64(arrays_of(Ends) + arrays_of(State))  # where the layer stands
+LAYER = np.int64(arrays_of(EagleEnds) + arrays_of(State))  # where the layer stands
 
 
 @within
@@ -65,7 +65,7 @@ def behind_root(parts, tokens, features, chosen, position, start, rows):
 
     They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`.
     """
-    arrays, count = unpacked(Arrays, parts, 0), len(tokens)
+    arrays, count = unpacked(EagleArrays, parts, 0), len(tokens)
     feature = np.empty((count, arrays.state.outs.shape[1]), np.float32)
     product(side_by_side(features, chosen), arrays.ends.fuse, feature)
     positions, visible = np.arange(position, position + count), np.ones((1, 1), np.bool_)
@@ -77,7 +77,7 @@ def behind_root(parts, tokens, features, chosen, position, start, rows):
 @compiled
 def behind_level(parts, ids, above, positions, visible, start, rows, asked):
     """Log-probabilities `[n, V]` behind nodes that go on from the outputs `above [n]`; their outputs are stored from `asked` on."""
-    arrays = unpacked(Arrays, parts, 0)
+    arrays = unpacked(EagleArrays, parts, 0)
     outs = arrays.state.outs
     feature = np.empty((len(ids), outs.shape[1]), np.float32)
     for row in range(len(ids)):
@@ -96,7 +96,7 @@ def grow_with_eagle(grow, below, parts, tokens, features, chosen, position, star
     """
     begun, count = ticks(), len(tokens)
     log_q = behind_root(parts, tokens, features, chosen, position, start, rows)
-    capacity = len(unpacked(Arrays, parts, 0).state.outs)
+    capacity = len(unpacked(EagleArrays, parts, 0).state.outs)
     root = Root(tokens[count - 1], position + count - 1, rows + count, capacity, 0)
     call_grow(grow, begun, below, parts, start, root, log_q, expansion, noise)
 
@@ -109,7 +109,7 @@ class CompiledEagle:
         self.heads, self.head_dim, layer = config.heads, config.hidden // config.heads, net.layer
         for_token, for_feature = layer.qkv.weight.detach().split(config.hidden, 1)
         token = unit(net.embedding.detach(), net.norm_token.least) * net.norm_token.weight.detach() * root
-        self.ends = Ends(
+        self.ends = EagleEnds(
             fuse=EightBit.of(net.fuse.weight),
             head=folded(net.unembed, net.norm_out.weight),
             vocabulary=net.vocabulary.numpy(),
@@ -135,7 +135,7 @@ class CompiledSession:
         self.cache = KVCache(1, net.heads, net.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, net.heads * net.head_dim), np.float32)
         state = State(net.rotary.turns(capacity), self.cache.numbers, outs)
-        self.parts = NamedArrays(Arrays(net.ends, state, net.layer))
+        self.parts = NamedArrays(EagleArrays(net.ends, state, net.layer))
         self.count = 0  # this round's outputs so far
 
     def root(

@@ -22,7 +22,6 @@ from engine.kernels.stack import LayerWeights, folded
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
-
 N = TypeVar("N", bound="Net")
 ANEW = "Fetch its files anew, or train it with `python -m engine train`."
 
@@ -273,11 +272,6 @@ class Layer(LlamaLayer):
         )
 
 
-def over_all(own: torch.Tensor, vocabulary: torch.Tensor, vocab: int) -> torch.Tensor:
-    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
-    return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)
-
-
 class Net(nn.Module):
     """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved.
 
@@ -298,9 +292,8 @@ class Net(nn.Module):
             if config.target_hidden and name in self.tables:
                 self.register_parameter(name, nn.Parameter(shared.float().clone()))
             else:
-                self.register_buffer(
-                    name, shared if shared.is_cuda or shared.is_mps else shared.float(), persistent=False
-                )
+                kept = shared if shared.is_cuda or shared.is_mps else shared.float()
+                self.register_buffer(name, kept, persistent=False)
 
     @classmethod
     def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
@@ -329,7 +322,7 @@ class Net(nn.Module):
         return self
 
     def drafting(self: N, device: torch.device) -> N:
-        """The net with its weights read, on the device and packed; nothing of it learns."""
+        """The net on the device and packed. Nothing of it learns."""
         return self.to(device).eval().requires_grad_(False).pack()
 
     def described(self) -> dict[str, Any]:

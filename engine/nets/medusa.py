@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.nets.layer import Linear, Net, NetConfig, over_all
+from engine.forward.layer_ops import over_all
+from engine.nets.layer import Linear, Net, NetConfig
 from engine.nets.medusa_compiled import CompiledMedusa
 
 

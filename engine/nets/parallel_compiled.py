@@ -19,7 +19,7 @@ from engine.kernels.stack import Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net
 
 
-class Ends(NamedTuple):
+class ParallelEnds(NamedTuple):
     """What comes before and after the layers.
 
     `said [V, H]` is what a token adds to an entry. `slot [H]` is every slot's entry. `features` is the matrix for the target's
@@ -33,17 +33,17 @@ class Ends(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(Ends))
+ENDS = np.int64(arrays_of(ParallelEnds))
 
 
 @compiled
 def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
 
-    The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the `Ends`
-    and the layers' weights.
+    The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the
+    `ParallelEnds` and the layers' weights.
     """
-    ends, entries, count = unpacked(Ends, weights, 0), len(tokens), len(tokens) + slots
+    ends, entries, count = unpacked(ParallelEnds, weights, 0), len(tokens), len(tokens) + slots
     x = np.empty((count, ends.said.shape[1]), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, x[:entries])
     for row in range(entries):
@@ -65,7 +65,7 @@ class CompiledParallel:
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
         self.weights = NamedArrays(
-            Ends(
+            ParallelEnds(
                 said=(token @ for_token.T).numpy(),
                 slot=net.slot().detach().numpy(),
                 features=EightBit.of(for_features @ net.feat_proj.weight.detach()),

@@ -18,7 +18,7 @@ from engine.kernels.stack import Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
 
-class Ends(NamedTuple):
+class SpecBlockEnds(NamedTuple):
     """What comes before and after the layers.
 
     `said [V, H]` is what a token adds to an input, and `queries [K, H]` what a position adds. `features` is the matrix for the target's
@@ -33,7 +33,7 @@ class Ends(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(Ends))
+ENDS = np.int64(arrays_of(SpecBlockEnds))
 
 
 @within
@@ -58,7 +58,7 @@ def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answe
 
     Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.stack.through`.
     """
-    ends, start, count = unpacked(Ends, weights, 0), np.int64(0), len(x)
+    ends, start, count = unpacked(SpecBlockEnds, weights, 0), np.int64(0), len(x)
     x = through(ends.stack, weights, ENDS, turns, kv, x, before, before, positions, visible, start, rows, count)
     return x, log_q_behind(x[count - answers :], ends.stack, ends.head, len(ends.said))
 
@@ -69,7 +69,7 @@ def read(weights, turns, kv, tokens, features, position, rows, slots):
 
     The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`.
     """
-    ends, entries = unpacked(Ends, weights, 0), len(tokens)
+    ends, entries = unpacked(SpecBlockEnds, weights, 0), len(tokens)
     hidden = ends.said.shape[1]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)
@@ -91,7 +91,7 @@ def go_on(weights, turns, kv, conditions, tokens, positions, visible, rows):
     blocks, count = len(tokens), len(positions)
     starts, before = np.arange(blocks + 1) * (count // blocks), np.arange(count)
     x = np.empty((count, conditions.shape[1]), np.float32)
-    entering(unpacked(Ends, weights, 0), conditions, tokens, starts, x)
+    entering(unpacked(SpecBlockEnds, weights, 0), conditions, tokens, starts, x)
     for block in range(blocks):
         for row in range(starts[block] + 1, starts[block + 1]):
             before[row] -= 1
@@ -106,7 +106,7 @@ class CompiledSpecBlock:
         token = unit(net.embedding.detach(), least) * net.norm_token.weight.detach() * root
         query = unit(net.query_embed.detach(), least) * net.norm_query.weight.detach() * root
         self.weights = NamedArrays(
-            Ends(
+            SpecBlockEnds(
                 said=(token @ for_token.T).numpy(),
                 queries=(query @ for_query.T).numpy(),
                 features=EightBit.of(net.cond_proj.weight),

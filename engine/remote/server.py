@@ -122,9 +122,12 @@ class Answer:
             return self.pieces.get_nowait()
         return None
 
-    def waited(self) -> Piece:
-        """The next piece, as soon as it arrives. The last one has an `end`."""
-        return self.pieces.get()
+    def all(self) -> list[Piece]:
+        """All pieces, as soon as the last one arrives, which has an `end`."""
+        found = [self.pieces.get()]
+        while not found[-1].end:
+            found.append(self.pieces.get())
+        return found
 
     def close(self) -> None:
         """Closes the connection at once."""

@@ -77,7 +77,7 @@ def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was
 
 def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    figures = bench.run(pair, ["the quick"], ["vanilla", "tree", "eagle"], 8, 0.0, 0, {})
+    figures = bench.run(pair, ["the quick"], Settings("the quick", ("vanilla", "tree", "eagle"), max_new_tokens=8))
     assert {row["name"]: row["shape"] for row in figures["systems"]} == {
         "vanilla": "",
         "tree": SMALL,
@@ -85,7 +85,7 @@ def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     }
     line = next(line for line in bench.table(figures).splitlines() if line.startswith("tree "))
     assert line.split()[1] == SMALL
-    asked = bench.run(pair, ["the quick"], ["tree"], 8, 0.0, 0, {"depth": 3})
+    asked = bench.run(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
     assert asked["systems"][0]["shape"] == "3x3x4"
     assert bench.best_shapes(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
     assert raced(pair.in_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all

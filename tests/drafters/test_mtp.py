@@ -322,10 +322,12 @@ def test_generate_with_the_same_layers_is_a_peer(loaded):
     """It is lent the layers that are loaded: transformers would not find those of so small a model by their numbers."""
     pair = loaded("GLM-4 MoE, two")
     assert peers.MTP in peers.ways(pair) and peers.MTP not in peers.ways(replace(pair, learned={}))
-    plain = peers.plain(pair, TEXT, 24, 0.0)
+    plain = peers.generated(pair, TEXT, 24, 0.0)
     assert peers.mtp(pair, TEXT, 24, 0.0) == plain
     assert len(peers.mtp(pair, TEXT, 24, 0.8)) == 24 and 1 <= peers.tau(pair, peers.mtp, [TEXT], 24, 0.8) <= 3
-    figures = bench.run(pair, ["Once upon"], ["vanilla", "mtp"], 12, 0.0, 0, {}, with_peers=True)
+    figures = bench.run(
+        pair, ["Once upon"], Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=12), with_peers=True
+    )
     same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
     assert same == dict.fromkeys(("vanilla", "mtp", "generate()", "generate() MTP", "generate() lookup"), True)
 

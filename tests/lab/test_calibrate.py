@@ -68,7 +68,7 @@ def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
     for system in SYSTEMS.values():
         if not system.guesses or system.limits:
             continue
-        tried = shapes.others(pair, system)
+        tried = shapes.others(system)
         assert 4 < len(tried) < 9 and system.own_shape not in tried
         for shape in tried:
             system.build(pair, 100, **shape)

@@ -12,6 +12,7 @@ import torch
 from engine.lab.bench import command as bench
 from engine.measure import other_engines, peers
 from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, others_beside
+from engine.race import Settings
 from helpers.commands import SMALL, told
 from helpers.paths import ROOT
 from helpers.remote.engines import Engine, running
@@ -93,11 +94,11 @@ def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
 @pytest.mark.slow
 def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stand_ins):
     ids = embedded.tokenizer(PROMPT)["input_ids"]
-    right = peers.plain(embedded, ids, 6, 0.0)
+    right = peers.generated(embedded, ids, 6, 0.0)
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
         with others_beside(embedded, []) as others:
-            figures = bench.run(embedded, [PROMPT], ["tree"], 6, 0.0, 0, {}, with_peers=True, others=others)
+            figures = bench.run(embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), True, others=others)
         rows = {row["name"]: row for row in figures["peers"]}
         names = [f"{OPENVINO} Q8_0", f"{LLAMA_CPP} F16", *(f"{group}, best of {len(GUESSES)}" for group in GROUPS)]
         for name in names:
@@ -138,7 +139,7 @@ def test_pays_has_a_row_for_each_of_them_in_its_best_setting(capsys, tmp_path, e
 def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatch):
     absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
-    monkeypatch.setattr(peers, "ways", lambda pair: {peers.PLAIN: peers.plain})
+    monkeypatch.setattr(peers, "ways", lambda pair: {peers.PLAIN: peers.generated})
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
     asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "4", "--device", "cpu", "--peers")

@@ -41,7 +41,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
             waited += 0.02
     except StopIteration as end:
         written = end.value
-    assert written.tokens == peers.plain(pair, IDS, 12, 0.0) and len(written.tokens) == 12
+    assert written.tokens == peers.generated(pair, IDS, 12, 0.0) and len(written.tokens) == 12
     assert len(told) >= 12 and {*told} == {Quiet.STEP}
     assert 0 < written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
@@ -55,13 +55,12 @@ def test_closing_it_ends_generate_at_its_next_token():
     assert writing() == []
 
 
-def test_what_generate_raises_is_raised_here(monkeypatch):
+def test_what_generate_raises_is_raised_here():
     def fail(*_, **__):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(peers, "generated", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
-        next(stepped(tiny_pair(), IDS, 4, 0.0))
+        next(stepped(tiny_pair(), IDS, 4, 0.0, fail))
     assert writing() == []
 
 

@@ -83,7 +83,7 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
 
 def test_tau_of_a_peer_counts_its_target_forwards():
     pair, prompts = tiny_pair(), [[1, 2, 3], [4, 5, 6]]
-    assert peers.tau(pair, peers.plain, prompts, 10, 0.0) == 1
+    assert peers.tau(pair, peers.generated, prompts, 10, 0.0) == 1
     assert peers.tau(pair, lambda *_: pair.target.model(torch.tensor([[1, 2]])) and [1, 2, 3], prompts, 10, 0.0) == 3
     assert not pair.target.model._forward_hooks
     assert peers.tau(tiny_pair(same=True), peers.assisted, prompts, 10, 0.0) is None
@@ -126,7 +126,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
     )
     texts = ["Story: One", "Story: Two"]
-    bench.run(pair, texts, ["tree"], 4, 0.0, 0, {}, with_peers=True)
+    bench.run(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), with_peers=True)
     measured = calls[len(ways) :]  # first calls
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):

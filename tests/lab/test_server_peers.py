@@ -24,7 +24,7 @@ def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
         [peer] = server_peers([server.address.removesuffix("/v1")])
         written = timed(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
         [(path, body)] = server.requests
-    assert written == Written([], pytest.approx(0.02 + 16 * 0.003), Sent(" a fox", 16, 4))
+    assert written == Written([], pytest.approx(0.02 + 16 * 0.006), Sent(" a fox", 16, 4))
     assert written.seconds_per_token == written.seconds / 16
     assert path == "completions" and body["prompt"] == [1, 2, 3] and body["cache_prompt"] is False
     assert (body["max_tokens"], body["temperature"], body["top_k"], body["min_p"]) == (16, 0.8, 0, 0.0)
@@ -107,7 +107,7 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         def write(pair, prompt, tokens, temperature):
             calls.append((name, tokens))
             time.sleep(pause)
-            return peers.plain(pair, prompt, tokens, temperature)
+            return peers.generated(pair, prompt, tokens, temperature)
 
         return write
 

@@ -10,7 +10,7 @@ import torch
 
 from engine.__main__ import main
 from engine.lab.train.learned import RECIPES, config_for
-from engine.measure.options import add_models, given_pair
+from engine.measure.options import add_pair, given_pair
 from engine.models import loading, pairs
 from engine.race import Race, Settings
 from helpers.checkpoints import byte_tokenizer
@@ -23,7 +23,7 @@ MEASURING = ("bench", "bench --by part", "bench --by length", "study", "bench --
 
 def given(*arguments: object, otherwise: str = "embedded") -> pairs.Pair:
     parser = ArgumentParser()
-    add_models(parser)
+    add_pair(parser)
     return given_pair(parser.parse_args([*map(str, arguments)]), otherwise)
 
 

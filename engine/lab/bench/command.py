@@ -22,7 +22,6 @@ from argparse import Namespace
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tqdm import tqdm
 
@@ -31,7 +30,7 @@ from engine.measure.options import first_prompts, given_constraint, held_out, lo
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained
 from engine.measure.verdict import ratios
-from engine.measure.ways import AnyWay, Written, timed
+from engine.measure.ways import AnyWay, Written, first_calls, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -79,36 +78,28 @@ class Prompted:
 def run(
     pair: LoadedPair,
     prompts: list[str],
-    systems: list[str],
-    tokens: int,
-    temperature: float,
-    seed: int,
-    shape: dict[str, int],
+    asked: Settings,
     with_peers: bool = False,
     repeats: int = 1,
-    bound: dict[str, str] | None = None,
     others: Others | None = None,
 ) -> dict:
-    """Race `vanilla` and the systems over the prompts. Returns the figures as --json prints them.
+    """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
-    What `shape` does not set is each system's best here (`System.shape`). `with_peers` runs every way of calling `generate()`, and
-    `others`, on every prompt, else only the plain one runs. `bound` are a constraint and how it guides drafts; `generate()` writes
-    without it. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
+    `with_peers` runs every way of calling `generate()`, and `others`, on every prompt, else only the plain one runs. They write without
+    a constraint. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
     """
-    names = ["vanilla", *(name for name in systems if name != "vanilla")]
+    tokens, temperature = asked.max_new_tokens, asked.temperature
+    names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
-    ways: dict[str, AnyWay] = {**(peers.ways(pair) if with_peers else {peers.PLAIN: peers.plain})}
+    ways: dict[str, AnyWay] = {**peers.ways(pair)} if with_peers else {peers.PLAIN: peers.generated}
     ways |= others.ways if others else {}
-    first = pair.tokenizer("Story: Once upon a time")["input_ids"]
-    for call in ways.values():
-        timed(pair, call, first, 8, temperature)  # first calls
+    first_calls(pair, ways.values(), temperature)
     mine: list[Prompted] = []
     for index, prompt in enumerate(
         tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
     ):
-        how: dict[str, Any] = {"temperature": temperature, "max_new_tokens": tokens, "seed": seed}
-        settings = Settings(prompt, tuple(names), **how | shape | (bound or {}))
+        settings = replace(asked, prompt=prompt, systems=tuple(names))
         races, calls = [], {way: [] for way in ways}
         for repeat in range(repeats):
             races.append(race := drained(believed(pair, settings), int))
@@ -139,7 +130,7 @@ def run(
     written = {way: [each.written[way] for each in raced] for way in ways}
     base = [trace.seconds_per_token for trace in traces["vanilla"]]
     rows = []
-    for name in systems:
+    for name in asked.systems:
         own = traces[name]
         clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
         beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
@@ -173,7 +164,7 @@ def run(
         )
     generated = [each.seconds_per_token for each in written[peers.PLAIN]]
     figures = {
-        "shape": shape,
+        "shape": given_shape(asked),
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
@@ -184,8 +175,8 @@ def run(
         "disturbed": sum(each.disturbed for each in raced),
         "tokens": tokens,
         "memory": pair.memory is not None,
-        "constraint": (bound or {}).get("constraint", ""),
-        "guesses": (bound or {}).get("guesses", ""),
+        "constraint": asked.constraint,
+        "guesses": asked.guesses,
         "baseline": {
             "tokens_per_s": 1 / statistics.median(base),
             "vs_generate": statistics.median(ratios(generated, base)),
@@ -194,6 +185,11 @@ def run(
     }
     compares = with_peers and processes.leads()
     return figures | (peers.compare(pair, figures, traces, written, others) if compares else {})
+
+
+def given_shape(asked: Settings) -> dict[str, int]:
+    """What the settings say of the shape; the rest of it is each system's best here (`System.shape`)."""
+    return {name: value for name in SHAPE if (value := getattr(asked, name)) is not None}
 
 
 def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
@@ -299,40 +295,35 @@ def main(options: Namespace) -> dict | None:
         raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
     domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
     prompts = {domain: first_prompts(domain, options.prompts) for domain in domains}
-    shape = {name: value for name in SHAPE if (value := getattr(options, name)) is not None}
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
-    bound = {"constraint": given_constraint(options), "guesses": options.guesses}
-    how = {"temperature": options.temperature, "max_new_tokens": options.tokens, "seed": options.seed, **bound}
-    Settings("a prompt", tuple(named or ()), **shape, **how)  # refuses what no race takes, before a model is loaded
+    asked = Settings(  # refuses what no race takes, before a model is loaded
+        "a prompt",
+        tuple(named or ()),
+        *(getattr(options, name) for name in SHAPE),
+        temperature=options.temperature,
+        max_new_tokens=options.tokens,
+        seed=options.seed,
+        constraint=given_constraint(options),
+        guesses=options.guesses,
+    )
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
     assumed = None if options.acceptance is None else forced.checked(options.acceptance)
-    servers = given_peers(options, bound["constraint"])
+    servers = given_peers(options, asked.constraint)
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
     if every:
         named = able(pair, named)
     if assumed is not None:
-        return estimated(pair, named or ["tree", "chain"], shape, assumed)
+        return estimated(pair, named or ["tree", "chain"], given_shape(asked), assumed)
     pair = replace(pair, memory=Memory()) if options.memory else pair
-    systems = named or (beside_peers(pair) if options.peers else ["tree"])
+    asked = replace(asked, systems=tuple(named or (beside_peers(pair) if options.peers else ["tree"])))
     found = {}
     with others_beside(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
-            found[domain] = figures = {"domain": domain} | run(
-                pair,
-                texts,
-                systems,
-                options.tokens,
-                options.temperature,
-                options.seed,
-                shape,
-                options.peers,
-                options.repeats,
-                bound,
-                others,
-            )
+            raced = run(pair, texts, asked, options.peers, options.repeats, others)
+            found[domain] = figures = {"domain": domain} | raced
             if processes.leads():
                 print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
                 if options.peers:

@@ -17,7 +17,8 @@ from engine.measure.options import first_prompts, load_given
 from engine.measure.verdict import ratios
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Lane, Race, Settings
+from engine.race import BASELINE, Race, Settings
+from engine.record.trace import Trace
 from engine.systems import find
 
 LENGTHS = (128, 256, 512, 900)
@@ -38,8 +39,8 @@ class GrowthRaces:
         """The pair without stop tokens. It is always the same object, because measurements are kept by pair."""
         return replace(self.pair, stop_ids=frozenset())
 
-    def race(self, prompt: list[int], tokens: int) -> list[Lane]:
-        """The lanes after writing exactly `tokens` tokens behind the prompt, greedily. The lane whose clock is behind goes next.
+    def race(self, prompt: list[int], tokens: int) -> list[Trace]:
+        """What the lanes did in writing exactly `tokens` tokens behind the prompt, greedily. The lane whose clock is behind goes next.
 
         Raises `ValueError` when prompt and tokens do not fit the context window.
         """
@@ -48,10 +49,7 @@ class GrowthRaces:
                 f"{len(prompt)} tokens of prompt and {tokens} new ones do not fit the context window of {self.pair.context}. "
                 "Ask for less of either."
             )
-        race = Race(self.endless, Settings("forced", self.lanes, max_new_tokens=tokens), prompt)
-        for _ in race.run():
-            pass
-        return list(race.local.values())
+        return Race(self.endless, Settings("forced", self.lanes, max_new_tokens=tokens), prompt).traces()
 
     def long_prompt(self, first: int, length: int) -> list[int]:
         """The held-out texts in turn from number `first` on, repeated as needed, cut to `length` tokens."""
@@ -73,13 +71,13 @@ def by_length(run: GrowthRaces) -> list[dict]:
     run.race(prompts[0], min(lengths[0], SPAN))  # first calls
     seconds: dict[tuple[int, str], list[float]] = {(length, name): [] for length in lengths for name in run.lanes}
     for prompt in tqdm(prompts, desc="length", unit="prompt"):
-        for lane in run.race(prompt, lengths[-1]):
+        for trace in run.race(prompt, lengths[-1]):
             written, clock = 0, 0.0
             waiting = list(lengths)
-            for step in lane.trace.steps:
+            for step in trace.steps:
                 written, clock = written + len(step.burst), clock + step.total_seconds
                 while waiting and written >= waiting[0]:
-                    seconds[waiting.pop(0), lane.system.name].append(clock / written)
+                    seconds[waiting.pop(0), trace.system].append(clock / written)
     return [
         {
             "tokens": length,
@@ -111,8 +109,8 @@ def by_context(run: GrowthRaces) -> list[dict]:
     taus: dict[tuple[int, str], list[float]] = {key: [] for key in rounds}
     for first in tqdm(range(len(run.prompts)), desc="context", unit="prompt"):
         for context in contexts:
-            for lane in run.race(run.long_prompt(first, context), SPAN):
-                trace, key = lane.trace, (context, lane.system.name)
+            for trace in run.race(run.long_prompt(first, context), SPAN):
+                key = context, trace.system
                 rounds[key].append(1000 * trace.decode_seconds / trace.forwards)
                 tokens[key].append(1000 * trace.decode_seconds_per_token)
                 taus[key].append(trace.tau)

@@ -23,8 +23,7 @@ def by_races(pair: LoadedPair, prompts: list[str], lanes: tuple[str, ...], races
     mib = []
     for index in tqdm(range(races), desc="races", unit="race"):
         settings = Settings(prompts[index % len(prompts)], lanes, max_new_tokens=TOKENS, seed=index)
-        for _ in Race(pair, settings).run():
-            pass
+        Race(pair, settings).traces()
         mib.append(resident_mib())
     second, last = statistics.median(mib[10:20]), statistics.median(mib[-10:])
     return {

@@ -12,7 +12,7 @@ import re
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from engine.lab.gpu.costs import ROWS, SHAPES, Shape, cost_curve, memory, random
 from engine.measure.options import first_prompts, writable
 from engine.models.loading import checked_device, hardware_name, load_pair
 from engine.models.pairs import PAIRS, LoadedPair
-from engine.race import Race, Settings
+from engine.race import SHAPE, Race, Settings
 from engine.record.costs import Costs, between
 from engine.record.trace_statistics import tau
 
@@ -47,6 +47,10 @@ class Workload:
     shapes: tuple[str, ...] = ("1B", "8B", "14B")
     rows: tuple[int, ...] = ROWS
     repeats: int = 15
+
+    def settings(self, systems: tuple[str, ...], temperature: float) -> Settings:
+        """Of a race, whose prompt is to come."""
+        return Settings("a prompt", systems, temperature=temperature, max_new_tokens=self.tokens)
 
 
 QUICK = Workload(
@@ -81,7 +85,7 @@ def races(pair: LoadedPair, prompts: list[str], workload: Workload) -> dict:
     for temperature in workload.temperatures:
         for system in workload.systems:
             try:
-                figures: Any = bench.run(pair, prompts, [system], workload.tokens, temperature, 0, {})
+                figures: Any = bench.run(pair, prompts, workload.settings((system,), temperature))
             except Exception as error:  # a system that cannot run here must not lose the others
                 figures = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
             found.setdefault(f"T = {temperature:g}", {})[system] = figures
@@ -96,7 +100,7 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
         if way == "eager":
             for runner in (pair.target, pair.draft):
                 runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
-        figures = bench.run(pair, prompts, ["tree"], workload.tokens, 0.0, 0, {})
+        figures = bench.run(pair, prompts, workload.settings(("tree",), 0.0))
         found[way] = {"why_eager": pair.target.eager, "baseline": figures["baseline"], "tree": figures["systems"][0]}
     return found
 
@@ -104,17 +108,13 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
 def taus(pair: LoadedPair, prompts: list[str], workload: Workload) -> list[dict]:
     """Tokens a target forward of the small embedded pair's tree, by shape and temperature."""
     found = []
-    for depth, width, nodes in workload.trees:
+    for sizes in workload.trees:
+        shape: dict[str, Any] = dict(zip(SHAPE, sizes, strict=True))
         for temperature in workload.temperatures:
             traces = []
             for prompt in prompts:
-                shape: dict[str, Any] = {"depth": depth, "width": width, "nodes": nodes}
-                race = Race(
-                    pair, Settings(prompt, ("tree",), **shape, temperature=temperature, max_new_tokens=workload.tokens)
-                )
-                for _ in race.run():
-                    pass
-                traces.append(race.lanes[0].trace)
+                settings = workload.settings(("tree",), temperature)
+                traces += Race(pair, replace(settings, prompt=prompt, **shape)).traces()
             found.append({**shape, "temperature": temperature, "tau": tau(traces)})
     return found
 

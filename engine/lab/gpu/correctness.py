@@ -22,6 +22,8 @@ from engine.systems import SYSTEMS
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
+NODES = 24  # of the tree that is compared with its paths
+
 
 def graph_against_eager(runner: Runner) -> dict[str, float]:
     """The largest difference between a graph's logits and those of the same function run eagerly, by size; 0 is expected."""
@@ -35,17 +37,17 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
     return found
 
 
-def tree_against_paths(runner: Runner, nodes: int = 24) -> dict:
+def tree_against_paths(runner: Runner) -> dict:
     """Logits behind every node of a tree against those of its path alone, prefilled.
 
     Gives the largest difference, how many favourites agree, and the margin between the two best where they do not.
     """
-    prompt, tree = list(range(40, 72)), binary(nodes)
+    prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
     target.prefill(prompt)
     logits, _ = target.verify(tree)
     differences, margins = [], []
-    for node in range(nodes):
+    for node in range(NODES):
         path = [tree.tokens[each] for each in [0, *tree.path(node)]]
         [alone] = Session(runner, LARGEST_TREE).prefill([*prompt, *path])[0].float()
         differences.append(float((logits[node].float() - alone).abs().max()))
@@ -53,9 +55,9 @@ def tree_against_paths(runner: Runner, nodes: int = 24) -> dict:
             best, second = alone.topk(2).values.tolist()
             margins.append(best - second)
     return {
-        "nodes": nodes,
+        "nodes": NODES,
         "largest_difference": max(differences),
-        "agreeing": nodes - len(margins),
+        "agreeing": NODES - len(margins),
         "margins": margins,
     }
 
@@ -68,7 +70,7 @@ def rounds_against_loop(
     for name in ("vanilla", "tree"):
         for temperature in temperatures:
             system, divergences = SYSTEMS[name], []
-            shape: dict[str, Any] = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
+            shape: dict[str, Any] = system.own_shape
             for text in prompts:
                 prompt = prompt_tokens(pair, text)
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)

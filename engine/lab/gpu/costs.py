@@ -100,32 +100,30 @@ def to_four_bit(model: PreTrainedModel) -> None:
             setattr(module, name, four)
 
 
-def session_behind(runner: Runner, rows: tuple[int, ...], context: int, graphed: bool) -> Session:
-    """A session with `context` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
-    session = Session(runner, context + max(rows))
+def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
+    """A session with `CONTEXT` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
+    session = Session(runner, CONTEXT + max(rows))
     if graphed:
-        session.buckets = Buckets(runner, context + max(rows), (), rows)
+        session.buckets = Buckets(runner, CONTEXT + max(rows), (), rows)
         session.cache = session.buckets.cache
-    session.cache.rows = context
+    session.cache.rows = CONTEXT
     return session
 
 
-def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, repeats: int = 15) -> dict:
+def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
     """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved.
 
     `why_eager` is the sentence that says why there are no graphs, if there are none.
     """
-    sessions = {
-        name: session_behind(runner, rows, context, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
-    }
+    sessions = {name: session_behind(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
-        return lambda: session.forward(tree.tokens, tree.positions(context), tree.ancestor_mask())
+        return lambda: session.forward(tree.tokens, tree.positions(CONTEXT), tree.ancestor_mask())
 
     tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
     ms = interleaved(runner.device, tasks, repeats)
     medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
-    return {"context": context, "why_eager": runner.eager, **medians}
+    return {"context": CONTEXT, "why_eager": runner.eager, **medians}
 
 
 def memory(runner: Runner) -> dict[str, float]:

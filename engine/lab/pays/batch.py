@@ -14,14 +14,16 @@ from itertools import pairwise
 from operator import attrgetter
 
 from engine.batch import decode_together
-from engine.decode import decode
+from engine.decode import Round
 from engine.lab.pays.rounding import threshold
 from engine.measure.racing import Wish
+from engine.measure.ways import rounds_behind
 from engine.models.cache_memory import too_large
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, encoded
 from engine.record.disturbance import BUSY, run_of_many
+from engine.record.trace import first_divergence
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.tree import LARGEST_TREE
@@ -76,12 +78,9 @@ def numbers(option: str, text: str, most: int) -> list[int]:
     return found
 
 
-def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) -> Iterator:
+def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) -> Iterator[Round]:
     """Plain decoding's rounds without a batch."""
-    system = find(BASELINE)
-    shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
-    rounds = system.rounds(pair, min(pair.context, len(prompt) + tokens) + LARGEST_TREE, shape, sampling)
-    return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
+    return rounds_behind(pair, find(BASELINE), prompt, tokens, sampling)
 
 
 def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Request]:
@@ -118,8 +117,8 @@ def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> Ba
 
 def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
-    at = next((at for at, both in enumerate(zip(text.alone, other, strict=False)) if both[0] != both[1]), None)
-    if at is None:
+    at = first_divergence(text.alone, other)
+    if at is None or at == min(len(text.alone), len(other)):
         return False
     rounds = list(alone(pair, text.prompt, text.sampling, at + 1))
     logits = rounds[-1].logits[:1]

@@ -47,7 +47,7 @@ def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
     index = first_divergence(a.tokens, b.tokens)
     if a.prompt != b.prompt:
         cause = "prompt"
-        facts.append(f"The prompts part at character {first_divergence([*map(ord, a.prompt)], [*map(ord, b.prompt)])}.")
+        facts.append(f"The prompts part at character {first_divergence(a.prompt, b.prompt)}.")
     elif index is None:
         cause = "equal"
         facts.append(f"All {len(a.tokens):,} tokens are equal.")

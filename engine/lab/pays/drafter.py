@@ -8,7 +8,7 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -275,10 +275,8 @@ def main(options: Namespace) -> dict[str, Any]:
         raise ValueError("--prompts needs --drafter: name the folder of the learned drafter to examine.")
     folder, prompts = folder_of(Path(options.drafter)), read_all(options.prompts)
     given = given_pair(Namespace(**{**vars(options), "drafter": None}))
-    alone = replace(given, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
-    pair = load_given(options, alone)
-    copies = given.growth.copies if given.growth else 1
-    net = net_in(folder, pair.target.model, copies)
+    pair = load_given(options, given.alone)
+    net = net_in(folder, pair.target.model, given.copies)
     if isinstance(net, Assistant):
         raise ValueError(
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.forward.layer_ops import normalised
 from engine.forward.session import tapped_layers
 from engine.lab.pays.context import lengthened
 from engine.measure.prompts import Prompt
+from engine.measure.ways import rounds_behind
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
-from engine.race import encoded
+from engine.race import BASELINE, encoded
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS
+from engine.systems import find
 from engine.tree import LARGEST_TREE, DraftTree
 
 TOKENS = 64  # that the target writes behind each prompt
@@ -123,9 +123,8 @@ def written(
     pair: LoadedPair, ids: list[int], sampling: Sampling, tokens: int, group: str, layers: tuple[int, ...]
 ) -> TargetText:
     """The text that plain decoding writes behind `ids`, up to so many tokens, as the target sees it."""
-    shape = {"depth": 1, "width": 1, "nodes": 2}
-    rounds = SYSTEMS["vanilla"].rounds(pair, len(ids) + tokens + LARGEST_TREE, shape, sampling)
-    text = ids + [token for each in decode(rounds, ids, tokens, pair.stop_ids, pair.context) for token in each.burst]
+    rounds = rounds_behind(pair, find(BASELINE), ids, tokens, sampling)
+    text = ids + [token for each in rounds for token in each.burst]
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
     return TargetText(text, len(ids), group, layers, hidden)

@@ -114,9 +114,7 @@ def send(arm: Arm, streams: list[int], prompts: list[str], wish: Wish, tokens: i
         for answer in answers:
             answer.begin()
         for answer in answers:
-            pieces = [answer.waited()]
-            while not pieces[-1].end:
-                pieces.append(answer.waited())
+            pieces = answer.all()
             if pieces[-1].end == FAILED:
                 hint = " Where its model has no chat template, --raw sends prompts as they are." if chat else ""
                 raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}{hint}")

@@ -9,14 +9,13 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from engine.acceptance import ACCEPTANCES
-from engine.decode import decode
+from engine.measure.ways import rounds_behind
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, encoded
 from engine.record.trace import Trace
 from engine.sampling import Sampling
 from engine.systems import find
-from engine.tree import LARGEST_TREE
 
 JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
 
@@ -36,10 +35,8 @@ def added(counts: Sequence[Counts]) -> Counts:
 
 def traced(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
     settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **more)
-    [lane] = (race := Race(pair, settings)).lanes
-    for _ in race.run():
-        pass
-    return lane.trace
+    [trace] = Race(pair, settings).traces()
+    return trace
 
 
 def counted(
@@ -58,14 +55,11 @@ def judged(
 ) -> dict[str, list[list[float]]]:
     """The rules on the very same trees, those of the system's run: by rule, text and round the expected tokens of the round."""
     mix, sampling = find(system), Sampling(temperature)
-    shape = {name: getattr(mix, name) for name in ("depth", "width", "nodes")}
     found: dict[str, list[list[float]]] = {rule: [] for rule in rules}
     for prompt in prompts:
-        text = encoded(pair, prompt)
-        rounds = mix.rounds(pair, min(pair.context, len(text) + tokens) + LARGEST_TREE, shape, sampling)
         for texts in found.values():
             texts.append([])
-        for done in decode(rounds, text, tokens, pair.stop_ids, pair.context):
+        for done in rounds_behind(pair, mix, encoded(pair, prompt), tokens, sampling):
             for rule, texts in found.items():
                 tries = (Sampling(temperature, seed=seed) for seed in range(1, JUDGEMENTS + 1))
                 part = ACCEPTANCES[rule]()

@@ -27,10 +27,10 @@ class Gain(NamedTuple):
     published: float
 
 
-def gain(more: list[float], than: list[float], published: float = 1.0, seed: int = 0) -> Gain:
-    """From two lists of counts by prompt, all above 0. The same counts and seed give the same interval."""
+def gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
+    """From two lists of counts by prompt, all above 0. The same counts give the same interval."""
     quotients = [mine / other for mine, other in zip(more, than, strict=True)]
-    low, high = interval(quotients, resamples(len(quotients), seed))
+    low, high = interval(quotients, resamples(len(quotients), seed=0))
     return Gain(mean(more), mean(than), mean(quotients), low, high, len(quotients), published)
 
 

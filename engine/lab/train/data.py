@@ -28,6 +28,7 @@ MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
 MARK = {"stories": "Story: ", "problems": "Question: ", "code": "# Python\n"}
 UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without a mark: visitors type none
 PACKAGES = ("mpmath", "networkx", "numpy", "sympy")  # BSD; read where they are installed
+HELD_OUT = 0.05  # share of the files with functions
 OLD_BOOKS = 3000  # pieces, the simplest first
 SKIPPED_PACKAGES = {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodings", "site-packages", "turtledemo"}
 
@@ -37,9 +38,9 @@ def read_jsonl(path: Path) -> list[dict]:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def is_held_out(name: str, share: float = 0.05) -> bool:
+def is_held_out(name: str) -> bool:
     """Whether a file belongs to the held-out share. A hash of its name decides, so every machine agrees."""
-    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < HELD_OUT * 2**32
 
 
 def texts_of(*paths: Path) -> list[str]:

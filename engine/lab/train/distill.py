@@ -28,6 +28,7 @@ DRAFT_SHAPES = {
 }
 OWN_SHARE = 0.65
 ROWS = {"cpu": 16, "cuda": 64}  # of a step
+JUDGED_ROWS, RATE = 16, 4e-3
 
 
 def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
@@ -36,11 +37,13 @@ def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch
 
 
 @torch.inference_mode()
-def agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus, rows: int = 16) -> dict[str, float]:
+def agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus) -> dict[str, float]:
     """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
     for domain in DOMAINS:
-        ids = torch.from_numpy(held_out.rows(domain, ROW, rows, np.random.default_rng(0))).long().to(draft.device)
+        ids = (
+            torch.from_numpy(held_out.rows(domain, ROW, JUDGED_ROWS, np.random.default_rng(0))).long().to(draft.device)
+        )
         best = draft(input_ids=ids).logits.topk(3, dim=-1).indices == observer(ids).tokens[..., :1].to(draft.device)
         found[f"{domain} top1"] = float(best[..., 0].float().mean())
         found[f"{domain} top3"] = float(best.any(-1).float().mean())
@@ -55,7 +58,6 @@ def distill(
     budget: Budget,
     own_rows: int,
     shape: tuple[int, int, int, int],
-    lr: float = 4e-3,
     bf16: bool = False,
 ) -> LlamaForCausalLM:
     """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
@@ -81,5 +83,5 @@ def distill(
         return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()
 
     figures = partial(agreement, draft, observer, held_out)
-    train("draft", draft, loss_of, figures, work, budget, lr, save_every=120.0, bf16=bf16)
+    train("draft", draft, loss_of, figures, work, budget, RATE, save_every=120.0, bf16=bf16)
     return draft

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, by_depth, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
@@ -51,14 +51,10 @@ def loss(net: Eagle, batch: TrainingBatch, step: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
-
-    Depth s + 1 is s levels into a rollout along the text.
-    """
-    hits = {}
+    """`by_depth`; depth s + 1 is s levels into a rollout along the text."""
+    right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
-            best = net.vocabulary[net.logits(out[:, s:]).topk(3, dim=-1).indices] == batch.tokens[:, 1 + s :, :1]
-            hits.setdefault(f"depth {s + 1} top1", []).append(best[..., 0].float().mean())
-            hits.setdefault(f"depth {s + 1} top3", []).append(best.any(-1).float().mean())
-    return {name: float(torch.stack(found).mean()) for name, found in hits.items()}
+            best = net.vocabulary[net.logits(out[:, s:]).topk(3, dim=-1).indices]
+            right[s].append(best == batch.tokens[:, 1 + s :, :1])
+    return by_depth(map(torch.cat, right))

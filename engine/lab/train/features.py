@@ -5,7 +5,7 @@ Most rows are the target's own writing (self-distillation), the rest real text. 
 would say there, never the text's next token.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,16 +168,21 @@ class Observed:
         yield from map(self.observer, self.rows.split(size))
 
 
-def accuracy(right: torch.Tensor) -> dict[str, float]:
+def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
     """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
 
-    `right [n, depth, 3]` says which of the first three it was, at every depth along n texts. `chain` is how many depths in a row the
-    favourites are right.
+    At every depth `right [..., 3]` says which of the first three it was.
     """
-    top1, top3 = right[..., 0].float(), right.any(-1).float()
-    figures = {f"depth {d + 1} top1": float(share) for d, share in enumerate(top1.mean(0))}
-    figures |= {f"depth {d + 1} top3": float(share) for d, share in enumerate(top3.mean(0))}
-    return figures | {"chain": float(top1.cumprod(-1).sum(-1).mean())}
+    figures = {}
+    for depth, each in enumerate(right, 1):
+        figures |= {f"depth {depth} top1": float(each[..., 0].float().mean())}
+        figures |= {f"depth {depth} top3": float(each.any(-1).float().mean())}
+    return figures
+
+
+def accuracy(right: torch.Tensor) -> dict[str, float]:
+    """`by_depth` of guesses at all depths along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
+    return by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
 
 
 def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ WARM_UP_STEPS, WARM_UP_SHARE = (
     100,
     0.05,
 )  # of a run; the shorter one counts, so that a run of minutes is not half warm-up
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Muon's Newton-Schulz steps
+COEFFICIENTS, STEPS = (3.4445, -4.7750, 2.0315), 5  # of Muon's Newton-Schulz iteration
 # A drafter's own head starts as the target's; at the full rate it drifts off before it gains
 SLOW, SLOWNESS = ("unembed", "head"), 0.1
 
@@ -29,7 +29,7 @@ class Budget:
         return min(1.0, tokens / self.tokens if self.tokens else seconds / 60 / self.minutes)
 
 
-def orthogonalised(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
+def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
     """`[n, rows, cols]` with all singular values pushed towards 1 by Newton-Schulz steps."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -37,7 +37,7 @@ def orthogonalised(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
-    for _ in range(steps):
+    for _ in range(STEPS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x

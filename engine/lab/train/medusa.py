@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, by_depth, soft_cross_entropy
 from engine.lab.train.width import directions
 from engine.nets import NetConfig
 from engine.nets.medusa import Medusa
@@ -45,12 +45,10 @@ def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """How often head k's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it."""
-    hits = {}
+    """`by_depth`, a head each."""
+    right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
-        for k in range(net.config.depth):
+        for k, found in enumerate(right):
             logits, places = guesses(net, batch, k)
-            best = logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]
-            hits.setdefault(f"depth {k + 1} top1", []).append(best[..., 0].float().mean())
-            hits.setdefault(f"depth {k + 1} top3", []).append(best.any(-1).float().mean())
-    return {name: float(torch.stack(found).mean()) for name, found in hits.items()}
+            found.append(logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1])
+    return by_depth(map(torch.cat, right))

@@ -21,7 +21,7 @@ from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
 from engine.lab.train.learned import Written, observed, taught
-from engine.lab.train.writing import ROW, TEMPERATURES, together
+from engine.lab.train.writing import ROW, TEMPERATURES, kept, together
 from engine.measure.prompts import read
 from engine.measure.verdict import CONFIDENCE, resamples
 from engine.models.loading import load
@@ -54,9 +54,7 @@ def train_on_prompts(options: Namespace) -> dict:
     learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
     given = PAIRS.get(options.pair) if options.target is None else None
     checkpoint = given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
-    alone = replace(
-        checkpoint, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None, growth=None
-    )
+    alone = replace(checkpoint.alone, growth=None)
     pair = replace(load(alone, options.device), raw=options.raw)
     before, net = (net_in(options.start, pair.target.model) for _ in range(2))
     refuse_drafter(net, options, pair.target.config.num_hidden_layers)
@@ -165,22 +163,18 @@ def written(runner: Runner, prompts: list[list[int]], rows: int, path: Path, sto
 
     Where a text ends, another prompt follows in its row.
     """
-    done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
-    bar = tqdm(total=rows, initial=len(done), desc="own text", unit="row")
-    while len(done) < rows:
-        order = np.random.default_rng([11, len(done)])
-        now = min(AT_ONCE, rows - len(done))
+
+    def more(done: int) -> torch.Tensor:
+        order = np.random.default_rng([11, done])
+        now = min(AT_ONCE, rows - done)
         drawn = [order.permutation(len(prompts)) for _ in range(math.ceil(now / len(prompts)))]
         opening = [prompts[index] for index in np.concatenate(drawn)[:now]]
         others = (prompts[order.integers(len(prompts))] for _ in count())
-        temperature = TEMPERATURES[len(done) // AT_ONCE % len(TEMPERATURES)]
+        temperature = TEMPERATURES[done // AT_ONCE % len(TEMPERATURES)]
         with runner.undisturbed(), torch.inference_mode():
-            more = together(runner, opening, temperature, seeded("own prompts", len(done)), stops, others)
-        done = np.concatenate([done, more.numpy().astype(np.int32)])
-        np.save(path, done)
-        bar.update(now)
-    bar.close()
-    return done
+            return together(runner, opening, temperature, seeded("own prompts", done), stops, others)
+
+    return kept(path, rows, more)
 
 
 def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarray:
@@ -189,10 +183,7 @@ def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarr
     with_net = replace(pair, learned={name: net})
     for prompt in tqdm(prompts, desc=f"tau {when}", unit="prompt"):
         system = f"{name}/best_first/token_match:{SHAPE}"
-        race = Race(with_net, Settings(prompt, (system,), max_new_tokens=TOKENS))
-        for _ in race.run():
-            pass
-        trace = race.lanes[0].trace
+        [trace] = Race(with_net, Settings(prompt, (system,), max_new_tokens=TOKENS)).traces()
         found.append((len(trace.tokens), trace.forwards))
     return np.array(found)
 

@@ -51,21 +51,7 @@ def train_pair(options: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
     corpus, held_out = corpora(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
-    budget = Budget(options.minutes, options.tokens)
-    target = pretrain(
-        corpus,
-        held_out,
-        work,
-        options.size,
-        budget,
-        len(tokenizer),
-        options.device,
-        options.batch_tokens,
-        options.rate,
-        options.start,
-        options.bf16,
-        options.compile,
-    )
+    target = pretrain(corpus, held_out, work, options, len(tokenizer))
     ship(target, tokenizer, options.out / "target", options.eight_bits)
     if options.eight_bits:  # its draft learns from it as it serves
         target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")

@@ -3,6 +3,8 @@
 Rows are short for most of the run. For the last 15 % they are 1,024 tokens long, which gives the context window its full length.
 """
 
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,39 +59,24 @@ def validation_loss(
     return losses
 
 
-def pretrain(
-    corpus: Corpus,
-    held_out: Corpus,
-    work: Path,
-    size: str,
-    budget: Budget,
-    vocab_size: int,
-    device: str = "cpu",
-    batch_tokens: int = 6144,
-    lr: float = 4e-3,
-    start: Path | None = None,
-    bf16: bool = False,
-    compiled: bool = False,
-) -> LlamaForCausalLM:
-    """A trained target, from random weights or from the smaller target in the folder `start`, which grows.
+def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, vocab: int) -> LlamaForCausalLM:
+    """A trained target, from random weights or from the smaller target in the folder `options.start`, which grows.
 
-    Progress, checkpoints and `bf16` are as in `loop.train`. `compiled` steps take less time and a C++ compiler.
-    Raises `KeyError` for an unknown size.
+    Progress and checkpoints are as in `loop.train`. With `options.compile` steps take less time and a C++ compiler.
     """
-    if size not in SIZES:
-        raise KeyError(f"Unknown target size {size!r}. Available: {', '.join(SIZES)}.")
     torch.manual_seed(0)
-    model = llama(*SIZES[size], vocab_size).to(device)
-    if start:
-        grow(load_model(Checkpoint(str(start)), torch.device("cpu"), torch.float32), model, UNEVEN)
-
-    learner = torch.compile(model, dynamic=False) if compiled else model
+    model = llama(*SIZES[options.size], vocab).to(options.device)
+    if options.start:
+        grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model, UNEVEN)
+    learner = torch.compile(model, dynamic=False) if options.compile else model
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
         length = LONG_ROW if share >= 1.0 - LONG_SHARE else SHORT_ROW
-        ids = corpus.batch(max(1, batch_tokens // length), length, np.random.default_rng([1, step])).to(device)
+        rows = max(1, options.batch_tokens // length)
+        ids = corpus.batch(rows, length, np.random.default_rng([1, step])).to(options.device)
         return learner(input_ids=ids, labels=ids, use_cache=False).loss, ids.numel()
 
-    every = SAVED_EVERY[torch.device(device).type]
-    train("target", model, loss_of, lambda: validation_loss(model, held_out), work, budget, lr, every, bf16)
+    budget, every = Budget(options.minutes, options.tokens), SAVED_EVERY[torch.device(options.device).type]
+    figures = partial(validation_loss, model, held_out)
+    train("target", model, loss_of, figures, work, budget, options.rate, every, options.bf16)
     return model

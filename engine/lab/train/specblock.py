@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, by_depth, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.specblock import Past, SpecBlock, bucket
@@ -154,10 +154,6 @@ def loss(
     blocks = blocks or (BLOCKS if step % THIRD_EVERY == 0 else BLOCKS - 1)
     rng = np.random.default_rng([9, step])
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
-    if longest < 1:
-        raise ValueError(
-            f"Rows of {batch.ids.shape[1]} tokens are too short for {BLOCKS} blocks of {net.config.depth}."
-        )
     start = int(rng.integers(longest - min(anchors, longest) + 1))
     drafting = Drafting(net, batch, start, start + min(anchors, longest))
     total, right = block_loss(net, batch, drafting.block)
@@ -176,13 +172,14 @@ def loss(
 
 @torch.no_grad()
 def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48) -> dict[str, float]:
-    """`top1` and `top3`: how often the favourite is the target's greedy token, or the first three hold it, by depth.
+    """`by_depth`, `chain` and `bucket`.
 
     Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.
     `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
     the first position.
     """
-    hits: dict[str, list[torch.Tensor]] = {}
+    guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * net.config.depth)]
+    chains, named = [], []
     for batch in batches:
         depth = net.config.depth
         longest = batch.ids.shape[1] - 1 - BLOCKS * depth
@@ -197,13 +194,13 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
                 right = logits.argmax(-1) == batch.ids[:, places + 1]
                 live = block.live[..., None] & F.pad(right[..., :-1].cumprod(-1).bool(), (1, 0), value=True)
                 for k in range(depth):
-                    name = f"depth {number * depth + k + 1}"
-                    hits.setdefault(f"{name} top1", []).append(top[:, :, k, 0][live[..., k]].float())
-                    hits.setdefault(f"{name} top3", []).append(top[:, :, k].any(-1)[live[..., k]].float())
+                    guessed[number * depth + k].append(top[:, :, k][live[..., k]])
                 if number == 0:
-                    hits.setdefault("chain", []).append(top[..., 0].cumprod(-1).sum(-1).flatten().float())
+                    chains.append(top[..., 0].cumprod(-1).sum(-1).flatten())
                     said = net.ranks(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
-                    named = said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])
-                    hits.setdefault("bucket", []).append(named.flatten().float())
+                    named.append((said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
                     drafting.go_on(torch.full_like(block.places, depth), right)
-    return {name: float(torch.cat(found).mean()) for name, found in hits.items()}
+    means = {"chain": chains, "bucket": named}
+    return by_depth(map(torch.cat, guessed)) | {
+        name: float(torch.cat(each).float().mean()) for name, each in means.items()
+    }

@@ -4,7 +4,7 @@ Prompts of all domains open it, greedy and sampled. On a CPU the forward that se
 compiled: an eight-bit target is several times as fast so.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -95,18 +95,24 @@ def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, bat
 
     `batch` texts are written at once; None leaves their number to the target's device.
     """
-    path = work / "own.npy"
-    batch = batch or AT_ONCE[target.device.type]
-    done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
-    bar, write = tqdm(total=rows, initial=len(done), desc="own text", unit="row"), Writer(target)
-    while len(done) < rows:
-        rng = np.random.default_rng([2, len(done)])
+    count, write = batch or AT_ONCE[target.device.type], Writer(target)
+
+    def more(done: int) -> torch.Tensor:
+        rng = np.random.default_rng([2, done])
         [domain] = corpus.draw(1, rng)
         length = int(rng.integers(*PROMPT))
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
-        prompts = torch.from_numpy(corpus.rows(domain, length, batch, rng)).long()
-        done = np.concatenate([done, write(prompts, temperature, len(done)).numpy().astype(np.int32)])
-        np.save(path, done)
-        bar.update(batch)
-    bar.close()
+        return write(torch.from_numpy(corpus.rows(domain, length, count, rng)).long(), temperature, done)
+
+    return kept(work / "own.npy", rows, more)
+
+
+def kept(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
+    """At least `rows` rows of ids, those of the file first. `more` writes some behind so many, which the file then keeps too."""
+    done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
+    with tqdm(total=rows, initial=len(done), desc="own text", unit="row") as bar:
+        while len(done) < rows:
+            done = np.concatenate([done, more(len(done)).numpy().astype(np.int32)])
+            np.save(path, done)
+            bar.update(len(done) - bar.n)
     return done

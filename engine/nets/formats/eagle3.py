@@ -142,7 +142,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     layer = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
-    refuse_other_layers(folder, config, layer)
+    refuse_other_layers(folder, layer)
     flags = flags_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
@@ -210,7 +210,7 @@ def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
     return {name: bool(value) for name, value in found.items()}
 
 
-def refuse_other_layers(folder: Path, config: dict[str, Any], layer: dict[str, Any]) -> None:
+def refuse_other_layers(folder: Path, layer: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes one Llama or Qwen3 layer."""
     checked.refuse_no_numbers(folder, layer, NUMBERS)
     kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")

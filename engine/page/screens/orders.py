@@ -21,7 +21,7 @@ from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
 from engine.page.views.stream import Steps
 from engine.page.views.wire import messages
-from engine.race import BASELINE, REMOTE, Settings, field
+from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
@@ -81,7 +81,7 @@ def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
 
 def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
     asked = own_prompts.checked_prompts(prompts)
-    probe = Settings(own_prompts.PROBE, tuple(local([BASELINE, system])), **settings)
+    probe = Settings(WARM_UP_TEXT, tuple(local([BASELINE, system])), **settings)
     return Order(
         lambda: own_prompts.results(pair, asked, system, **settings),
         LONG,

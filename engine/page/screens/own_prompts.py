@@ -1,18 +1,16 @@
 """Own prompts: reads a visitor's file within limits, then runs a fair race on every prompt. Knows files and races; knows no page."""
 
-import json
 from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
 
-from engine.measure.prompts import paragraphs
+from engine.measure.prompts import on_line, paragraphs
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
 from engine.page.views.stream import Steps
-from engine.race import BASELINE, LONGEST_PROMPT, Race, Settings, encoded
+from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
-from engine.record.parsing import shown
 from engine.record.quiet import Quiet
 
 MOST_PROMPTS = 50
@@ -22,7 +20,6 @@ ALLOWED = (
     f"Allowed: at most {MOST_PROMPTS} prompts of at most {LONGEST_PROMPT:,} characters, {LARGEST_FILE // 1_000_000} MB a file, UTF-8; "
     "a text file separates prompts by blank lines, a .jsonl file has one JSON string, or an object with a “prompt”, on every line."
 )
-PROBE = "Story: Once upon a time"
 BATCH_SECONDS = 1 / 4  # between two messages on how far the race is
 BEGINNING = 80  # characters of a prompt that its row shows
 LONGEST_NAME = 40  # characters of a file's name that a sentence shows
@@ -42,7 +39,10 @@ def read(name: str, text: str) -> list[str]:
         raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if by_line:
-        prompts = [from_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        try:
+            prompts = [on_line(line, number)[0] for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        except ValueError as error:
+            raise refused(str(error)) from None
     else:
         prompts = paragraphs(text)
     return checked_prompts(prompts, name)
@@ -51,20 +51,6 @@ def read(name: str, text: str) -> list[str]:
 def named(file: str) -> str:
     """A file's name as a sentence has it."""
     return beginning(file, LONGEST_NAME).encode("utf-8", "replace").decode()
-
-
-def from_line(line: str, number: int) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise refused(f"Line {number} is not valid JSON.") from None
-    if isinstance(value, dict):
-        if "prompt" not in value:
-            raise refused(f"Line {number} has no “prompt”.")
-        value = value["prompt"]
-    if not isinstance(value, str):
-        raise refused(f"The prompt on line {number} must be a string, got {shown(value)}.")
-    return value
 
 
 def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
@@ -102,7 +88,7 @@ def results(
     "disturbed" is a sentence where that was disturbed too. Raises `ValueError` for settings under which no prompt can be raced.
     """
     prompts = checked_prompts(prompts)
-    chosen = Settings(PROBE, (BASELINE, system), **settings)
+    chosen = Settings(WARM_UP_TEXT, (BASELINE, system), **settings)
     title = Race(pair, chosen).lanes[1].system.title  # refuses a system or a shape that the pair cannot run
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []

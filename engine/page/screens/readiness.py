@@ -14,7 +14,7 @@ from engine.models.cache_memory import cache_budget
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import LANES
 from engine.page.screens.device import Device
-from engine.race import Race, Settings
+from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
 from engine.record.failures import lacks_memory
 from engine.record.quiet import Quiet
 from engine.rounds.state_costs import state_costs
@@ -22,7 +22,6 @@ from engine.rounds.timing import again
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
-TEXT, TOKENS = "Story: Once upon a time", 12  # of the race that leaves nothing to compile
 HEATS = (0.0, 0.8)  # temperatures that take different loops; the page opens with the first
 
 
@@ -130,8 +129,7 @@ def steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Call
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2
 
     def race(temperature: float) -> None:
-        for _ in Race(pair, Settings(TEXT, lanes, max_new_tokens=TOKENS, temperature=temperature)).run():
-            pass
+        Race(pair, Settings(WARM_UP_TEXT, lanes, max_new_tokens=WARM_UP_TOKENS, temperature=temperature)).traces()
 
     return [
         lambda: DRAFTERS[system.drafter](pair, LARGEST_TREE),

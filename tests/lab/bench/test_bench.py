@@ -8,7 +8,7 @@ import pytest
 from engine.lab.bench import command as bench
 from engine.measure import peers
 from engine.policies.kary import Kary
-from engine.race import Race
+from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
 from engine.systems import SYSTEMS
 from helpers.commands import SMALL, printed, run, told
@@ -108,7 +108,11 @@ TEXT = "Story: Once upon a time"
 def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
-        json.dumps(bench.run(pair, [TEXT, "Story: A cat"], ["vanilla", "tree"], 6, 0.0, 0, {}, with_peers=True))
+        json.dumps(
+            bench.run(
+                pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), with_peers=True
+            )
+        )
     )
     rows = {row["name"]: row for row in figures["peers"]}
     best = f"{peers.ASSISTED}, best of {len(peers.ASSISTANT_TOKENS)}"
@@ -123,7 +127,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert all(name in text for name in rows)
     settings = figures["assisted_settings"]
     assert f"best setting: {max(settings, key=settings.get)} tokens a round" in text
-    sampled = bench.run(pair, [TEXT], ["tree"], 3, 0.7, 0, {}, with_peers=True)
+    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), with_peers=True)
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 
 

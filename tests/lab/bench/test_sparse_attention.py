@@ -13,7 +13,6 @@ from torch.nn.attention.flex_attention import create_mask
 from engine.lab.bench.sparse_attention import (
     behind_prefix,
     block_mask,
-    flex_attention_path,
     flex_block_mask,
     mask_blocks,
     sparse_attention,
@@ -94,22 +93,3 @@ def test_flex_attention_is_told_the_same_mask_and_the_same_tiles(base):
         assert torch.equal(create_mask(tiles.mask_mod, None, None, 50, base + 50, device="cpu")[0, 0], allowed), name
         assert torch.equal(tiles.to_dense()[0, 0].bool(), block_mask(allowed, 16)), name
         assert int(tiles.to_dense().sum()) == mask_blocks(tree, 16, base)
-
-
-def test_what_does_not_fit_is_refused():
-    q, k, v = attention_input(4, 2, torch.float32)
-    mask = torch.ones(4, 4, dtype=torch.bool).tril()
-    with pytest.raises(ValueError, match="block must be at least 1, got 0"):
-        block_mask(mask, 0)
-    with pytest.raises(ValueError, match="block must be at least 1, got -1"):
-        sparse_attention(q, k, v, mask, -1)
-    with pytest.raises(ValueError, match=r"must be bool \[N, N\] with N of at most 6 keys, got torch.float32"):
-        sparse_attention(q, k, v, mask.float(), 2)
-    with pytest.raises(ValueError, match="3 rows for 4 queries"):
-        sparse_attention(q, k, v, mask[:3, :3], 2)
-    with pytest.raises(ValueError, match=r"got \[2, 4, 8\], \[1, 6, 8\], \[1, 6, 8\]"):
-        sparse_attention(q, k[:1], v[:1], mask, 2)
-    with pytest.raises(ValueError, match="takes blocks of 16, 32, 64, 128, got 24"):
-        flex_block_mask(mask, 6, 24)
-    with pytest.raises(ValueError, match="needs a CUDA GPU, got tensors on cpu"):
-        flex_attention_path(q, k, v, flex_block_mask(mask, 6, 16))

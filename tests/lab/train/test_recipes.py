@@ -173,14 +173,22 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch, eigh
     monkeypatch.setattr(pretraining, "LONG_ROW", 320)
     monkeypatch.setitem(distilling.ROWS, "cpu", 4)
     monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
-    target = pretraining.pretrain(found, found, tmp_path, "tiny", Budget(1, 3000), 512, batch_tokens=1024)
+    how = {
+        "size": "tiny",
+        "device": "cpu",
+        "minutes": 1,
+        "batch_tokens": 1024,
+        "rate": 4e-3,
+        "bf16": False,
+        "compile": False,
+    }
+    target = pretraining.pretrain(found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512)
     draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
     ship(target, tokenizer, tmp_path / "target", eight_bits)
     ship(draft, tokenizer, tmp_path / "draft")
     (tmp_path / "more").mkdir()
-    more = pretraining.pretrain(
-        found, found, tmp_path / "more", "tiny", Budget(1, 1), 512, batch_tokens=1024, start=tmp_path / "target"
-    )  # a step at a hundredth of the rate
+    one_step = argparse.Namespace(**how, tokens=1, start=tmp_path / "target")  # at a hundredth of the rate
+    more = pretraining.pretrain(found, found, tmp_path / "more", one_step, 512)
     losses, before = (pretraining.validation_loss(each, found) for each in (more, target))
     assert losses == pytest.approx(before, abs=0.05)
     pair = load_pair(Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft")), device="cpu")
