@@ -1,5 +1,6 @@
 """Models of one's own: named on the command line, refused in one sentence, raced like any pair."""
 
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -11,11 +12,13 @@ import torch
 from engine.__main__ import main
 from engine.lab.train.learned import RECIPES, config_for
 from engine.measure.options import add_pair, given_pair
-from engine.models import loading, pairs
+from engine.models import loading, pairs, refusals
+from engine.nets.formats import composite
 from engine.race import Race, Settings
 from helpers.checkpoints import byte_tokenizer
 from helpers.pairs import tiny_llama
 from helpers.paths import ROOT
+from helpers.published import mtp
 
 COMMIT = "a" * 40
 MEASURING = ("bench", "bench --by part", "bench --by length", "study", "bench --by change", "calibrate", "record")
@@ -111,6 +114,30 @@ def test_the_engines_page_names_every_published_head():
     for pair in pairs.PAIRS.values():
         for form, heads in pair.heads.items():
             assert all(f"| `{pair.name}` | {form} | `{head}` |" in page for head in heads)
+
+
+def loads(heading: str) -> set[str]:
+    """The targets that the engine's page says can race, in the table below this heading."""
+    page = (ROOT / "engine" / "README.md").read_text("utf-8")
+    section = re.split(rf"^##+ {heading}$", page, maxsplit=1, flags=re.MULTILINE)[1].split("\n##")[0]
+    table = re.findall(r"^\| (.+?) \|(.*)\|$", section, re.MULTILINE)
+    told = [re.sub(r" \(.*?\)", "", names) for names, here in table if not re.search("refused|does not read", here)]
+    return {name for names in told for name in re.split(", | and |: ", names)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "tried"),
+    [
+        ("Other models", re.split(", | and ", refusals.FAMILIES)),
+        ("Other models", composite.TRIED.values()),
+        ("Targets with a state", re.split(", | and ", refusals.STATE_FAMILIES)),
+        ("MTP layers of a target itself", mtp.FAMILIES),
+    ],
+)
+def test_the_engines_tables_say_of_every_family_that_was_tried_that_it_loads(heading, tried):
+    """What was tried is what other tests race: families, text models of models that read images, states, and MTP layers."""
+    assert len(tried) > 5 and set(tried) <= loads(heading)
+    assert not {"Mllama", "Jamba", "RWKV", "MiMo-7B", "Step 3.7", "LongCat"} & loads(heading)
 
 
 def test_without_models_of_ones_own_a_listed_pair_is_taken():
