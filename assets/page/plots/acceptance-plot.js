@@ -6,7 +6,8 @@ TreeRace.acceptancePlot = (() => {
   const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { channels, readable } = TreeRace.shades;
   const { lettering } = TreeRace.sweepCells;
-  const TALL = 0.16; // a bar of this share holds its percentage
+  const TALL = 1.5; // letters' heights of a bar that holds its percentage
+  const MOST = 1.12; // of the axis of shares
 
   /**
    * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.
@@ -18,10 +19,13 @@ TreeRace.acceptancePlot = (() => {
   function drawShares(div, rows, kind, words) {
     const room = roomOf(div);
     if (!room) return;
-    const { width, colours } = room;
+    const { width, height, colours } = room;
     const letters = lettering();
     const places = rows.map((row) => Number(row[kind]));
     const share = (/** @type {Accepted} */ row) => row.accepted / row.reached;
+    const margin = { l: letters * 3.6, r: 10, t: 6, b: letters * 2.9 };
+    const size = Math.min(letters, ((width - 3.6 * letters) / Math.max(4, ...places)) * 0.25);
+    const tall = (/** @type {Accepted} */ row) => (share(row) / MOST) * (height - margin.t - margin.b) > TALL * size;
     /** @type {object[]} */
     const traces = [
       {
@@ -29,13 +33,10 @@ TreeRace.acceptancePlot = (() => {
         x: places,
         y: rows.map(share),
         text: rows.map((row) => asPercent(share(row))),
-        textposition: rows.map((row) => (share(row) > TALL ? "inside" : "outside")),
+        textposition: rows.map((row) => (tall(row) ? "inside" : "outside")),
         insidetextanchor: "start",
         textangle: 0,
-        textfont: {
-          size: Math.min(letters, ((width - 3.6 * letters) / Math.max(4, ...places)) * 0.25),
-          color: colours.ink,
-        },
+        textfont: { size, color: colours.ink },
         insidetextfont: { color: readable(channels(colours.tree)) },
         constraintext: "none",
         cliponaxis: false,
@@ -67,13 +68,12 @@ TreeRace.acceptancePlot = (() => {
       yaxis: {
         ...axis,
         gridcolor: colours.cell,
-        range: [0, 1.12],
+        range: [0, MOST],
         tickvals: [0, 0.5, 1],
         ticktext: ["0", "50 %", "100 %"],
       },
       bargap: 0.3,
     };
-    const margin = { l: letters * 3.6, r: 10, t: 6, b: letters * 2.9 };
     plot(div, room, traces, margin, axes);
   }
 

@@ -7,6 +7,7 @@ TreeRace.whatIfPlot = (() => {
   const { lettering } = TreeRace.sweepCells;
   const { speedup } = TreeRace.whatIfFormula;
 
+  const BESIDE = 14; // pixels between a mark and its word
   const DEEPEST = 12;
   const STEP = 0.25; // of depth between two places of the curve
 
@@ -52,12 +53,9 @@ TreeRace.whatIfPlot = (() => {
       },
       {
         type: "scatter",
-        mode: "markers+text",
+        mode: "markers",
         x: [measured.depth],
         y: [measured.decoding],
-        text: [" measured"],
-        textposition: "middle right",
-        textfont: { size: letters, color: colours.ink },
         marker: { symbol: "diamond-open", size: 15, color: colours.ink, line: { width: 3 } },
         customdata: [`measured: ${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`],
         hovertemplate: SAID,
@@ -65,7 +63,19 @@ TreeRace.whatIfPlot = (() => {
       },
     ];
     const line = { color: colours.base, width: 2, dash: "5px,4px" };
+    const said = {
+      text: "measured",
+      x: measured.depth,
+      y: measured.decoding,
+      xanchor: "left",
+      xshift: BESIDE,
+      showarrow: false,
+      bgcolor: colours.surface, // the curve stays behind the word
+      borderpad: 1,
+      font: { size: letters, color: colours.ink },
+    };
     const axes = {
+      annotations: [said],
       xaxis: { ...axis, showgrid: false, range: [-0.3, DEEPEST + 0.3], dtick: 2, title: title("depth of the tree") },
       yaxis: { ...axis, gridcolor: colours.cell, range: [0, highest * 1.12], ticksuffix: "×", nticks: 6 },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line }],

@@ -189,6 +189,7 @@ TreeRace.storyTree = (() => {
     const flown = path.slice(0, step.burst.length);
     for (const [index, node] of flown.entries()) {
       const place = sentence.places[index];
+      if (step.pieces[index] === "") continue; // such as the token that ends the text: it adds no letter
       const text = words("flyer", 0, 0, sentence.size, place?.text || word(node.text));
       text.dataset.node = String(node.index);
       svg.append(text);

@@ -1,5 +1,7 @@
 """The story of one step in a real Chromium, on the replay page: before the race, on a key, scrubbed, left, and without motion."""
 
+from dataclasses import replace
+
 import pytest
 from playwright.sync_api import expect
 
@@ -102,6 +104,15 @@ def test_the_pictures_tell_what_happened(replay):
     lefts = [left for left, _ in joined["places"]]
     assert lefts == sorted(lefts) and lefts[0] >= joined["said"][0]
     assert all(abs(bottom - joined["said"][1]) < 3 for _, bottom in joined["places"])
+
+
+def test_a_token_without_a_letter_stays_out_of_the_sentence(replay):
+    """The one that ends the text, say, whose own name may be longer than the line has room."""
+    step = replace(made_race().lanes[1].trace.steps[0], pieces=[" a", " little", ""], bonus_text="<|endoftext|>")
+    tab = replay(step, viewport={"width": 390, "height": 844})
+    tab.evaluate(SEEK, 6.4)
+    assert tab.locator("[data-story-stage] .flyer").all_text_contents() == ["a", "little"]
+    assert tab.evaluate(READ)["outside"] == []
 
 
 LIT = """() => {

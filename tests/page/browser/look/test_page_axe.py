@@ -79,8 +79,9 @@ CONTRAST = """() => {
     const style = getComputedStyle(element);
     if (!element.closest('svg')) return ratio(grounds, style.color);
     const { left, right, top, bottom } = element.getBoundingClientRect();
-    const places = [left + 2, (left + right) / 2, right - 2];
-    return Math.min(...places.map((x) => ratio([...grounds, ...under(element, x, (top + bottom) / 2)], style.fill)));
+    const [across, down] = [[left + 2, (left + right) / 2, right - 2], [0.3, 0.7].map((part) => top + part * (bottom - top))];
+    const places = across.flatMap((x) => down.map((y) => [x, y]));
+    return Math.min(...places.map((place) => ratio([...grounds, ...under(element, ...place)], style.fill)));
   };
   const ratio = (grounds, ink) => {
     const [one, other] = [over(grounds), over([...grounds, colour(ink)])].map(light).sort((a, b) => a - b);
