@@ -88,7 +88,7 @@ TreeRace.treePlot = (() => {
         transform: `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`,
       });
       group.append(
-        draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, node.labelled ? 9 : 5) }),
+        draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, 5) }),
         markOf(node.verdict, node.mark),
       );
       if (node.label) group.append(labelOf(node, size));

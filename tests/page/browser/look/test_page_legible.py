@@ -170,20 +170,21 @@ def test_a_guess_whose_word_has_no_room_says_it_whole_when_pointed_at_and_by_key
         expect(said).to_have_text(texts[node])
 
 
-def test_the_ring_of_a_node_that_is_pointed_at_stands_round_its_mark(replayed):
+@pytest.mark.parametrize("room", [(390, 844), (1280, 720), (1920, 1080)])
+def test_the_ring_of_a_node_that_is_pointed_at_stands_between_its_mark_and_its_word(replayed, room):
     """Squares and diamonds are wider than circles, and a larger screen has larger marks."""
-    tab = replayed(12, 1920, 1080)
-    for node in ("accepted", "bonus"):
-        outside = tab.evaluate(
+    tab = replayed(12, *room)
+    for kind in ("accepted", "bonus"):
+        mark, ring, word = tab.evaluate(
             """kind => {
               const node = document.querySelector(`[data-tree] g.node.${kind}`);
               const mark = node.querySelector('.reach + *').getBBox();
               const corner = kind === 'bonus' ? mark.width / 2 : Math.hypot(mark.width, mark.height) / 2;
-              return node.querySelector('.reach').getBBox().width / 2 - corner;
+              return [corner, node.querySelector('.reach').getBBox().width / 2, node.querySelector('.label').getBBox().x];
             }""",
-            node,
+            kind,
         )
-        assert outside > 0
+        assert mark < ring < word - 1
 
 
 def test_pointing_at_a_node_lights_its_path_its_row_and_its_place_in_the_text(replayed):
