@@ -16,14 +16,20 @@ TreeRace.gradio = (() => {
     return owner[method](...given);
   }
 
+  const LATER = ["mountPrix", "mountLab", "mountWalk"]; // of screens that nobody sees at first
+
   /**
-   * Fills a part of the page; its value travels as JSON.
+   * Fills a part of the page; its value travels as JSON. What can wait is filled in a task of its own: Gradio builds all in one.
    * @param {string} path
    * @param {HTMLElement} element
    * @param {{ value: string }} props
    * @param {object} server
    */
-  const mount = (path, element, props, server) => called(path, element, JSON.parse(props.value), server);
+  function mount(path, element, props, server) {
+    const fill = () => called(path, element, JSON.parse(props.value), server);
+    if (LATER.includes(path)) setTimeout(fill);
+    else fill();
+  }
 
   /**
    * The function for an event whose values have these names. The handler gets them as one object and may answer with those that it changes.
