@@ -1,7 +1,12 @@
 """Where the repository stands, and where the browser does."""
 
+import os
 import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+OF_TESTS = {
+    **os.environ,
+    "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+}  # of a process that imports engine and helpers
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -1,12 +1,11 @@
 """The compiled forward with every index checked, in a process of its own that compiles it so: no loop leaves its arrays."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 FORWARDS = """
 import random
@@ -52,11 +51,7 @@ print("outside")
 @pytest.mark.slow
 def test_no_loop_of_the_forward_leaves_its_arrays(tmp_path):
     """Prompts, trees, commits and batches in float32 and in eight bits. The same code with too little space is found out."""
-    settings = {
-        "NUMBA_BOUNDSCHECK": "1",
-        "NUMBA_CACHE_DIR": str(tmp_path),
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-    }
+    settings = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", FORWARDS]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, env=OF_TESTS | settings, capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "inside" and "IndexError" in done.stderr

@@ -18,57 +18,86 @@ BAR = re.compile(rf"({BARS}): .*\[\d+:\d\d.*\]")  # with the time that has passe
 CURSOR = re.compile(r"\x1b\[A")  # one line up, where there are two bars
 
 
-def printed(*arguments: str) -> tuple[str, set[str]]:
-    """Stdout, and the names of the bars on stderr, which holds nothing but bars."""
-    done = subprocess.run(
-        [sys.executable, "-m", "engine", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    lines = [line.strip() for line in re.split(r"[\r\n]", CURSOR.sub("", done.stderr)) if line.strip()]
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [line for line in lines if not BAR.fullmatch(line)] == []
-    return done.stdout, {line.partition(":")[0] for line in lines}
+# Commands of one process, one after another, each with files of its own in place of stdout and stderr
+IN_TURN = """
+import json, os, sys
+from pathlib import Path
+from runpy import run_module
+
+folder = Path(sys.argv[1])
+for name, words in json.loads((folder / "asked.json").read_text()).items():
+    for handle, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{name}.{kind}", os.O_CREAT | os.O_WRONLY), handle)
+    sys.argv[1:] = words
+    run_module("engine", run_name="__main__")
+    sys.stdout.flush()
+    sys.stderr.flush()
+"""
 
 
-@pytest.fixture
-def prompts(tmp_path):
-    file = tmp_path / "my.txt"
-    file.write_text("Story: a fox\n\nStory: a hen\n\nStory: a dog\n", encoding="utf-8")
-    return str(file)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """By command its stdout, and the names of the bars on stderr, which holds nothing but bars; and the race that one recorded."""
+    folder = tmp_path_factory.mktemp("printed")
+    prompts, race = folder / "my.txt", folder / "race.json"
+    prompts.write_text("Story: a fox\n\nStory: a hen\n\nStory: a dog\n", encoding="utf-8")
+    asked = {
+        "bench": ("bench", *SMALL, *SHORT, "--prompts", "1", "--json"),
+        "pays": ("pays", *SMALL, *SHORT, "--prompts", str(prompts), "--json"),
+        "by": ("bench", "--by", "tree", *SMALL, "--repeats", "1", "--json"),
+        "record": (
+            "record",
+            *SMALL,
+            "--prompt",
+            "Story: a fox",
+            "--system",
+            "lookup",
+            "--tokens",
+            "8",
+            "-o",
+            str(race),
+        ),
+    }
+    (folder / "asked.json").write_text(json.dumps(asked))
+    command = [sys.executable, "-c", IN_TURN, str(folder)]
+    ended = subprocess.run(command, cwd=ROOT, check=False, timeout=600).returncode
+    found = {}
+    for name in asked:
+        said, errors = ((folder / f"{name}.{kind}").read_text("utf-8") for kind in ("out", "err"))
+        lines = [line.strip() for line in re.split(r"[\r\n]", CURSOR.sub("", errors)) if line.strip()]
+        assert [line for line in lines if not BAR.fullmatch(line)] == []
+        found[name] = said, {line.partition(":")[0] for line in lines}
+    assert ended == 0
+    return found, race
 
 
 @pytest.mark.slow
-def test_bench_prints_one_object():
-    said, bars = printed("bench", *SMALL, *SHORT, "--prompts", "1", "--json")
+def test_bench_prints_one_object(printed):
+    said, bars = printed[0]["bench"]
     assert [row["name"] for row in json.loads(said)["systems"]] == ["lookup"] and said.count("\n") == 1
     assert {"Loading target", "prompts"} <= bars
 
 
 @pytest.mark.slow
-def test_pays_prints_one_object(prompts):
-    said, bars = printed("pays", *SMALL, *SHORT, "--prompts", prompts, "--json")
+def test_pays_prints_one_object(printed):
+    said, bars = printed[0]["pays"]
     assert json.loads(said)["answer"] in ("yes", "no", "only") and said.count("\n") == 1
     assert "races" in bars
 
 
 @pytest.mark.slow
-def test_what_is_measured_by_prints_one_object():
-    said, bars = printed("bench", "--by", "tree", *SMALL, "--repeats", "1", "--json")
+def test_what_is_measured_by_prints_one_object(printed):
+    said, bars = printed[0]["by"]
     assert json.loads(said)["rows"][0]["nodes"] == 1 and said.count("\n") == 1
     assert "timing" in bars
 
 
 @pytest.mark.slow
-def test_record_shows_a_bar_and_says_what_it_wrote(tmp_path):
-    file = tmp_path / "race.json"
-    said, bars = printed(
-        "record", *SMALL, "--prompt", "Story: a fox", "--system", "lookup", "--tokens", "8", "-o", str(file)
-    )
+def test_record_shows_a_bar_and_says_what_it_wrote(printed):
+    found, race = printed
+    said, bars = found["record"]
     assert said.startswith("race.json: ") and said.count("\n") == 1 and "race" in bars
-    assert len(Record.from_json(file.read_text("utf-8")).lanes) == 2
+    assert len(Record.from_json(race.read_text("utf-8")).lanes) == 2
 
 
 def test_warnings_of_libraries_are_printed_only_where_they_are_asked_for():

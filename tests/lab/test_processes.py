@@ -1,7 +1,6 @@
 """Several processes share a command's prompts and print the totals of one."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,18 +8,27 @@ import pytest
 
 from engine.measure import processes
 from helpers.commands import SMALL, told
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 COUNTED = ("name", "tau", "identical", "nodes", "draft_forwards")  # what no clock changes
 
 
-# Commands of two processes, one after another: what each process printed, as JSON in a file of its own
+# Commands of two processes, one after another: what each process printed, as JSON in a file of its own. Its last act is to write
+# whether it is still one of two then
 IN_TURN = """
-import contextlib, io, json, os, sys
+import atexit, contextlib, io, json, os, sys
 from pathlib import Path
+import torch
+import engine.measure.processes
 from engine.__main__ import main
+from helpers.decoding import hurry
+
+def tell_whether_they_parted():
+    (folder / f"parted-{os.environ['RANK']}").write_text(str(not torch.distributed.is_initialized()))
 
 folder, printed = Path(sys.argv[1]), {}
+atexit.register(tell_whether_they_parted)
+hurry()
 for name, words in json.loads((folder / "asked.json").read_text()).items():
     with contextlib.redirect_stdout(io.StringIO()) as said:
         main(words)
@@ -42,7 +50,7 @@ def mine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def launched(mine, tmp_path_factory):
-    """By command, the lines that two processes print, those of the first before those of the second."""
+    """By command, the lines that two processes print, those of the first before those of the second; and whether each had parted."""
     folder = tmp_path_factory.mktemp("launched")
     asked = {
         "bench 3": ("bench", *BENCH, "3", "--json"),
@@ -56,11 +64,12 @@ def launched(mine, tmp_path_factory):
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     done = subprocess.run(
         [*launch, "--main_process_port", "0", str(folder / "in_turn.py"), str(folder)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env=OF_TESTS, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     first, second = (json.loads((folder / f"printed-{rank}.json").read_text()) for rank in (0, 1))
-    return {name: first[name] + second[name] for name in asked}
+    parted = [(folder / f"parted-{rank}").read_text() for rank in (0, 1)]
+    return {name: first[name] + second[name] for name in asked}, parted
 
 
 def test_one_process_has_everything(embedded):
@@ -69,32 +78,18 @@ def test_one_process_has_everything(embedded):
     assert processes.own_device(None) is None and processes.own_device("cpu") == "cpu"
 
 
-PARTED = """
-import atexit, os, torch
-from engine.measure.processes import count, of_first
-# One write a process, so that no line of one process falls into a line of the other
-atexit.register(lambda: os.write(1, b"still together\\n" if torch.distributed.is_initialized() else b"parted\\n"))
-assert count() == 2 and of_first("met") == "met"
-"""
-
-
 @pytest.mark.slow
-def test_processes_part_before_the_interpreter_ends(tmp_path):
+def test_processes_part_before_the_interpreter_ends(launched):
     """Else a thread of the group's may free a tensor while the interpreter ends, which aborts one command in thirty."""
-    script = tmp_path / "parted.py"
-    script.write_text(PARTED)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)]
-    done = subprocess.run(
-        launch, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0 and done.stdout.split() == ["parted", "parted"], done.stderr[-2000:]
+    _, parted = launched
+    assert parted == ["True", "True"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prompts", ["3", "1"])  # split unevenly; fewer prompts than processes
 def test_two_processes_have_the_totals_of_one(prompts, launched, capsys, embedded):
     _, alone = told(capsys, "bench", *BENCH, prompts)
-    both = json.loads("\n".join(launched[f"bench {prompts}"]))
+    both = json.loads("\n".join(launched[0][f"bench {prompts}"]))
     assert (alone["processes"], both["processes"], both["prompts"]) == (1, 2, int(prompts))
     assert [[row[name] for name in COUNTED] for row in both["systems"]] == [
         [row[name] for name in COUNTED] for row in alone["systems"]
@@ -104,15 +99,15 @@ def test_two_processes_have_the_totals_of_one(prompts, launched, capsys, embedde
 @pytest.mark.slow
 def test_one_of_two_processes_prints(launched):
     """Also where there are fewer prompts than processes."""
-    lines = launched["bench"]
+    lines = launched[0]["bench"]
     assert sum(line.startswith("baseline:") for line in lines) == 1 and "split over 2 processes" in lines[0]
 
 
 @pytest.mark.slow
 def test_two_processes_judge_all_prompts_of_pays(launched, mine, capsys, embedded):
     _, alone = told(capsys, "pays", *PAYS, mine)
-    both = json.loads("\n".join(launched["pays json"]))
-    assert sum(line.startswith(("yes", "no", "only")) for line in launched["pays"]) == 1
+    both = json.loads("\n".join(launched[0]["pays json"]))
+    assert sum(line.startswith(("yes", "no", "only")) for line in launched[0]["pays"]) == 1
     assert [each["prompt"] for each in both["prompts"]] == [each["prompt"] for each in alone["prompts"]]
     [one], [two] = alone["systems"], both["systems"]
     for figure in ("setting", "tau", "acceptance", "acceptance_by_rank", "identical"):

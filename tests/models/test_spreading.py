@@ -13,7 +13,7 @@ from engine.models import pairs, spreading
 from engine.models.loading import load_pair
 from engine.race import Race, Settings
 from helpers.checkpoints import pair_of, write
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 SIZES = {"num_hidden_layers": 4, "num_attention_heads": 4}
 PROMPT = "Once upon a time"
@@ -24,6 +24,8 @@ from engine.measure import processes
 from engine.models.loading import load_pair
 from engine.models.pairs import Pair
 from engine.race import Race, Settings
+from helpers.decoding import hurry
+hurry()
 target, draft, temperature, *words = sys.argv[1:]
 pair = load_pair(Pair("test", "test pair", target, draft), spread="matrices")
 race = Race(pair, Settings("Once upon a time", ("vanilla", "tree", "auto"), temperature=float(temperature), max_new_tokens=12, seed=5))
@@ -97,7 +99,7 @@ def lines(folders, tmp_path_factory):
     command = ["bench", *named, "--prompts", "2", "--tokens", "8", "--json"]
     done = subprocess.run(
         [*launch, str(script), *map(str, folders), "0.8", *command],
-        cwd=ROOT, env={**spreading.os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env=OF_TESTS, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

@@ -1,13 +1,12 @@
 """GPU code without a GPU: no device round, bucket or session reads a number back from the device or mixes devices."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch.utils.backend_registration as registration
 
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS
 
 
 @pytest.mark.slow
@@ -15,10 +14,9 @@ from helpers.paths import ROOT
     not hasattr(registration, "_setup_privateuseone_for_python_backend"), reason="this torch makes no device in Python"
 )
 def test_what_a_graph_holds_never_asks_the_host():
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     ran = subprocess.run(
         [sys.executable, "-m", "helpers.shape_only_device"],
-        env=environment,
+        env=OF_TESTS,
         capture_output=True,
         text=True,
         timeout=300,

@@ -4,7 +4,6 @@ It shows that texts are right and that nothing is refused or captured late. It d
 """
 
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import torch.utils.backend_registration as registration
 
 from engine.policies.shared.ahead import TOGETHER
 from engine.systems import SYSTEMS
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,9 +29,8 @@ AHEAD = ("eagle", "talon", "auto", "dspark", "sequoia")  # several levels are dr
 
 
 def rehearsed(kind: str) -> dict:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     command = [sys.executable, "-m", "helpers.pretend_device.rehearsal", kind]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    ran = subprocess.run(command, env=OF_TESTS, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return json.loads(ran.stdout.splitlines()[-1])
 
