@@ -17,7 +17,7 @@ import pytest
 
 from engine.__main__ import ALL, main, parser_of
 from engine.measure.options import refusals
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 SMALL = ("--pair", "small")  # the embedded pair that tests use
 
@@ -46,12 +46,17 @@ def awaited(coroutine: Coroutine) -> Any:
         return thread.submit(asyncio.run, coroutine).result()
 
 
-# The app, in which no race runs again unseen, and what nobody races is not made ready
-BARE = """
+# The app, whose races hurry and run again once, unseen. In a "bare" one none runs again, and what nobody races is not made ready
+HURRIED = """
+import sys
 from engine.measure import repeated
 from engine.page.screens import readiness
+from helpers.decoding import hurry
 
-repeated.MOST, readiness.Readiness.make_rest = 1, lambda ready: None
+hurry()
+repeated.MOST = 2
+if sys.argv.pop(1) == "bare":
+    repeated.MOST, readiness.Readiness.make_rest = 1, lambda ready: None
 import app
 app.main()
 """
@@ -63,8 +68,8 @@ def served_app(*options: str, until: str, bare: bool = False) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    app = ("-c", BARE) if bare else ("app.py",)
-    process = subprocess.Popen([sys.executable, "-X", "faulthandler", *app, *options, "--port", str(port)], cwd=ROOT)
+    command = [sys.executable, "-X", "faulthandler", "-c", HURRIED, "bare" if bare else "whole", *options]
+    process = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, env=OF_TESTS)
     url = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(3000):  # ten minutes: a first start compiles, and a machine may be busy

@@ -1,7 +1,6 @@
 """What a visitor sees when something breaks: in a race, in the server, in the network. The server fails on demand."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from helpers.commands import SMALL
 from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 # The app, in which a prompt can ask for a fault of its own race. The allocation is a real one that no machine can serve.
 # A page that falls silent is given half of the usual time. No race runs again, since slow ones would for a minute, and systems that
@@ -27,7 +26,9 @@ import torch
 from engine import race
 from engine.measure import repeated
 from engine.page.screens import device, readiness
+from helpers.decoding import hurry
 
+hurry()
 device.SILENCE, repeated.MOST = 5.0, 1
 readiness.Readiness.make_rest = lambda ready: None
 step = race.Lane.step
@@ -40,7 +41,7 @@ def faulty(lane):
         if "all memory" in words:
             torch.empty(10**16)
     if "slowly" in words:
-        time.sleep(0.1)
+        time.sleep(0.05)
     return step(lane)
 
 race.Lane.step = faulty
@@ -52,7 +53,7 @@ LONGEST = 120  # seconds
 
 def begin(port: int) -> subprocess.Popen:
     options = (*SMALL, "--shape", "paper", "--port", str(port))
-    process = subprocess.Popen([sys.executable, "-c", FAULTY, *options], cwd=ROOT, env=os.environ)
+    process = subprocess.Popen([sys.executable, "-c", FAULTY, *options], cwd=ROOT, env=OF_TESTS)
     wait_for(lambda: readiness(port).get("live"))
     return process
 

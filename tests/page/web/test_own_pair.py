@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from helpers.checkpoints import write
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 from helpers.published import mtp
 
 pytestmark = pytest.mark.slow
@@ -20,6 +20,8 @@ HELD = """
 import sys
 from engine.models import loading
 from engine.models.progress import Progress
+from helpers.decoding import hurry
+hurry()
 load = loading.load_model
 def held(checkpoint, *arguments, tell=None, **more):
     arguments = list(arguments)
@@ -52,7 +54,7 @@ def begun(large):
     """The page with a target alone, held where its weights would be read: the process, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-c", HELD, "--port", "0", "--target", str(large)],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=ROOT, env=OF_TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell runs behind itself hears no Ctrl-C
     )  # fmt: skip
     url = process.stdout.readline().split("opens on ")[1].split(";")[0]
@@ -86,7 +88,9 @@ def let_load(process, url: str) -> None:
         time.sleep(0.2)
 
 
-def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
+@pytest.mark.parametrize("large", ["Qwen3.5"], indirect=True)
+def test_the_embedded_pair_races_until_the_own_one_is_loaded_which_races_free_and_under_a_constraint(begun):
+    """The own one is a target with states and MTP layers."""
     process, url = begun
     now = status(url)
     assert now["live"] is True and now["ready"] is False and now["words"].startswith("Loading large: 3.1 of 15.2 GB")
@@ -100,12 +104,6 @@ def test_the_embedded_pair_races_until_the_own_one_is_loaded(begun):
         page = json.load(answer)
     lanes = [each["props"]["value"] for each in page["components"] if "System of the" in each["props"].get("label", "")]
     assert lanes == ["vanilla", "auto"]
-
-
-@pytest.mark.parametrize("large", ["Qwen3.5"], indirect=True)
-def test_a_target_with_states_and_mtp_layers_races_from_the_page_free_and_under_a_constraint(begun):
-    process, url = begun
-    let_load(process, url)
     for temperature in (0.0, 0.8):
         last = raced(url, "mtp", temperature=temperature)
         assert last["identical"] is True and last["lanes"][1]["name"] == "mtp"
