@@ -12,7 +12,7 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.families import over, random_model, state_model
+from helpers.families import daily, over, random_model, state_model
 from helpers.trees import random_tree
 
 CAPACITY, CLOSE = 140, 2e-5
@@ -88,7 +88,7 @@ def test_a_compiled_batch_has_the_bits_of_every_sequence_alone(name, threads):
             alike(runner, rng, size, 4, features, close=0.0)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", daily(OTHERS, "gpt2", "mistral, window"))
 def test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone(name):
     runner, rng = Runner(other_model(name), own=False), random.Random(name)
     for size in (1, 2, 5, 16):

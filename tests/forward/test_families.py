@@ -18,6 +18,7 @@ from engine.systems import find
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
+from helpers.families import daily
 
 CONTEXT = 32  # tokens: a prompt and two trees, and a race over many times the windows
 SIZES = {
@@ -257,7 +258,9 @@ def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, loaded):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", [*OFTEN, *WINDOWED])
+@pytest.mark.parametrize(
+    "name", daily([*OFTEN, *WINDOWED], "gpt2", "falcon, new", "deepseek_v3", "gemma2, window", "mistral, window")
+)
 def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, loaded):
     """Learned positions end with the window, so a node beyond it would be an error. The target drafts for itself: paths are long."""
     pair = loaded(name)

@@ -1,5 +1,6 @@
-"""Small random models of every family that the forwards serve, and what they answer."""
+"""Small random models of every family that the forwards serve, what they answer, and which of many cases the daily loop tries."""
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -190,3 +191,13 @@ def expected_of(name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return (found - expected).square().mean().sqrt().item()
+
+
+def daily(names: Iterable[str], *often: str) -> list:
+    """All names, as parameters of a test. Those that are not tried `often` go through the same code as one that is, and are slow.
+
+    So the daily loop tries one of each kind, and the whole suite all.
+    """
+    given = [*names]
+    assert {*often} < {*given}
+    return [pytest.param(name, marks=() if name in often else pytest.mark.slow) for name in given]

@@ -18,6 +18,7 @@ from engine.models.refusals import obstacle
 from engine.nets.formats.composite import TRIED, text_name
 from engine.race import Race, Settings
 from helpers.checkpoints import pair_of
+from helpers.families import daily
 from helpers.published.composites import COMPOSITES, WITH_MTP, write, write_with_mtp
 from helpers.published.mtp import rewrite, tensors_of
 
@@ -40,7 +41,7 @@ def test_every_type_that_is_read_is_tried_here():
     assert [*COMPOSITES] == [*TRIED]
 
 
-@pytest.mark.parametrize("name", COMPOSITES)
+@pytest.mark.parametrize("name", daily(COMPOSITES, "gemma3", "qwen3_5", "kimi_k25"))
 def test_the_text_model_writes_what_the_whole_model_writes(name, tmp_path, caplog):
     """Greedily, token for token; and with guesses the same, at both temperatures. No table of what was not read is printed."""
     whole = write(tmp_path, name)

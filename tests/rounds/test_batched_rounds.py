@@ -16,6 +16,7 @@ from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.tree import LARGEST_TREE
+from helpers.families import daily
 from helpers.pairs import tiny_llama, tiny_pair
 
 TEXTS = [
@@ -66,7 +67,7 @@ def plain(embedded):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", daily(SYSTEMS, "auto", "tree"))
 def test_a_batch_writes_every_sequences_own_text_with_the_same_bits(embedded, plain, name, temperature):
     """`auto` sizes other trees in a batch, because forwards cost other times there. So only its tokens are compared."""
     own = [alone(embedded, name, prompt, seed, temperature) for seed, prompt in enumerate(prompts_of(embedded, 5))]
