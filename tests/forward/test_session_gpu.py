@@ -15,8 +15,7 @@ from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
-from helpers.pairs import tiny_llama
-from helpers.sessions import PROMPT, committed
+from helpers.pairs import PROMPT, committed, tiny_llama
 from helpers.trees import random_tree
 
 CPU = torch.device("cpu")
