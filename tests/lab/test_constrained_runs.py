@@ -5,12 +5,14 @@ import re
 
 import pytest
 
+from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.models.constraint import GUESSES
 from engine.race import Race
 from engine.record.constraint import joined
 from engine.record.trace import Trace
 from helpers.commands import SMALL, told
+from helpers.published import mtp
 
 PATTERN = "(yes|no), [a-z]{1,5}"
 SCHEMA = {
@@ -125,3 +127,19 @@ def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, 
     for row in figures["batch"]["settings"]:
         assert [point["batch"] for point in row["points"]] == [1, 4]
         assert all(point["identical"] and point["tau"] >= 1 for point in row["points"])
+
+
+@pytest.mark.parametrize("bound", [(), ("--regex", "(yes|no), [a-z]{1,3}")], ids=["free", "bound"])
+@pytest.mark.parametrize("temperature", ["0", "0.8"])
+def test_a_target_with_states_and_mtp_layers_runs_in_bench_and_pays(bound, temperature, capsys, tmp_path, monkeypatch):
+    """Free and under a pattern, at both temperatures, every system writes plain decoding's text."""
+    mtp.write(tmp_path / "own", "Qwen3.5", 1)
+    monkeypatch.setattr(bench, "first_prompts", lambda domain, count: ["Once", "Tom"])
+    (tmp_path / "my.txt").write_text("Once upon\n\nTom\n\nA cat", encoding="utf-8")
+    asked = ("--target", tmp_path / "own", "--device", "cpu", "--systems", "mtp,forced,auto", "--tokens", "12")
+    asked += ("--temperature", temperature, *bound)
+    for command in (("bench",), ("pays", "--prompts", tmp_path / "my.txt")):
+        _, figures = told(capsys, *command, *asked)
+        assert [row["name"] for row in figures["systems"]][-3:] == ["mtp", "forced", "auto"]
+        assert all(row["identical"] is True for row in figures["systems"])
+        assert bool(figures["constraint"]) == bool(bound)
