@@ -58,7 +58,8 @@ def test_a_card_says_its_shape_and_one_click_takes_the_papers_own(page):
     expect(words).to_be_hidden()
     shapes = {"4x4x8": {"tau": 2.1, "cost": 2.4}, "2x3x4": {"tau": 1.9, "cost": 2.0}}
     page.evaluate(
-        "shapes => { const { card } = TreeRace.view.lanes[1]; card.here = { shapes }; card.measured(); }", shapes
+        "shapes => { const { card } = TreeRace.view.lanes[1]; card.here = { costs: { shapes } }; card.measured(); }",
+        shapes,
     )
     expect(words).to_have_text(
         "Races in 2 x 3 x 4, the best of 2 on this machine; the paper’s own: 4 x 4 x 8. "

@@ -44,7 +44,7 @@ def test_a_table_becomes_rows_whose_words_follow_from_their_figures():
 def test_prompts_are_still_prompts_and_a_broken_table_is_no_prompt():
     assert answers.read_pays(["a.jsonl", '"Once"\n{"prompt": "x", "row": 1}']) == {"prompts": ["Once", "x"]}
     assert answers.read_pays(["a.jsonl", '{"prompt": "x", "row": 1}']) == {"prompts": ["x"]}
-    assert "no “prompt”" in answers.read_prompts(["a.jsonl", table(served_row())])["refused"]
+    assert 'no "prompt"' in answers.read_prompts(["a.jsonl", table(served_row())])["refused"]
     mixed = answers.read_pays(["mine.jsonl", "\ufeff\n" + table(served_row()) + '"Once"'])
     assert mixed["refused"].startswith("Line 3 of mine.jsonl is no row of `pays --server`. Allowed: a table of")
 
