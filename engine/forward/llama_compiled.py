@@ -40,10 +40,11 @@ NO_FEATURES, NO_TABLE = np.zeros((0, 0, 0), np.float32), np.zeros((0, FIELDS), n
 
 
 def compiles(model: PreTrainedModel) -> bool:
-    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: in float32 or with matrices in eight bits, with
-    sizes in eights, where compiled code runs."""
+    """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: on a CPU, in float32 or with matrices in eight
+    bits, with sizes in eights, where compiled code runs."""
     sizes = model.config.hidden_size, head_dim_of(model.config)
-    return model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
+    on_cpu = model.device.type == "cpu"
+    return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
 
 
 def scale_of(linear: Any) -> torch.Tensor:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import add_pair
-from engine.models.pairs import PAIRS
+from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
 
@@ -60,6 +60,18 @@ def train(parser: ArgumentParser) -> None:
         "--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft"
     )
     pair.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    draft = recipes.add_parser("draft", help="the draft model alone, for an embedded pair's target")
+    draft.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
+    draft.add_argument("--pair", choices=EMBEDDED, default="small", help="train for this pair's target")
+    draft.add_argument("--out", type=Path, help="where the draft is written; the pair's own folder when left out")
+    draft.add_argument("--work", type=Path, default=Path(".train"), help="texts and checkpoints; a run resumes")
+    draft.add_argument("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
+    draft.add_argument(
+        "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
+    )
+    draft.add_argument("--minutes", type=float, default=12, help="wall-clock budget of the training")
+    draft.add_argument("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
+    draft.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     for name in RECIPES:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"

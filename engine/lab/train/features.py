@@ -57,8 +57,9 @@ class TrainingBatch:
 
 @torch.no_grad()
 def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
-    """The target's features and next tokens for `ids [B, T]`, by one forward."""
-    output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
+    """The target's features and next tokens for `ids [B, T]`, by one forward in the target's own type."""
+    with torch.autocast(target.device.type, enabled=False):
+        output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
     return noted(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
 

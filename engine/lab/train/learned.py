@@ -21,7 +21,7 @@ from engine.lab.train.loop import Budget, train
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
 from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config
-from engine.models.pairs import PAIRS, Checkpoint
+from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets import Net, NetConfig
 
@@ -120,7 +120,8 @@ def train_learned(options: argparse.Namespace) -> None:
     work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
     quantisation = kept_in(kept)
-    dtype = torch.float32 if device.type == "cpu" or quantisation != "none" else torch.bfloat16
+    small = device.type == "cpu" or (not options.target and options.pair in EMBEDDED)
+    dtype = torch.float32 if small or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation)  # as it serves
     target.requires_grad_(False)
     work.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`python -m engine train pair`: tokenizer, target, draft and bigram table of an embedded pair. Knows the recipe, no options."""
+"""`python -m engine train pair`: tokenizer, target, draft and bigram table of an embedded pair; `train draft`: the draft alone."""
 
 import argparse
 import json
@@ -16,8 +16,8 @@ from engine.lab.train.loop import Budget
 from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
 from engine.lab.train.tokenizer import train_tokenizer
 from engine.models.bigram import BigramTable
-from engine.models.loading import load_model
-from engine.models.pairs import Checkpoint
+from engine.models.loading import load_model, load_tokenizer_and_config
+from engine.models.pairs import PAIRS, Checkpoint
 from engine.models.quantising import config_of
 
 LARGEST_FILE = "48MB"
@@ -38,6 +38,17 @@ def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = Fa
         shutil.rmtree(folder)
         kept.save_pretrained(folder, max_shard_size=LARGEST_FILE)
     tokenizer.save_pretrained(folder)
+
+
+def train_draft(options: argparse.Namespace) -> None:
+    """Train a draft for the target of the embedded pair `options.pair` and write it to `options.out`, in place of the one there."""
+    work, checkpoint = options.work / "drafters" / options.pair, PAIRS[options.pair].target_checkpoint
+    work.mkdir(parents=True, exist_ok=True)
+    tokenizer, _ = load_tokenizer_and_config(checkpoint)
+    target = load_model(checkpoint, torch.device(options.device), torch.float32)
+    spent, shape = Budget(options.minutes), DRAFT_SHAPES[options.size]
+    texts = corpora(options.data, work, tokenizer)
+    ship(distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out)
 
 
 def train_pair(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.lab.train.learned import train_learned
 from engine.lab.train.own_prompts import train_on_prompts
-from engine.lab.train.pair import train_pair
+from engine.lab.train.pair import train_draft, train_pair
 from engine.measure.options import own_place
 from engine.models.loading import TRAINED_ON, checked_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name
@@ -29,7 +29,7 @@ def main(options: Namespace) -> dict | None:
         )
     options.device = str(checked_device(options.device, TRAINED_ON))
     options.out = place(options)
-    (train_pair if options.recipe == "pair" else train_learned)(options)
+    {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
     return None
 
 
@@ -38,6 +38,8 @@ def place(options: Namespace) -> Path:
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
         return own_place(options.out, folders.get(options.size), f"a target of {options.size} parameters")
+    if options.recipe == "draft":
+        return own_place(options.out, MODELS / options.pair / "draft")
     if options.target:
         return own_place(options.out, None, short_name(options.target))
     return own_place(
