@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers.cache_utils
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import Cache, DummyLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
@@ -119,7 +120,7 @@ class StateCache(KVCache):
         for kind in layers_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
             made = {(True, True): HybridLayer, (True, False): TransformersLayer}.get(both)
-            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else DummyLayer())
+            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else transformers.cache_utils.DummyLayer())
             place += kind in ATTENDING
         self.states = [each for each in self.held if isinstance(each, StateLayer)]
         for layer, empty in zip(self.states, zeros, strict=bool(zeros)):
