@@ -39,7 +39,7 @@ def place(options: Namespace) -> Path:
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
         return own_place(options.out, folders.get(options.size), f"a target of {options.size} parameters")
     if options.recipe == "draft":
-        return own_place(options.out, MODELS / options.pair / "draft")
+        return own_place(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
         return own_place(options.out, None, short_name(options.target))
     return own_place(
