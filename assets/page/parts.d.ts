@@ -35,6 +35,7 @@ interface TreeNode {
   labelX: number;
   labelEnd: number;
   columnEnd: number;
+  steep: boolean; // whether lines go down from its mark, because it stands on stairs
 }
 
 /** A scene of the story of a step: when it plays, in seconds, and what it says. */

@@ -3,7 +3,7 @@
 import json
 import re
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from engine.record.trace import Step
 from engine.systems import SYSTEMS
@@ -175,6 +175,25 @@ def idle(page: Page, server: str, **context) -> Page:
     tab.set_default_timeout(PATIENCE)
     tab.goto(server)
     return tab
+
+
+LABELS = """tree => [...tree.querySelectorAll('.label')].map((label) => {
+  const { left, right, top, bottom } = label.getBoundingClientRect();
+  const room = tree.getBoundingClientRect();
+  const inside = left >= room.left && right <= room.right + 0.5 && top >= room.top - 1 && bottom <= room.bottom + 1;
+  const size = label.getAttribute('font-size') * label.getScreenCTM().a;
+  return [Number(label.closest('g.node').dataset.node), label.textContent, size, inside];
+})"""
+
+
+def path_is_legible(tree: Locator, step: Step) -> None:
+    """In its drawing every label has letters of ten pixels, and words of the accepted path and of the bonus are whole."""
+    labels = tree.evaluate(LABELS)
+    assert min(size for _, _, size, _ in labels) >= 10 and all(inside for *_, inside in labels)
+    words = {node: text for node, text, *_ in labels}
+    for node in (0, *step.path):
+        assert words[node] == step.texts[node].replace(" ", "·")
+    assert words[len(step.tokens)].startswith(step.bonus_text.replace(" ", "·"))
 
 
 def open_view(page: Page, view: str) -> None:

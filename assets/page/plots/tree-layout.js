@@ -1,11 +1,15 @@
 // Where a step's tree is drawn: nodes, labels beside them, edges that cross no label. Knows a step and a room in pixels; draws nothing.
+// Where the words of the accepted path have no room side by side, the path goes down like stairs, with a row for each of its words.
 "use strict";
 
 TreeRace.treeLayout = (() => {
   const LEAST_FONT = 11; // pixels; below it a larger picture is drawn and scaled
   const LARGE = 0.7; // of a label's size: so much smaller it may become where words off the path are whole then, too
-  const LINE = 1.3; // of a label's size: the height that its row needs
-  const LEAST_ROW = 3; // pixels of a row without labels
+  // Of a label's size, what its row needs; pixels of a row without labels; the share of the largest size beside such rows
+  const FLAT = { line: 1.3, leastRow: 3, share: 0.7 };
+  const STEEP = { line: 1.2, leastRow: 1.5, share: 1 };
+  const LEAST_STEP = 5; // pixels between the marks of two columns of stairs
+  const WIDEST_STEP = 4; // of a label's size, from column to column
   const LARGEST_ROW = 4.2; // of the largest font
   const PAD = 14;
   const [GAP, LEAST_GAP, WIDEST_GAP] = [18, 11, 130]; // pixels between two columns; the least where there is little room
@@ -34,42 +38,70 @@ TreeRace.treeLayout = (() => {
       const wanted = step.parents.includes(parent);
       nodes.push({ parent, text: step.bonus_text, q: null, p: step.bonus_p, verdict: "bonus", onPath: true, wanted });
     }
-    const { columns, rows } = standing(nodes.map((node) => node.parent));
+    const { columns, rows } = placesOf(nodes);
     return nodes.map((node, index) => ({ ...node, index, column: columns[index], row: rows[index] }));
   }
 
   /**
    * Column and row of every node, as engine/page/views/layout.py has them for films: a leaf owns a row, and a node lies on the row of
    * its first child. So the favourite guess runs straight on, and the lines of two parents never cross.
-   * @param {number[]} parents
+   * @param {{ parent: number }[]} nodes
+   * @param {(node: number) => boolean} [alone] whether a node owns its row also when it has children
    */
-  function standing(parents) {
-    const columns = parents.map(() => 0);
-    const rows = parents.map(() => 0);
+  function placesOf(nodes, alone) {
+    const columns = nodes.map(() => 0);
+    const rows = nodes.map(() => 0);
     /** @type {number[][]} */
-    const children = parents.map(() => []);
-    for (const [node, parent] of parents.entries()) {
+    const children = nodes.map(() => []);
+    for (const [node, { parent }] of nodes.entries()) {
       if (parent < 0) continue;
       children[parent].push(node);
       columns[node] = columns[parent] + 1;
     }
     let row = 0;
-    const waiting = parents.length ? [0] : []; // another server's step has no node
+    const waiting = nodes.length ? [0] : []; // another server's step has no node
     for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
       rows[node] = row;
-      if (children[node].length) waiting.push(...children[node].reverse());
-      else row += 1;
+      if (alone?.(node) || !children[node].length) row += 1;
+      waiting.push(...children[node].reverse());
     }
     return { columns, rows };
   }
 
   /**
-   * The nodes with x, y, mark, label, labelled and labelEnd, and what they share. `zoom` is the share by which the whole is drawn smaller.
+   * The nodes with x, y, mark, label, labelled and labelEnd, and what they share. `shrink` is the share to which the whole is drawn smaller.
    * @param {TreeNode[]} nodes
    * @param {Room} room
    * @param {(node: TreeNode) => string} name
    */
   function treeLayout(nodes, room, name = (node) => node.text) {
+    const { rows, size, columns, steep } = sideBySide(nodes, room, name) ?? stairs(nodes, room, name);
+    const mark = markOf(size);
+    const before = 0.35 * size; // between a mark and its label
+    for (const node of nodes) {
+      const { column, row } = node;
+      const [left, most] = [columns.left[column], columns.widths[column]];
+      node.steep = steep;
+      node.labelled = rows.labelled[row];
+      node.mark = node.labelled ? mark : Math.min(mark, 0.45 * rows.least);
+      node.x = left;
+      node.y = rows.at[row];
+      node.labelX = left + mark + before;
+      node.label = node.labelled ? fitting(name(node), size, node.onPath ? Infinity : most, room) : "";
+      node.labelEnd = node.label ? node.labelX + room.measure(node.label, size) + 0.3 * size : left + mark;
+      node.columnEnd = left + mark + 0.65 * size + most;
+    }
+    const shrink = Math.min(1, room.width / columns.end, room.height / (rows.bottom + PAD));
+    return { nodes, size, shrink };
+  }
+
+  /**
+   * Columns as wide as their words; null where those of the accepted path have no room beside each other.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   * @param {(node: TreeNode) => string} name
+   */
+  function sideBySide(nodes, room, name) {
     const rows = rowsOf(nodes, room);
     let { size } = rows;
     let columns = columnsOf(nodes, room, size, rows.labelled, name);
@@ -77,27 +109,42 @@ TreeRace.treeLayout = (() => {
       size -= 1;
       columns = columnsOf(nodes, room, size, rows.labelled, name);
     }
+    if (columns.needed > columns.room) return null;
     const least = Math.max(LEAST_FONT, LARGE * size);
     for (let smaller = size - 1; columns.wanted > columns.room && smaller >= least; smaller--) {
       const tried = columnsOf(nodes, room, smaller, rows.labelled, name);
       if (tried.wanted <= tried.room) [size, columns] = [smaller, tried];
     }
-    const mark = markOf(size);
-    for (const node of nodes) {
-      const { column, row } = node;
-      node.labelled = rows.labelled[row];
-      node.mark = node.labelled ? mark : Math.min(mark, 0.45 * rows.least);
-      node.x = columns.left[column];
-      node.y = rows.at[row];
-      node.labelX = node.x + mark + 0.35 * size;
-      node.label = node.labelled
-        ? fitting(name(node), size, node.onPath ? Infinity : columns.widths[column], room)
-        : "";
-      node.labelEnd = node.label ? node.labelX + room.measure(node.label, size) + 0.3 * size : node.x + mark;
-      node.columnEnd = columns.left[column] + mark + 0.65 * size + columns.widths[column];
-    }
-    const shrink = Math.min(1, room.width / columns.end, room.height / (rows.bottom + PAD));
-    return { nodes, size, shrink };
+    return { rows, size, columns, steep: false };
+  }
+
+  /**
+   * Every node owns a row where all words have room then; else those of the accepted path do, and the others have no words.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   * @param {(node: TreeNode) => string} name
+   */
+  function stairs(nodes, room, name) {
+    const all = nodes.length * LEAST_FONT * STEEP.line <= room.height - 2 * PAD;
+    const { rows: standing } = placesOf(nodes, (node) => all || nodes[node].onPath);
+    for (const node of nodes) node.row = standing[node.index];
+    const rows = rowsOf(nodes, room, STEEP, all);
+    const path = nodes.filter((node) => node.onPath && node.column);
+    const besides = (/** @type {number} */ size) => 2 * PAD + 2 * markOf(size) + 0.65 * size;
+    const count = Math.max(...nodes.map((node) => node.column)) + 1;
+    const stepAt = (/** @type {number} */ size) => {
+      const free = room.width - besides(size);
+      const steps = path.map((node) => (free - room.measure(name(node), size)) / node.column);
+      return Math.min(free / (count - 1), ...steps);
+    };
+    const leastAt = (/** @type {number} */ size) => 2 * markOf(size) + LEAST_STEP;
+    let { size } = rows;
+    while (size > LEAST_FONT && stepAt(size) < leastAt(size)) size -= 1;
+    const step = Math.max(leastAt(size), Math.min(WIDEST_STEP * size, stepAt(size)));
+    const left = Array.from({ length: count }, (_, column) => PAD + markOf(size) + column * step);
+    const widths = left.map((each) => room.width - PAD - each - markOf(size) - 0.65 * size);
+    const needed = path.map((node) => node.column * step + besides(size) + room.measure(name(node), size));
+    return { rows, size, columns: { left, widths, end: Math.max(left[count - 1] + PAD, ...needed) }, steep: true };
   }
 
   /** @param {number} size */
@@ -107,23 +154,25 @@ TreeRace.treeLayout = (() => {
    * Rows from top to bottom. Where not all can have labels, those with the accepted path have them.
    * @param {TreeNode[]} nodes
    * @param {Room} room
+   * @param {{ line: number, leastRow: number, share: number }} [heights]
+   * @param {boolean} [whole] whether all have labels, where that is decided
    */
-  function rowsOf(nodes, { height, largest }) {
+  function rowsOf(nodes, { height, largest }, { line, leastRow, share } = FLAT, whole) {
     const count = Math.max(...nodes.map((node) => node.row)) + 1;
     const free = height - 2 * PAD;
-    const all = Math.min(largest, free / count / LINE);
+    const all = Math.min(largest, free / count / line);
     const kept = new Set(nodes.filter((node) => node.onPath).map((node) => node.row));
-    const everywhere = all >= LEAST_FONT;
+    const everywhere = whole ?? all >= LEAST_FONT;
     const others = count - kept.size;
     const size = everywhere
       ? all
-      : Math.max(LEAST_FONT, Math.min(0.7 * largest, (free - others * LEAST_ROW) / kept.size / LINE));
+      : Math.max(LEAST_FONT, Math.min(share * largest, (free - others * leastRow) / kept.size / line));
     const labelled = Array.from({ length: count }, (_, row) => everywhere || kept.has(row));
-    const plain = others ? Math.max(LEAST_ROW, (free - kept.size * size * LINE) / others) : 0;
+    const plain = others ? Math.max(leastRow, (free - kept.size * size * line) / others) : 0;
     const tallest = LARGEST_ROW * largest;
     const heights = labelled.map((named) => {
       if (everywhere) return Math.min(tallest, free / count);
-      return named ? size * LINE : plain;
+      return named ? size * line : plain;
     });
     const total = heights.reduce((sum, each) => sum + each, 0);
     let top = Math.max(PAD, (height - total) / 2);
@@ -188,11 +237,17 @@ TreeRace.treeLayout = (() => {
 
   /**
    * The path of a line from the end of the parent's label into the child's mark; it bends between the columns, where no label stands.
+   * On stairs it goes down from the parent's mark.
    * @param {TreeNode} parent
    * @param {TreeNode} child
    */
   function edgePath(parent, child) {
     const [start, end] = [parent.labelEnd, child.x - child.mark];
+    if (parent.steep && parent.row !== child.row) {
+      const corner = Math.min(6, end - parent.x, child.y - parent.y);
+      const [x, y] = [parent.x, child.y].map(round);
+      return `M${x} ${round(parent.y)}V${round(y - corner)}Q${x} ${y} ${round(x + corner)} ${y}H${round(end)}`;
+    }
     const bend = Math.min(end, Math.max(start, parent.columnEnd));
     const middle = (bend + end) / 2;
     return `M${round(start)} ${round(parent.y)}H${round(bend)}C${round(middle)} ${round(parent.y)} ${round(middle)} ${round(child.y)} ${round(end)} ${round(child.y)}`;

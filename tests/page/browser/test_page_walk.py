@@ -7,8 +7,8 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from engine.breaks import BREAKS
-from helpers.page import HOSTILE, IMAGE, RESULT, choose, dial, finish, pace, play, shown_step
-from helpers.traces import make_step, one_node
+from helpers.page import HOSTILE, IMAGE, RESULT, choose, dial, finish, pace, path_is_legible, play, shown_step
+from helpers.traces import bushy, make_step, one_node
 
 PAGES = 9
 CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
@@ -222,6 +222,17 @@ def test_tokens_on_the_card_are_never_markup(page):
         page.keyboard.press("End")
         expect(card(page).locator("[data-picture]")).to_contain_text("<")
     assert page.evaluate("window.__hostile") is None and card(page).locator("img, [data-picture] a").count() == 0
+
+
+@pytest.mark.parametrize("room", [(1280, 720), (390, 844)])
+def test_words_of_a_deep_tree_are_legible_beside_the_walk(page, room):
+    page.set_viewport_size({"width": room[0], "height": room[1]})
+    open_walk(page)
+    step = bushy(12, 9, end="length")
+    lanes = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}]
+    play(page, [(0, one_node(burst=[99], end="length")), (1, step)], **{**RESULT, "lanes": lanes})
+    expect(page.locator("[data-tree] g.node")).to_have_count(13)
+    path_is_legible(page.locator("[data-tree]"), step)
 
 
 @pytest.mark.parametrize("name", BREAKS)

@@ -65,6 +65,31 @@ test("labels become a little smaller where all words are whole then, and stay la
   assert.deepEqual(sized(long, 560), [20, false]);
 });
 
+test("where the path's words have no room side by side it goes down like stairs, each word whole in a row of its own", () => {
+  const chain = [-1, ...Array(9).keys()];
+  const room = { ...ROOM, width: 340 };
+  const path = [...chain.keys()].slice(1);
+  for (const [losers, worded] of [
+    [4, true],
+    [30, false],
+  ]) {
+    const step = stepOf([...chain, ...Array.from({ length: losers }, (_, at) => at % 7)], { path });
+    const { nodes, size, shrink } = treeLayout(nodesOf(step), room);
+    assert.ok(size * shrink >= 10);
+    for (const node of nodes) assert.equal(node.label, node.onPath || worded ? node.text : "");
+    for (const node of nodes.slice(1, 10)) {
+      const parent = nodes[node.parent];
+      assert.ok(node.x > parent.x && node.y > parent.y && shrink * node.labelEnd <= room.width);
+      assert.match(edgePath(parent, node), new RegExp(`^M${Math.round(10 * parent.x) / 10} [\\d.]+V.*H[\\d.]+$`));
+    }
+    const rows = new Set(nodes.slice(0, 10).map((node) => node.row));
+    assert.ok(rows.size === 10 && nodes.slice(10).every((node) => !rows.has(node.row)));
+  }
+  assert.ok(
+    treeLayout(nodesOf(stepOf(chain, { path })), { ...room, width: 900 }).nodes.every((node) => node.row === 0),
+  );
+});
+
 test("lines bend behind the widest label of their column, and end at the child's mark", () => {
   const { nodes } = treeLayout(nodesOf(stepOf([-1, 0, 0, 1, 2])), ROOM);
   for (const node of nodes.slice(1)) {

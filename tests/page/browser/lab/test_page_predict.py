@@ -5,8 +5,8 @@ import json
 from playwright.sync_api import expect
 
 from engine.page.views import wire
-from helpers.page import PATIENCE, dial, open_view
-from helpers.traces import made_race
+from helpers.page import PATIENCE, dial, open_view, path_is_legible
+from helpers.traces import FakeRace, bushy, made_race, one_node
 
 VIEW = "[data-lab-predict]"
 # What stands on the cards when the race begins. A short race may be over before a test could ask.
@@ -74,3 +74,20 @@ def test_pointing_lights_a_path_in_a_sketch_and_says_more_of_a_tree_that_raced(p
     tree.click()
     expect(page.locator("[name=predict][value=medium]")).to_be_checked()
     expect(page.locator("[data-lab-words]")).to_have_text("You say the medium tree wins. Press Start.")
+
+
+def test_words_of_a_deep_tree_are_legible_in_its_card(page):
+    open_view(page, "predict")
+    deep = {size: bushy(nodes, 9, end="length") for size, nodes in (("medium", 12), ("large", 40))}
+    for size, step in deep.items():
+        race = FakeRace([(0, one_node(burst=[99], end="length")), (1, step)])
+        assert list(race.run())
+        page.evaluate(
+            "([size, race]) => TreeRace.predict.grow(size, race.steps[1][1])",
+            [size, json.loads(wire.replay(race.record()))],
+        )
+    for width, height in ((1280, 720), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        for size, step in deep.items():
+            path_is_legible(page.get_by_role("img", name=f"A {size} tree"), step)

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from engine.page.views import standalone
 from engine.record.trace import Step
-from helpers.page import until
+from helpers.page import path_is_legible, until
 from helpers.traces import FakeRace, bushy, make_step, one_node
 
 SIZES = (5, 12, 40, 64)
@@ -80,6 +80,15 @@ def test_on_a_phone_and_on_a_large_screen_no_line_crosses_a_label_either(replaye
         assert found["labels"] > 6 and found["crossed"] == []
 
 
+@pytest.mark.parametrize("room", [(390, 844), (1280, 720)])
+@pytest.mark.parametrize("nodes", [12, 40, 64])
+def test_words_of_a_path_through_ten_columns_have_letters_of_ten_pixels(replayed, nodes, room):
+    step = bushy(nodes, 9, end="length")
+    tab = replayed(nodes, *room, step=step)
+    path_is_legible(tab.locator("[data-tree]"), step)
+    assert tab.evaluate(CROSSED)["crossed"] == []
+
+
 @pytest.mark.parametrize(("path", "wish"), [([1], WISH), ([1, 4], "")], ids=["disagreed", "no guess there"])
 def test_where_the_target_disagreed_a_ghost_says_what_it_wanted_and_with_which_p(replayed, path, wish):
     verdicts = ["root", "accepted", "rejected", "rejected", "accepted" if 4 in path else "rejected", "unreached"]
@@ -87,6 +96,22 @@ def test_where_the_target_disagreed_a_ghost_says_what_it_wanted_and_with_which_p
     label = replayed(6, step=step).locator("[data-tree] .bonus .label")
     expect(label).to_have_count(1)
     assert label.text_content() == f"·fox{wish}"
+
+
+THICK = """() => Object.fromEntries([...document.querySelectorAll('[data-tree] .edge:not(.kept)')].map((edge) =>
+  [edge.dataset.node, parseFloat(getComputedStyle(edge).strokeWidth)]))"""
+
+
+@pytest.mark.parametrize("room", [(390, 844), (1280, 720)])
+def test_a_guess_hangs_on_a_line_as_thick_as_q(replayed, room):
+    tab = replayed(12, *room)
+    q = tab.evaluate("TreeRace.view.steps[0].q")
+    drawn = {int(node): width for node, width in tab.evaluate(THICK).items()}
+    assert len({q[node] for node in drawn}) > 4
+    sizes = [
+        width / (1 + 5 * q[node]) for node, width in drawn.items()
+    ]  # the same for all, with the letters' size in it
+    assert max(sizes) < 1.08 * min(sizes) and max(drawn.values()) > 2 * min(drawn.values())
 
 
 def test_twice_the_screen_has_letters_almost_twice_as_large(replayed):
