@@ -61,7 +61,7 @@ def dials(depth: int, width: int, nodes: int) -> Fields:
         "constraint": gr.Textbox(
             "",
             label="Constraint",
-            placeholder="none, or json:…, regex:…, lark:…",
+            placeholder="json:…, regex:… or lark:…",
             lines=1,
             max_lines=2,  # or what is pasted would lose its line ends, which a grammar needs
             max_length=LONGEST,

@@ -69,6 +69,20 @@ def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
     expect(field(page)).to_be_visible()
 
 
+HINT_ENDS = """field => {
+  const { font, paddingLeft, paddingRight } = getComputedStyle(field);
+  const room = field.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+  return [TreeRace.text.textWidth(field.placeholder, font), room];
+}"""
+
+
+def test_the_empty_field_says_whole_what_it_takes(page):
+    for width, height in ((1280, 720), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        hint, room = field(page).evaluate(HINT_ENDS)
+        assert 60 < hint <= room
+
+
 def test_whether_guessing_pays_is_told_under_a_constraint(page):
     dial(page, "Constraint", MOODS)
     open_view(page, "pays")
