@@ -10,9 +10,12 @@ import sys
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
+import app
+from engine.models.pairs import PAIRS
 from engine.page.views import opening
 from engine.page.web import front as fronts
 from engine.page.web.front import Front
@@ -106,9 +109,9 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
     assert (status["ready"], status["pair"], status["way"]) == (True, "a pair", "a forward")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch):
-    monkeypatch.setattr(fronts, "COMING", 1000.0)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(fronts, "time", SimpleNamespace(monotonic=lambda: clock.now))
     ask(front.url)  # the opening page
     assert not front.page_is_coming
     front.hand_over(Live())
@@ -119,10 +122,44 @@ def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch)
     assert not front.page_is_coming
     ask(f"{front.url}?seed=1")
     assert front.page_is_coming
-    monkeypatch.setattr(fronts, "COMING", 0.0)
+    clock.now += 0.99 * fronts.COMING
+    assert front.page_is_coming
+    clock.now += 0.02 * fronts.COMING
     assert not front.page_is_coming
 
 
+def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(front, monkeypatch, capsys):
+    """Of the default pair and the small one beside it; what is made ready behind the page rests while the page is coming."""
+    said = []
+
+    class Noted:
+        words = waiting = ""
+
+        def __init__(self, pair, device, of="", waits=lambda: False):
+            self.pair, self.waits = pair, waits
+
+        def make_opening(self) -> None:
+            said.append(("opening", self.pair.title, capsys.readouterr().out))
+
+        def make_rest(self) -> None:
+            front.asked = math.inf
+            rests = self.waits()
+            front.asked = -math.inf
+            said.append((rests, self.waits(), self.pair.title, capsys.readouterr().out))
+
+    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
+    monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
+    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    ask(front.url)  # it serves
+    app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    own, small = PAIRS["embedded"].title, PAIRS["small"].title
+    live = "The page is live; more systems are made ready behind it.\n"
+    assert said == [("opening", own, ""), (True, False, own, live), (True, False, small, "")]
+    assert capsys.readouterr().out == "Everything is ready.\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_that_ends_by_itself_says_so(front):
     """A process that ended without a word would look as if nobody had ever been there."""
 
