@@ -5,7 +5,7 @@ import json
 from playwright.sync_api import expect
 
 from engine.page.views import wire
-from helpers.page import PATIENCE, dial, open_view, path_is_legible
+from helpers.page import PATIENCE, dial, open_view, path_is_legible, until
 from helpers.traces import FakeRace, bushy, made_race, one_node
 
 VIEW = "[data-lab-predict]"
@@ -76,6 +76,10 @@ def test_pointing_lights_a_path_in_a_sketch_and_says_more_of_a_tree_that_raced(p
     expect(page.locator("[data-lab-words]")).to_have_text("You say the medium tree wins. Press Start.")
 
 
+DRAWN_ANEW = """[...document.querySelectorAll(".guess svg")].every(
+  (svg) => Number(svg.getAttribute("width")) === svg.parentElement.clientWidth)"""
+
+
 def test_words_of_a_deep_tree_are_legible_in_its_card(page):
     open_view(page, "predict")
     deep = {size: bushy(nodes, 9, end="length") for size, nodes in (("medium", 12), ("large", 40))}
@@ -88,6 +92,6 @@ def test_words_of_a_deep_tree_are_legible_in_its_card(page):
         )
     for width, height in ((1280, 720), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        until(page, DRAWN_ANEW)
         for size, step in deep.items():
             path_is_legible(page.get_by_role("img", name=f"A {size} tree"), step)
