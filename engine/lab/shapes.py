@@ -19,7 +19,7 @@ from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
-PROMPTS, TOKENS = 6, 40  # texts by temperature, spread over the prompts that are given; and tokens of each
+PROMPTS, TOKENS = 6, 64  # texts by temperature, spread over the prompts that are given; and tokens of each
 HEATS = (0.0, 0.8)  # one shape serves all temperatures
 
 

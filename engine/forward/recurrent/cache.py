@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers.cache_utils
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
@@ -120,7 +119,7 @@ class StateCache(KVCache):
         for kind in layers_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
             made = {(True, True): HybridLayer, (True, False): TransformersLayer}.get(both)
-            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else transformers.cache_utils.DummyLayer())
+            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else cache_utils.DummyLayer())
             place += kind in ATTENDING
         self.states = [each for each in self.held if isinstance(each, StateLayer)]
         for layer, empty in zip(self.states, zeros, strict=bool(zeros)):

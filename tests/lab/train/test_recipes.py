@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engine.lab.train import data, learned, writing
+from engine.lab.train import data, learned, recipes, writing
 from engine.lab.train import distill as distilling
+from engine.lab.train import pair as pairs
 from engine.lab.train import pretrain as pretraining
 from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
@@ -269,6 +270,31 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(name, eight_bits,
     for _ in race.run():
         pass
     assert race.result()["identical"] is True
+
+
+def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path, monkeypatch):
+    """The command writes a draft of the size that is asked for, which guesses what the pair's target writes."""
+    from engine.models.loading import load_pair
+    from engine.models.pairs import Pair
+
+    _, tokenizer, texts = corpus
+    torch.manual_seed(0)
+    ship(pretraining.llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
+    pair = Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft"))
+    monkeypatch.setattr(pairs, "PAIRS", {"toy": pair})
+    monkeypatch.setattr(data, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setitem(DRAFT_SHAPES, "11M", (64, 2, 1, 96))
+    monkeypatch.setitem(distilling.ROWS, "cpu", 4)
+    monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
+    recipes.main(
+        argparse.Namespace(
+            recipe="draft", pair="toy", size="11M", data=tmp_path, device="cpu", work=tmp_path / "work",
+            out=tmp_path / "draft", own_rows=8, minutes=0.02, bf16=False,
+        )
+    )  # fmt: skip
+    assert load_pair(pair, device="cpu").draft.config.num_hidden_layers == 2
+    [log] = (tmp_path / "work").rglob("draft.log.jsonl")
+    assert 0 <= json.loads(log.read_text().splitlines()[-1])["stories top1"] <= 1
 
 
 def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(corpus, tmp_path):
