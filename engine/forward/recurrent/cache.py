@@ -119,7 +119,9 @@ class StateCache(KVCache):
         for kind in layers_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
             made = {(True, True): HybridLayer, (True, False): TransformersLayer}.get(both)
-            self.held.append(made(self, place) if made else StateLayer() if kind in WITH_STATE else cache_utils.DummyLayer())
+            self.held.append(
+                made(self, place) if made else StateLayer() if kind in WITH_STATE else cache_utils.DummyLayer()
+            )
             place += kind in ATTENDING
         self.states = [each for each in self.held if isinstance(each, StateLayer)]
         for layer, empty in zip(self.states, zeros, strict=bool(zeros)):
