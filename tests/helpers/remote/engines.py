@@ -1,6 +1,6 @@
 """Stand-ins that answer as llama-server, vLLM and SGLang do: what they tell of themselves, of an answer and of its guesses.
 
-They write the same text for a prompt at every time, at a speed that the test sets.
+They write the same text for a prompt at every time, at a speed that the test sets: in real seconds, or in those of a `Clock`.
 """
 
 import json
@@ -17,6 +17,20 @@ OWNERS = {"llama-server": "llamacpp", "vLLM": "vllm", "SGLang": "sglang", "": "s
 JSON = "application/json"
 
 
+class Clock:
+    """Seconds that pass only where a stand-in writes, for those who read them here in place of `time`. Streams write one by one."""
+
+    def __init__(self) -> None:
+        self.seconds, self.lock = 0.0, threading.Lock()
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        with self.lock:
+            self.seconds += seconds
+
+
 @dataclass
 class Engine:
     """A server of one kind. `seconds` are those of a token with guesses and without; above `crowd` streams guesses cost double.
@@ -27,11 +41,13 @@ class Engine:
     With a `gate` no stream begins before as many as it holds are there.
     """
 
+    clock = time  # a test may put a Clock in its place
+
     kind: str
     drafts: bool = True
     seconds: tuple[float, float] = (0.006, 0.016)
     accepted: int = 3
-    crowd: int = 1000
+    crowd: int = 0  # 0: none is too many
     deaf: bool = False
     switch: bool = True  # whether a request may leave out guesses; else `/slots` alone tells that it drafts
     says: str = ""  # the whole text, in place of words and prompt
@@ -86,9 +102,11 @@ class Engine:
             self.streams += 1
         if self.gate:
             self.gate.wait()
-        time.sleep(0.02)  # so that all streams of a wave are there
-        pace = self.seconds[0 if guessing else 1] * (2 if guessing and self.streams > self.crowd else 1)
-        time.sleep(tokens * pace)
+        if self.crowd:
+            time.sleep(0.05)  # so that all streams of a wave are there
+        crowded = guessing and 0 < self.crowd < self.streams
+        pace = self.seconds[0 if guessing else 1] * (2 if crowded else 1)
+        self.clock.sleep(tokens * pace)
         passes = -(-tokens // (1 + self.accepted)) if guessing else tokens
         drafted, accepted = (4 * passes, tokens - passes) if guessing else (0, 0)
         with self.lock:
