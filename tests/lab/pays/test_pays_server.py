@@ -22,7 +22,7 @@ SHORT = ("--tokens", "16", "--batch", "1")
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """No stand-in keeps anybody waiting, and no other work on the machine counts: seconds are those that a server says it writes for."""
+    """No stand-in keeps anybody waiting, and no other work counts: seconds are those that a server says it writes for."""
     clock = Clock()
     monkeypatch.setattr(Engine, "clock", clock)
     monkeypatch.setattr("engine.remote.server.time", clock)
