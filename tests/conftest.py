@@ -39,12 +39,11 @@ def pytest_report_header() -> list[str]:
     ]
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Before a process collects its first test."""
-    if isinstance(collector, pytest.Session):
-        from helpers.decoding import hurry
+def pytest_collectstart() -> None:
+    """Before a process collects a folder. The session itself lies outside this one's, so pytest does not tell of it here."""
+    from helpers.decoding import hurry
 
-        hurry()
+    hurry()
 
 
 class ByFile(LoadScopeScheduling):

@@ -1,8 +1,8 @@
 """Output laws by exact enumeration, through the real policies and rules: the joint law of several tokens over several rounds.
 
-Every sound pair of a policy and a rule that promises the target's distribution is within 1e-9 of it in total variation, on six
-random pairs of models with laws of their own behind every text, and at every size tried. The planted bugs of
-`test_a_planted_bug_is_seen` are those that shift it by 0.01 to 0.5 on the same models.
+Every sound pair of a policy and a rule that promises the target's distribution is within 1e-9 of it in total variation, on three
+random pairs of models with laws of their own behind every text, one for each shape of static trees, and at every size tried. The
+planted bugs of `test_a_planted_bug_is_seen` shift it by 0.01 to 0.5 on the same models, and by a thousand times 1e-9 on each of them.
 """
 
 import math
@@ -31,7 +31,7 @@ from engine.systems import SYSTEMS, fits
 from engine.tree import DraftTree
 from helpers.enumeration import Bound, Branching, Tables, distance, joint_law_of, law_of, target_law
 
-TABLES, GUESSES = range(6), ("masked", "forced", "free")
+TABLES, GUESSES = range(3), ("masked", "forced", "free")
 LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
@@ -61,7 +61,6 @@ def test_a_lawful_rule_keeps_the_targets_joint_law(policy, rule):
     """Three tokens of three, up to four draws over two levels in a round; two tokens of four, three draws behind one node."""
     for seed in TABLES:
         assert distance_of(Tables(seed), *made(policy, rule, (2, 2, 5), seed), length=3) < 1e-9
-    for seed in TABLES[:3]:
         assert distance_of(Tables(seed, vocab=4), *made(policy, rule, (1, 3, 4), seed), length=2) < 1e-9
 
 
@@ -69,7 +68,7 @@ def test_a_lawful_rule_keeps_the_targets_joint_law(policy, rule):
 @pytest.mark.parametrize(("policy", "rule"), LAWFUL)
 def test_a_lawful_rule_writes_the_targets_own_tokens_at_temperature_0(policy, rule):
     """Drafts of branching policies are drawn at 0.6 then, so there is still something to enumerate."""
-    for seed in TABLES[:3]:
+    for seed in TABLES:
         law = law_of(Tables(seed), *made(policy, rule, (2, 2, 5), seed), temperature=0.0, length=3)
         assert distance(law, target_law(Tables(seed), 0.0, 3)) < 1e-9
 
@@ -92,9 +91,9 @@ def free(guide, tree, logits):
 
 @pytest.mark.parametrize("mask", [masked_at_leaves, free])
 def test_a_constraint_that_is_left_out_at_a_node_shifts_the_law(mask):
-    """Masking only the draft, or only what follows the last tokens: measured 0.69, and 0.49 to 0.60, on average over these tables."""
+    """Masking only the draft, or only what follows the last tokens: measured 0.69, and 0.49 to 0.60, on average over six tables."""
     for parts in ((Chain(2, 1, 3, "one draw"), Speculative()), (DySpec(2, 2, 5, ""), WithoutReplacement())):
-        distances = [distance_of(Bound(seed, mask=mask), *parts, length=3) for seed in TABLES]
+        distances = [distance_of(Bound(seed, mask=mask), *parts, length=3) for seed in range(6)]
         assert mean(distances) > 0.3, distances
 
 
@@ -213,7 +212,7 @@ BUGS = {
 def test_a_planted_bug_is_seen(name):
     policy, rule, sampling, least = BUGS[name]
     distances = [distance_of(Tables(seed), policy, rule, length=3, sampling=sampling) for seed in TABLES]
-    assert mean(distances) > least, distances
+    assert mean(distances) > least and min(distances) > 1e-6, distances
 
 
 class KeptNoise(Branching):

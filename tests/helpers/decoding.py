@@ -1,13 +1,14 @@
 """Whole texts by a named system through the decode loop alone, device rounds beside the loop's rounds, and races that hurry."""
 
 import math
-from collections.abc import Generator, Iterator
-from functools import partial
+from collections.abc import Callable, Generator, Iterator
+from functools import cache, partial
 
 import torch
 
 from engine import race
 from engine.decode import Round, decode
+from engine.measure import racing
 from engine.rounds import timing
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds
@@ -20,16 +21,38 @@ from helpers.equality import Compared
 CPU = torch.device("cpu")
 
 
+@cache
 def hurry() -> None:
     """From here on a race of this process warms up for one token, and few forwards are timed, once, however busy the machine is.
 
-    Tests count no seconds. Not to be undone.
+    A race runs once, disturbed or not: tests count no seconds. Not to be undone.
     """
-    race.WARM_UP_TOKENS = 1
+    race.WARM_UP_TOKENS = racing.RUNS = 1
     timing.ROWS = (1, 2, 8, 64)
     timing.SECONDS = timing.DRAFT_SECONDS = math.inf  # every turn counts
-    timing.verify_ms = partial(timing.verify_ms, repeats=1)
-    timing.draft_ms = partial(timing.draft_ms, repeats=1)
+    timing.verify_ms = once_a_size(partial(timing.verify_ms, repeats=1))
+    timing.draft_ms = once_a_size(partial(timing.draft_ms, repeats=1))
+
+
+def once_a_size(measure: Callable) -> Callable:
+    """`measure(pair, ...)`, for the first of all pairs whose models have the same sizes.
+
+    Measured every time is a pair that remembers texts, and what is asked with `repeats` of its own.
+    """
+    found: dict[tuple, object] = {}
+
+    def measured(pair, *names: str, **how):
+        models = [pair.target, pair.draft, *(pair.learned[name] for name in names if name in pair.learned)]
+        configs = [getattr(each, "config", None) for each in models]  # those of MTP layers are their target's
+        sizes = [vars(each) | {"_name_or_path": ""} if each else None for each in configs]
+        key = (*names, type(pair.target), pair.dtype, pair.context, str(sizes))
+        if "repeats" in how or pair.memory is not None:
+            return measure(pair, *names, **how)
+        if key not in found:
+            found[key] = measure(pair, *names, **how)
+        return found[key]
+
+    return measured
 
 
 def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):

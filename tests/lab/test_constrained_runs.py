@@ -129,17 +129,16 @@ def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, 
         assert all(point["identical"] and point["tau"] >= 1 for point in row["points"])
 
 
-@pytest.mark.parametrize("bound", [(), ("--regex", "(yes|no), [a-z]{1,3}")], ids=["free", "bound"])
-@pytest.mark.parametrize("temperature", ["0", "0.8"])
-def test_a_target_with_states_and_mtp_layers_runs_in_bench_and_pays(bound, temperature, capsys, tmp_path, monkeypatch):
-    """Free and under a pattern, at both temperatures, every system writes plain decoding's text."""
+@pytest.mark.parametrize(("temperature", "bound"), [("0", ()), ("0.8", ("--regex", "(yes|no), [a-z]{1,3}"))])
+def test_a_target_with_states_and_mtp_layers_runs_in_bench_and_pays(temperature, bound, capsys, tmp_path, monkeypatch):
+    """Free, and with noise under a pattern, every system writes plain decoding's text."""
     mtp.write(tmp_path / "own", "Qwen3.5", 1)
     monkeypatch.setattr(bench, "first_prompts", lambda domain, count: ["Once", "Tom"])
     (tmp_path / "my.txt").write_text("Once upon\n\nTom\n\nA cat", encoding="utf-8")
-    asked = ("--target", tmp_path / "own", "--device", "cpu", "--systems", "mtp,forced,auto", "--tokens", "12")
+    asked = ("--target", tmp_path / "own", "--device", "cpu", "--systems", "mtp:3x2x6,forced,auto", "--tokens", "12")
     asked += ("--temperature", temperature, *bound)
     for command in (("bench",), ("pays", "--prompts", tmp_path / "my.txt")):
         _, figures = told(capsys, *command, *asked)
-        assert [row["name"] for row in figures["systems"]][-3:] == ["mtp", "forced", "auto"]
+        assert [row["name"] for row in figures["systems"]][-3:] == ["mtp:3x2x6", "forced", "auto"]
         assert all(row["identical"] is True for row in figures["systems"])
         assert bool(figures["constraint"]) == bool(bound)

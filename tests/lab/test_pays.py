@@ -104,6 +104,7 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
         return right(race) | {"disturbed": sentences[at]}
 
     monkeypatch.setattr(Race, "result", result)
+    monkeypatch.setattr(racing, "RUNS", 2)
     wish = racing.Wish(0.0, 8, 0)
     raced, *_ = racing.drained(racing.raced_in(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
     assert len(made) == races and raced["tree"].disturbed == [sentences[-1]]

@@ -11,6 +11,7 @@ import pytest
 from engine import __main__ as commands
 from engine.forward.cache import KVCache
 from engine.lab.pays import batch, command, context, curve_words
+from engine.measure import racing
 from engine.measure.racing import Wish
 from engine.models import cache_memory
 from engine.race import Race, encoded
@@ -212,6 +213,7 @@ def test_the_token_that_begins_a_text_stays_first_and_only_there(monkeypatch):
 def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(monkeypatch):
     raced, right = [], Race.result
     monkeypatch.setattr(Race, "result", lambda race: raced.append(race) or right(race) | {"disturbed": "It was."})
+    monkeypatch.setattr(racing, "RUNS", 2)
     found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6), lambda: None)
     assert len({id(race) for race in raced}) == 2 * len(STORIES)
     assert [each["disturbed"] for each in found["lengths"][0]["settings"]] == [3]

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from engine import race
 from engine.drafters import DRAFTERS
+from engine.measure import racing
 from engine.rounds import stopwatch, timing
 from engine.rounds.timing import FEWEST, LEVELS, ROWS, costs_of, draft_ms, interleaved
 from engine.target import Target
@@ -42,6 +44,11 @@ def test_a_level_below_the_first_costs_what_further_levels_add(clock, monkeypatc
 
     monkeypatch.setattr(timing, "grow", grow)
     assert draft_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
+
+
+def test_races_of_tests_hurry():
+    """Unnoticed, the suite would take longer: races warm up in full and run twice on a busy machine, and more forwards are timed."""
+    assert (race.WARM_UP_TOKENS, racing.RUNS, ROWS) == (1, 1, (1, 2, 8, 64))
 
 
 def test_the_machine_is_measured_once_and_in_every_size():

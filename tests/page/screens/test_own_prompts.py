@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.measure import racing
 from engine.page.screens.own_prompts import ALLOWED, LARGEST_FILE, MOST_PROMPTS, read, results, summary
 from engine.race import LONGEST_PROMPT, Race, Settings
 from helpers.pairs import tiny_pair
@@ -83,6 +84,7 @@ def test_a_disturbed_race_is_run_once_more_and_said_where_that_was_too(monkeypat
         return right(race) | {"disturbed": "Disturbed: so it was." if stays or race is made[0] else ""}
 
     monkeypatch.setattr(Race, "result", result)
+    monkeypatch.setattr(racing, "RUNS", 2)
     messages = run(TEXTS[:1], max_new_tokens=12)
     [row] = rows(messages)
     assert len(made) == 2 and row["disturbed"] == words and row["seconds"] == made[1].lanes[1].trace.seconds

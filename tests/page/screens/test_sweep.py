@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.forward.cache import KVCache
+from engine.measure import racing
 from engine.page.screens import sweep as sweep_module
 from engine.page.screens.sweep import Plan, Sweep, figures, recommended
 from engine.page.views.stream import News, numbered
@@ -109,6 +110,7 @@ def test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too(pair, m
         return right(race) | {"disturbed": "Disturbed: so it was." if stays or race is made[0] else ""}
 
     monkeypatch.setattr(Race, "result", result)
+    monkeypatch.setattr(racing, "RUNS", 2)
     told = news(Sweep(pair, Plan(TEXT, depth=[2], width=[1], max_new_tokens=16)))
     [found] = told[-1]["cells"]
     assert len(made) == 2 and found["disturbed"] == words
