@@ -1,4 +1,4 @@
-"""The embedded draft: one Llama layer that learns the target's own probabilities, on real text and on text the target wrote.
+"""The embedded draft: one Llama layer, or two, that learns the target's own probabilities, on real text and on text the target wrote.
 
 What counts is tau, so the loss is the divergence from the target's distribution. Most rows are the target's own writing, greedy and
 sampled, because a draft sees such text while it serves.
@@ -18,7 +18,7 @@ from engine.lab.train.loop import Budget, train
 from engine.lab.train.pretrain import llama
 from engine.lab.train.writing import ROW, own_text
 
-# Hidden, layers, heads and MLP of a target's draft, by the target's size. Four levels of the widest take about a seventh of the time
+# Hidden, layers, heads and MLP of a target's draft, by the target's size. Four levels of the widest take about a fifth of the time
 # in which two cores verify eight rows of the largest target in eight bits; of the narrowest, a twelfth.
 DRAFT_SHAPES = {
     "11M": (128, 1, 2, 384),
