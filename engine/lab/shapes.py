@@ -2,9 +2,9 @@
 
 So these figures hold on every machine; `System.shape` weighs them with what forwards cost on the machine at hand.
 
-The texts are few and short, so that all systems take minutes. Of 40 tokens, a third less than now, they gave the small pair's ratio of two
-shapes' tau within 5 % of that in texts of 128 tokens behind all prompts of the gallery. Each tau itself was 2 to 13 % lower: a text's
-beginning is harder to guess.
+The texts are few and short, so that all systems take minutes. Of 40 tokens, a third less than now, they gave the small pair's ratio
+of two shapes' tau within 5 % of that in texts of 128 tokens behind all prompts of the gallery. Each tau itself was 2 to 13 % lower:
+a text's beginning is harder to guess.
 """
 
 import numpy as np

@@ -165,9 +165,9 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a busy machine runs on",
-            "repeated.py::Repeated.further",
-            "self.race.busy or self.race.remote or not seconds",
-            "self.race.remote or not seconds",
+            "repeated.py::Repeated.has_room",
+            "self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST",
+            "self.race.remote or not seconds[0] or len(raced) == MOST",
             "lab/test_repeated.py::test_a_busy_machine_gets_one_run_and_a_sentence",
             "figures",
         ),
