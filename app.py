@@ -2,6 +2,7 @@
 
 import argparse
 import faulthandler
+import gc
 import os
 import socket
 import sys
@@ -114,6 +115,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     it would hide the failure. Beside the default pair visitors may choose the small one, which is made ready last.
     `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server among it.
     """
+    gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
     from engine.models.loading import checked_files, load
     from engine.page.screens.device import DEVICE
@@ -137,7 +139,9 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
-        ready = opened(load(first, how["device"]))
+        own = load(first, how["device"])
+        set_apart()
+        ready = opened(own)
     beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
     from engine.page.web.lending import Served
@@ -146,6 +150,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     served = Served(ready.pair, beside, drafts=pair.draft is not None)
     front.served = lambda: spoken_of(served)
     front.hand_over(mounted(build(served), ready.pair.remote))
+    set_apart()
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.words = lambda: f"Loading {pair.title}"
@@ -158,7 +163,14 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.make_rest()
+    set_apart()
     print("Everything is ready.", flush=True)
+
+
+def set_apart() -> None:
+    """Later collections of garbage pass over all that is there by now. One of all of it would hold a race up for half a second."""
+    gc.freeze()
+    gc.enable()
 
 
 def second(pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], "LoadedPair"]) -> "LoadedPair | None":

@@ -1,6 +1,7 @@
 """The front: the page is there before the engine, requests go over to the live app without a gap. Held by events, not by seconds."""
 
 import asyncio
+import gc
 import json
 import math
 import re
@@ -44,6 +45,14 @@ def ask(url: str, **headers: str) -> tuple[int, str, dict[str, str]]:
             return answer.status, answer.read().decode(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), dict(error.headers)
+
+
+@pytest.fixture(autouse=True)
+def collecting():
+    """What `go_live` does to the collection of garbage ends with the test."""
+    yield
+    gc.unfreeze()
+    gc.enable()
 
 
 class Live:
@@ -157,6 +166,33 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     live = "The page is live; more systems are made ready behind it.\n"
     assert said == [("opening", own, ""), (True, False, own, live), (True, False, small, "")]
     assert capsys.readouterr().out == "Everything is ready.\n"
+
+
+def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, monkeypatch):
+    """The imports and the pair, then the page, then what is made ready behind it; garbage is collected while anything is made ready."""
+    kept = []
+
+    class Noted:
+        words = waiting = ""
+
+        def __init__(self, pair, *_, **__):
+            self.pair = pair
+
+        def note(self) -> None:
+            kept.append((gc.get_freeze_count(), gc.isenabled()))
+            self.made = [[each] for each in range(1000)]
+
+        make_opening = make_rest = note
+
+    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
+    monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
+    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    ask(front.url)
+    app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    (loaded, collects), (live, _), _ = kept
+    assert collects and gc.isenabled()
+    assert 0 < loaded < live - 900 and live < gc.get_freeze_count() - 900
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
