@@ -39,6 +39,7 @@ LARGEST = 1 + LEVEL + LEVELS * LEVEL**2  # rows of a tree whose drafting is time
 WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
 REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
 SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
+HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -50,8 +51,8 @@ class Timed:
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def verifications(self, pair: LoadedPair) -> None:
-        found = verify_ms(pair, seconds=self.patience(pair, SECONDS))
+    def verifications(self, pair: LoadedPair, seconds: float | None = None) -> None:
+        found = verify_ms(pair, seconds=self.patience(pair, seconds or SECONDS))
         self.verify_ms = {rows: min(ms, self.verify_ms.get(rows, ms)) for rows, ms in found.items()}
 
     def drafts(self, pair: LoadedPair, name: str) -> None:
@@ -90,6 +91,14 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
         each = {name: measured(name) for name in compared}
         found = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
         return replace(each[max(found, key=found.__getitem__)], promised=found)
+
+
+def in_haste(pair: LoadedPair) -> None:
+    """Measures verifications where they are not, with less patience than `costs_of` has. `again` should follow."""
+    with _lock:
+        timed = _timed.setdefault(pair, Timed())
+        if not timed.verify_ms:
+            timed.verifications(pair, HASTE)
 
 
 def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:

@@ -117,6 +117,18 @@ def test_measured_again_the_least_of_both_counts(monkeypatch):
     assert (second.verify_ms, second.first_ms, second.level_ms) == ({1: 4.0, 8: 6.0}, 3.0, 1.0)
 
 
+def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
+    pair, asked = tiny_pair(), []
+    monkeypatch.setattr(timing, "SECONDS", 60.0)
+    monkeypatch.setattr(timing, "HASTE", 2.0)
+    monkeypatch.setattr(timing, "verify_ms", lambda pair, seconds: asked.append(seconds) or {1: 1.0})
+    timing.in_haste(pair)
+    timing.in_haste(pair)
+    costs_of(pair, "none")
+    timing.again(pair)[0]()
+    assert asked == [2.0, 60.0]
+
+
 def test_what_is_timed_of_best_are_draft_forwards():
     """One for every level; copies cost none, and drafting would look free."""
     pair = tiny_pair()

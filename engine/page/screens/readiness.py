@@ -18,7 +18,7 @@ from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
 from engine.record.failures import lacks_memory
 from engine.record.quiet import Quiet
 from engine.rounds.state_costs import state_costs
-from engine.rounds.timing import again
+from engine.rounds.timing import again, in_haste
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -53,7 +53,12 @@ class Readiness:
 
     def make_opening(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        self.device.carry_out(self.making(LANES, HEATS[:1]))
+        self.device.carry_out(self.making_opening())
+
+    def making_opening(self) -> Iterator[Quiet]:
+        self.done(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
+        yield Quiet.STEP
+        yield from self.making(LANES, HEATS[:1])
 
     def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
