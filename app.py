@@ -21,6 +21,7 @@ from engine.record.failures import chain, lacks_memory
 if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
     from engine.models.progress import Progress
+    from engine.record.quiet import Quiet
 
 AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when nothing is asked for
 
@@ -121,6 +122,8 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     from engine.page.screens.device import DEVICE
     from engine.page.screens.readiness import Readiness, compiling
 
+    set_apart()
+
     def hear(progress: "Progress") -> None:
         front.words = lambda: progress.words
 
@@ -139,9 +142,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
-        own = load(first, how["device"])
-        set_apart()
-        ready = opened(own)
+        ready = opened(load(first, how["device"]))
     beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
     from engine.page.web.lending import Served
@@ -149,8 +150,10 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
 
     served = Served(ready.pair, beside, drafts=pair.draft is not None)
     front.served = lambda: spoken_of(served)
-    front.hand_over(mounted(build(served), ready.pair.remote))
+    live = mounted(build(served), ready.pair.remote)
+    gc.collect()  # what compiling has left
     set_apart()
+    front.hand_over(live)
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.words = lambda: f"Loading {pair.title}"
@@ -163,8 +166,17 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.make_rest()
+    DEVICE.carry_out(collected())
     set_apart()
     print("Everything is ready.", flush=True)
+
+
+def collected() -> "Iterator[Quiet]":
+    """Collects what compiling has left, in a turn of the device: on no lane's clock."""
+    from engine.record.quiet import Quiet
+
+    gc.collect()
+    yield Quiet.STEP
 
 
 def set_apart() -> None:
