@@ -51,8 +51,8 @@ class Timed:
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def verifications(self, pair: LoadedPair, seconds: float | None = None) -> None:
-        found = verify_ms(pair, seconds=self.patience(pair, seconds or SECONDS))
+    def verifications(self, pair: LoadedPair, seconds: float) -> None:
+        found = verify_ms(pair, seconds=self.patience(pair, seconds))
         self.verify_ms = {rows: min(ms, self.verify_ms.get(rows, ms)) for rows, ms in found.items()}
 
     def drafts(self, pair: LoadedPair, name: str) -> None:
@@ -76,9 +76,7 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
     drafters it is the first of them. Verifications cost the same with every drafter: keeping features of rows takes next to nothing.
     """
     with _lock:
-        timed = _timed.setdefault(pair, Timed())
-        if not timed.verify_ms:
-            timed.verifications(pair)
+        timed = verifications_of(pair, SECONDS)
 
         def measured(name: str) -> Costs:
             if name not in timed.draft_ms:
@@ -96,9 +94,15 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
 def in_haste(pair: LoadedPair) -> None:
     """Measures verifications where they are not, with less patience than `costs_of` has. `again` should follow."""
     with _lock:
-        timed = _timed.setdefault(pair, Timed())
-        if not timed.verify_ms:
-            timed.verifications(pair, HASTE)
+        verifications_of(pair, HASTE)
+
+
+def verifications_of(pair: LoadedPair, seconds: float) -> Timed:
+    """What is timed of this pair, with verifications at least; they are measured where they are not. Whoever calls has the lock."""
+    timed = _timed.setdefault(pair, Timed())
+    if not timed.verify_ms:
+        timed.verifications(pair, seconds)
+    return timed
 
 
 def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:
@@ -111,7 +115,10 @@ def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:
     if pair not in _timed:
         return []
     timed = _timed[pair]
-    pieces = [partial(timed.verifications, pair), *(partial(timed.drafts, pair, name) for name in timed.draft_ms)]
+    pieces = [
+        partial(timed.verifications, pair, SECONDS),
+        *(partial(timed.drafts, pair, name) for name in timed.draft_ms),
+    ]
     return [partial(locked, piece) for piece in pieces]
 
 

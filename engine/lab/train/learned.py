@@ -120,8 +120,8 @@ def train_learned(options: argparse.Namespace) -> None:
     work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
     quantisation = kept_in(kept)
-    small = device.type == "cpu" or (not options.target and options.pair in EMBEDDED)
-    dtype = torch.float32 if small or quantisation != "none" else torch.bfloat16
+    embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
+    dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation)  # as it serves
     target.requires_grad_(False)
     work.mkdir(parents=True, exist_ok=True)
