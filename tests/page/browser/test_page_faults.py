@@ -18,18 +18,17 @@ from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
 from helpers.paths import OF_TESTS, ROOT
 
 # The app, in which a prompt can ask for a fault of its own race. The allocation is a real one that no machine can serve.
-# A page that falls silent is given half of the usual time. No race runs again, since slow ones would for a minute, and systems that
-# nobody races here are not made ready.
+# No race runs again, since slow ones would for a minute, and systems that nobody races here are not made ready.
 FAULTY = """
 import sys, time
 import torch
 from engine import race
 from engine.measure import repeated
-from engine.page.screens import device, readiness
+from engine.page.screens import readiness
 from helpers.decoding import hurry
 
 hurry()
-device.SILENCE, repeated.MOST = 5.0, 1
+repeated.MOST = 1
 readiness.Readiness.make_rest = lambda ready: None
 step = race.Lane.step
 
@@ -201,7 +200,7 @@ def test_a_network_that_swallows_everything_frees_the_device_and_the_page_says_s
     tunnel.open.clear()
     cut = time.monotonic()
     wait_for(lambda: readiness(port)["runs"] == 0)
-    assert time.monotonic() - cut < 30  # the race itself would take minutes
+    assert time.monotonic() - cut < 60  # the race itself would take minutes
     expect(words(page)).to_contain_text("The race ended early.")
     tunnel.open.set()
     start_race(page, "Story: Once upon a time", tokens=30)
