@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from PIL import Image, ImageDraw, ImageFont
 
-from engine.page.views.layout import layout
+from engine.page.views.layout import columns_of, layout
 from engine.record.race_file import BY_TEXT, LaneRecord, Record
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED, Step, Trace
 
@@ -16,6 +16,7 @@ PAPER, CARD, INK, FAINT, RULE, CELL = "#f4f3ee", "#ffffff", "#1b1c1e", "#5b5c5e"
 HUES = (("#0072b2", "#005f96", "#dcebf4"), ("#d55e00", "#a84300", "#f9e6c4"))  # by lane: line, letters, wash
 SIZE = (960, 600)  # all places and sizes below are in pixels of a frame this large
 TREE_TOP, TREE_BOTTOM, CACHE_TOP = 330, 584, 536
+LEAST_LETTERS = 9.0
 SIGNS = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r"})  # Pillow's own letters have no arrows
 OPEN = ("guess", "chosen")  # looks of a node that has not been judged for all to see
 OLD_ROWS = (
@@ -235,16 +236,19 @@ def draw_tree(brush: Brush, steps: list[Step], moment: Moment | None) -> None:
     columns, rows = layout(parents)
     bottom = CACHE_TOP if moment else TREE_BOTTOM
     height = min(34.0, (bottom - TREE_TOP - 58) / max(1, max(rows)))
-    size = max(9.0, min(17.0, height * 0.62))
-    pitch = min(210.0, 880 / (max(columns) + 1))
     top = TREE_TOP + 38 + (bottom - TREE_TOP - 50 - height * max(rows)) / 2
-    places = [(44 + column * pitch, top + row * height) for column, row in zip(columns, rows, strict=True)]
-    kept = {0, *step.path} | ({len(parents) - 1} if bonus else set())
-    kept = {node for node in kept if look.get(node, "kept") == "kept"}
+    path = {0, *step.path} | ({len(parents) - 1} if bonus else set())
+    kept = {node for node in path if look.get(node, "kept") == "kept"}
     there = [node for node in range(len(parents)) if look.get(node) != "hidden"]
     if bonus and moment:
         texts[-1] += f" · p {100 * step.bonus_p:.0f} %"  # how sure the target was of it
-    labels = [fitting(brush, text, size, pitch - 40) for text in texts]
+    if height < LEAST_LETTERS:
+        texts = [text if node in path else "" for node, text in enumerate(texts)]
+    largest = max(LEAST_LETTERS, min(17.0, height * 0.62))
+    size, starts, rooms = columns_of(texts, columns, path, brush.width, 880, (LEAST_LETTERS, largest))
+    starts = [44 + start for start in starts]
+    labels = [fitting(brush, text, size, rooms[column]) for text, column in zip(texts, columns, strict=True)]
+    places = [(starts[column], top + row * height) for column, row in zip(columns, rows, strict=True)]
     for node in sorted(there[1:], key=lambda node: node in kept):
         (x, y), (to_x, to_y) = places[parents[node]], places[node]
         x += 12 + brush.width(labels[parents[node]], size)
@@ -261,7 +265,7 @@ def draw_tree(brush: Brush, steps: list[Step], moment: Moment | None) -> None:
         fill = {"guess": INK, "chosen": HUES[0][1], "ghost": HUES[0][1], "lost": RULE}.get(look.get(node, ""), fill)
         brush.text(x + 11, y, labels[node], size, fill, "lm")
     if moment and moment.sweep is not None:
-        x = places[0][0] + moment.sweep * (max(columns) * pitch)
+        x = starts[0] + moment.sweep * (starts[-1] - starts[0])
         brush.line([x, TREE_TOP + 36, x, bottom - 10], HUES[0][0], 4)
 
 

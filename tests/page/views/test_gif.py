@@ -106,6 +106,37 @@ def test_the_films_story_tells_of_draft_forwards_that_were_run(monkeypatch, forw
     assert said.count(words) == shoots and film_story.checked(1) == "the guess"
 
 
+def test_the_accepted_paths_words_stand_whole_in_the_films_trees(monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        film_frame.Brush, "text", lambda brush, x, y, words, size, *_: said.append((words, size)) or 0.0
+    )
+    steps = Record.own(RACES[0].read_text("utf-8")).lanes[1].trace.steps
+    assert max(len(step.path) for step in steps) >= 10
+    for step in steps:
+        said.clear()
+        film_frame.draw_tree(film_frame.Brush(1.0), [step], None)
+        sizes = dict(said)
+        assert all(sizes[film_frame.shown(step.texts[node])] >= 10 for node in step.path)
+
+
+def test_where_rows_are_lower_than_letters_only_the_path_has_words(monkeypatch):
+    said = []
+    monkeypatch.setattr(film_frame.Brush, "text", lambda brush, x, y, words, *_: said.append(words) or 0.0)
+    [step] = made_race().lanes[1].trace.steps[:1]
+    many = 40
+    step = replace(
+        step,
+        parents=[-1, *[0] * many],
+        texts=["root", *map(str, range(many))],
+        verdicts=["root", "accepted", *["rejected"] * (many - 1)],
+        path=[1],
+        burst=[1],
+    )
+    film_frame.draw_tree(film_frame.Brush(1.0), [step], None)
+    assert [words for words in said[1:] if words] == ["root", "0"]
+
+
 def test_the_films_verdict_is_the_races():
     words, _ = gif.verdict(made_race())
     assert words.endswith("identical: 6 of 6 tokens") and "faster" in words
