@@ -57,7 +57,7 @@ TreeRace.maskPlot = (() => {
    * @param {Palette} colours
    */
   function sizesOf(names, width, height, colours) {
-    const wanted = Math.round(Math.min(22, width / 30) * colours.zoom);
+    const wanted = Math.round(Math.min(28, width / 30) * colours.zoom);
     for (const over of [true, false]) {
       for (let size = wanted; size >= LEAST_NAME; size--) {
         const longest = Math.max(...names.map((name) => textWidth(name, `400 ${size}px ${colours.mono}`)));

@@ -1,5 +1,6 @@
 // Where a step's tree is drawn: nodes, labels beside them, edges that cross no label. Knows a step and a room in pixels; draws nothing.
-// Where the words of the accepted path have no room side by side, the path goes down like stairs, with a row for each of its words.
+// Where the words of the accepted path have no room side by side, or could be much larger below each other, the path goes down like stairs,
+// with a row for each of its words.
 "use strict";
 
 TreeRace.treeLayout = (() => {
@@ -10,11 +11,15 @@ TreeRace.treeLayout = (() => {
   const STEEP = { line: 1.2, leastRow: 1.5, share: 1 };
   const LEAST_STEP = 5; // pixels between the marks of two columns of stairs
   const WIDEST_STEP = 4; // of a label's size, from column to column
+  const MUCH = 1.5; // times as large letters are worth stairs
   const LARGEST_ROW = 4.2; // of the largest font
   const PAD = 14;
   const [GAP, LEAST_GAP, WIDEST_GAP] = [18, 11, 130]; // pixels between two columns; the least where there is little room
   const NARROW = 520; // pixels
 
+  /** @typedef {{ size: number, labelled: boolean[], at: number[], least: number, bottom: number }} Rows */
+  /** @typedef {{ left: number[], widths: number[], end: number }} Columns */
+  /** `standing`: the nodes' rows on stairs. @typedef {{ rows: Rows, size: number, columns: Columns, standing?: number[] }} Placed */
   /** @typedef {{ width: number, height: number, largest: number, measure: (text: string, size: number) => number }} Room */
 
   /**
@@ -75,7 +80,9 @@ TreeRace.treeLayout = (() => {
    * @param {(node: TreeNode) => string} name
    */
   function treeLayout(nodes, room, name = (node) => node.text) {
-    const { rows, size, columns, steep } = sideBySide(nodes, room, name) ?? stairs(nodes, room, name);
+    const { rows, size, columns, standing } = larger(nodes, room, name);
+    const steep = Boolean(standing);
+    if (standing) for (const node of nodes) node.row = standing[node.index];
     const mark = markOf(size);
     const before = 0.35 * size; // between a mark and its label
     for (const node of nodes) {
@@ -96,10 +103,25 @@ TreeRace.treeLayout = (() => {
   }
 
   /**
+   * Side by side, unless that is not possible or all words would have much larger letters on stairs.
+   * @param {TreeNode[]} nodes
+   * @param {Room} room
+   * @param {(node: TreeNode) => string} name
+   */
+  function larger(nodes, room, name) {
+    const flat = sideBySide(nodes, room, name);
+    if (flat && MUCH * flat.size > room.largest) return flat;
+    const steep = stairs(nodes, room, name);
+    const whole = steep.rows.labelled.every(Boolean) && steep.columns.end < room.width + 1;
+    return flat && !(whole && steep.size >= MUCH * flat.size) ? flat : steep;
+  }
+
+  /**
    * Columns as wide as their words; null where those of the accepted path have no room beside each other.
    * @param {TreeNode[]} nodes
    * @param {Room} room
    * @param {(node: TreeNode) => string} name
+   * @returns {Placed | null}
    */
   function sideBySide(nodes, room, name) {
     const rows = rowsOf(nodes, room);
@@ -115,7 +137,7 @@ TreeRace.treeLayout = (() => {
       const tried = columnsOf(nodes, room, smaller, rows.labelled, name);
       if (tried.wanted <= tried.room) [size, columns] = [smaller, tried];
     }
-    return { rows, size, columns, steep: false };
+    return { rows, size, columns };
   }
 
   /**
@@ -123,12 +145,13 @@ TreeRace.treeLayout = (() => {
    * @param {TreeNode[]} nodes
    * @param {Room} room
    * @param {(node: TreeNode) => string} name
+   * @returns {Placed}
    */
   function stairs(nodes, room, name) {
     const all = nodes.length * LEAST_FONT * STEEP.line <= room.height - 2 * PAD;
     const { rows: standing } = placesOf(nodes, (node) => all || nodes[node].onPath);
-    for (const node of nodes) node.row = standing[node.index];
-    const rows = rowsOf(nodes, room, STEEP, all);
+    const placed = nodes.map((node) => ({ ...node, row: standing[node.index] }));
+    const rows = rowsOf(placed, room, STEEP, all);
     const path = nodes.filter((node) => node.onPath && node.column);
     const besides = (/** @type {number} */ size) => 2 * PAD + 2 * markOf(size) + 0.65 * size;
     const count = Math.max(...nodes.map((node) => node.column)) + 1;
@@ -144,7 +167,7 @@ TreeRace.treeLayout = (() => {
     const left = Array.from({ length: count }, (_, column) => PAD + markOf(size) + column * step);
     const widths = left.map((each) => room.width - PAD - each - markOf(size) - 0.65 * size);
     const needed = path.map((node) => node.column * step + besides(size) + room.measure(name(node), size));
-    return { rows, size, columns: { left, widths, end: Math.max(left[count - 1] + PAD, ...needed) }, steep: true };
+    return { rows, size, columns: { left, widths, end: Math.max(left[count - 1] + PAD, ...needed) }, standing };
   }
 
   /** @param {number} size */

@@ -65,6 +65,22 @@ test("labels become a little smaller where all words are whole then, and stay la
   assert.deepEqual(sized(long, 560), [20, false]);
 });
 
+test("a tree goes down like stairs where all its words are much larger then", () => {
+  const parents = [-1, ...Array(10).keys()];
+  const chain = stepOf(parents, { path: parents.slice(1).map((parent) => parent + 1) });
+  const sized = (height) => {
+    const { nodes, size } = treeLayout(nodesOf(chain), { width: 1000, height, largest: 30, measure });
+    assert.ok(nodes.every((node) => node.label === node.text && node.labelEnd <= 1000));
+    return [size, new Set(nodes.map((node) => node.y)).size];
+  };
+  assert.deepEqual(sized(240), [13, 1]); // stairs would have 16
+  assert.deepEqual(sized(400), [28, 11]);
+  const losers = Array.from({ length: 27 }, (_, at) => at % 7); // whose words would go for it
+  const bushy = stepOf([...parents, ...losers], { path: chain.path });
+  const { nodes, size } = treeLayout(nodesOf(bushy), { width: 1000, height: 460, largest: 30, measure });
+  assert.deepEqual([size, nodes.every((node) => node.label === node.text)], [11, true]);
+});
+
 test("where the path's words have no room side by side it goes down like stairs, each word whole in a row of its own", () => {
   const chain = [-1, ...Array(9).keys()];
   const room = { ...ROOM, width: 340 };

@@ -120,6 +120,21 @@ def test_twice_the_screen_has_letters_almost_twice_as_large(replayed):
     assert large >= 1.5 * small
 
 
+def test_pictures_of_a_deep_tree_are_almost_twice_as_large_on_a_large_screen(replayed):
+    """The canvas is as much higher, and so are the letters of the tree and those of the mask."""
+    step = bushy(12, 10, end="length")
+    found = []
+    for room in ((1280, 720), (1920, 1080)):
+        tab = replayed(12, *room, step=step)
+        path_is_legible(tab.locator("[data-tree]"), step)
+        assert tab.evaluate(CROSSED)["crossed"] == []
+        size = "each => Number(document.querySelector(each).getAttribute('font-size'))"
+        letters = [tab.evaluate(size, each) for each in ("[data-tree] .label", "[data-mask] text")]
+        found.append([tab.locator("[data-tree]").bounding_box()["height"], *letters])
+    for small, large in zip(*found, strict=True):
+        assert large >= 1.7 * small
+
+
 @pytest.mark.parametrize("nodes", SIZES)
 def test_outlines_of_blocks_are_thinner_than_the_masks_marks(replayed, nodes):
     tab = replayed(nodes)
