@@ -1,4 +1,5 @@
 // Says when all parts of the page have come, for the styles: a rule that looked for them would be asked anew at every change of the page.
+// What only later plots need is fetched from then on.
 "use strict";
 
 TreeRace.arrival = (() => {
@@ -18,7 +19,10 @@ TreeRace.arrival = (() => {
   function showWhenWhole() {
     whenThere(
       () => PARTS.every((part) => document.querySelector(part)),
-      () => screenRoot().toggleAttribute("data-arrived", true),
+      () => {
+        screenRoot().toggleAttribute("data-arrived", true);
+        document.querySelector("#plotly")?.setAttribute("rel", "prefetch"); // for the first plot; no part of the page waits for it
+      },
     );
   }
 

@@ -22,14 +22,17 @@ TreeRace.opening = (() => {
     const goOver = () => location.reload(); // the same address, with its settings
     go.addEventListener("click", goOver);
     let left = false;
-    followReadiness(({ words: now, live }) => {
-      if (left) return;
-      words.textContent = live ? "" : now;
-      left = live;
-      if (!live) return;
-      if (!touched) return afterStory();
-      offer();
-    });
+    followReadiness(
+      ({ words: now, live }) => {
+        if (left) return;
+        words.textContent = live ? "" : now;
+        left = live;
+        if (!live) return;
+        if (!touched) return afterStory();
+        offer();
+      },
+      () => left && !touched,
+    );
 
     // Nobody is torn out of a story.
     const afterStory = () => {

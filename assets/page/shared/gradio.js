@@ -16,19 +16,15 @@ TreeRace.gradio = (() => {
     return owner[method](...given);
   }
 
-  const LATER = ["mountPrix", "mountLab", "mountWalk"]; // of screens that nobody sees at first
-
   /**
-   * Fills a part of the page; its value travels as JSON. What can wait is filled in a task of its own: Gradio builds all in one.
+   * Fills a part of the page, in a task of its own: Gradio builds all in one. Its value travels as JSON.
    * @param {string} path
    * @param {HTMLElement} element
    * @param {{ value: string }} props
    * @param {object} server
    */
   function mount(path, element, props, server) {
-    const fill = () => called(path, element, JSON.parse(props.value), server);
-    if (LATER.includes(path)) setTimeout(fill);
-    else fill();
+    setTimeout(() => called(path, element, JSON.parse(props.value), server));
   }
 
   /**

@@ -7,10 +7,12 @@ TreeRace.readiness = (() => {
   /**
    * Calls `hear` with every answer. The last one says that all is ready, and so does a server that knows no such question.
    * @param {(status: Readiness) => void} hear
+   * @param {() => boolean} [isComing] whether this page is about to ask for the live one: the engine then rests until it is there
    */
-  async function followReadiness(hear) {
+  async function followReadiness(hear, isComing) {
     for (;;) {
-      const answer = await fetch("readiness", { cache: "no-store" }).catch(() => null); // null: the server starts anew
+      const asked = isComing?.() ? "readiness?coming" : "readiness";
+      const answer = await fetch(asked, { cache: "no-store" }).catch(() => null); // null: the server starts anew
       if (answer) {
         /** @type {Readiness} */
         const status = answer.ok ? await answer.json() : { words: "", live: true, ready: true };

@@ -19,8 +19,9 @@ from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
 from engine.page.web.pace import READS, SIGNS, sender
+from engine.page.web.shelf import rehearse
 
-READINESS = "/readiness"  # where pages ask how far the engine is
+READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
 ALIVE = (
     "/alive"  # where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
 )
@@ -73,7 +74,7 @@ class Front:
         self.heard: Callable[[str, bool], bool] = lambda run, hidden: False
         self.dropped: Callable[[str], None] = lambda run: None
         self.live: Any = None
-        self.asked = -math.inf  # when the live page was last asked for
+        self.asked = -math.inf  # when the live page was last asked for, or was about to be
 
     # ---- the server
 
@@ -93,11 +94,12 @@ class Front:
         await uvicorn.Server(how).serve([listening])
 
     def hand_over(self, app: Any) -> None:
-        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
+        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over and its page is made."""
 
         async def begin() -> None:
             self.lifespan = app.router.lifespan_context(app)
             await self.lifespan.__aenter__()
+            await rehearse(app)
             self.live, self.asked = app, time.monotonic()  # open tabs come now
 
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
@@ -120,6 +122,8 @@ class Front:
             if not await turns.come(sender(scope)):
                 return await answer(scope, send, 429, HURRY.encode(), "text/plain; charset=utf-8")
         if scope["type"] == "http" and scope["path"] == READINESS:
+            if scope["query_string"] == b"coming" and self.live is not None:
+                self.asked = time.monotonic()
             words = self.words()
             live = self.live is not None
             status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs(), **self.served()}

@@ -64,10 +64,11 @@ WORDS = {
 
 
 class Guard:
-    """The application `app`, behind the doors that it needs."""
+    """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
 
-    def __init__(self, app: Callable, doors: Doors):
-        self.app, self.bodies, self.shelf, self.held = app, Bodies(doors), Shelf(app, doors.files), Counter[str]()
+    def __init__(self, app: Callable, doors: Doors, document: Callable[[bytes], bytes] = bytes):
+        self.app, self.bodies, self.held = app, Bodies(doors), Counter[str]()
+        self.shelf = Shelf(app, doors.files, document)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
         self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
         self.going_on = Counter[str]()

@@ -1,7 +1,7 @@
-"""The page's head: styles, links to what Gradio's components need, and scripts. Knows how Gradio's build lists files; no component.
+"""The page's styles, and links to what Gradio's components need. Knows how Gradio's build lists files; no component.
 
-Gradio reads styles in the browser, rule by rule, and asks for its files one component after the other. Here both stand in the head, so
-that the page is built in shorter tasks.
+Gradio reads styles in the browser, rule by rule, and asks for its files one component after the other. Here both stand in the document,
+so that the page is built in shorter tasks.
 """
 
 import json
@@ -15,10 +15,13 @@ ASSETS = Path(gradio.__file__).parent / "templates" / "frontend" / "assets"
 FILES = re.compile(r"m\.f\|\|\(m\.f=(\[.*?\])\)")  # in a script: all files that its imports need, which it numbers
 
 
-def head(types: Iterable[str], css: str, javascript: str, *links: str) -> str:
-    """The head of a page that has components of these types."""
-    parts = (*map(link, files_of(types)), *links, f"<style>{css}</style>", f"<style>{weighty(css)}</style>")
-    return "\n".join((*parts, f"<script>{javascript}</script>"))
+def links(types: Iterable[str], *more: str) -> str:
+    """Links to the files of components of these types, and `more`."""
+    return "\n".join((*map(link, files_of(types)), *more))
+
+
+def styles(css: str) -> str:
+    return f"<style>{css}</style>\n<style>{weighty(css)}</style>"
 
 
 def weighty(css: str) -> str:

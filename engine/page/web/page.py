@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -19,9 +20,10 @@ from engine.page.views import fonts, page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
+from engine.page.web.document import with_ours, without_api
 from engine.page.web.form import Form, dials, prompt_box
 from engine.page.web.guard import Guard
-from engine.page.web.head import head
+from engine.page.web.head import links, styles
 from engine.page.web.lending import Served, serve
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
@@ -104,15 +106,15 @@ def mounted(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
     """The page as an application that a server of ours can take."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
-    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page, remote))
-    app.add_middleware(Guard, doors=doors(page))
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
+    app.add_middleware(Guard, doors=doors(page), document=partial(document, page, remote))
     return app
 
 
 def launch(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
-    guarded = {"middleware": [Middleware(Guard, doors=doors(page))]}
-    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page, remote))
+    guarded = {"middleware": [Middleware(Guard, doors=doors(page), document=partial(document, page, remote))]}
+    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page))
 
 
 def doors(page: gr.Blocks) -> Doors:
@@ -131,7 +133,16 @@ def doors(page: gr.Blocks) -> Doors:
     )
 
 
-def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
+def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
+    """The document that browsers get, of the one that Gradio has made."""
+    types = dict.fromkeys(each.get_block_name() for each in page.blocks.values())
+    letters = (f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files())
+    drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
+    css = "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote)))
+    return with_ours(without_api(made), links(types, *letters, drawing), styles(css), page_files.scripts("page"))
+
+
+def dress(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     page.state_session_capacity = SESSIONS
     for each in page.fns.values():
@@ -143,13 +154,6 @@ def dress(page: gr.Blocks, remote: Server | None) -> dict[str, Any]:
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     return {
         "theme": theme(),
-        "head": head(
-            dict.fromkeys(each.get_block_name() for each in page.blocks.values()),
-            "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote))),
-            page_files.scripts("page"),
-            *(f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files()),
-            f'<link rel="prefetch" href="{DRAWING}" id="plotly" />',
-        ),
         "footer_links": [],
         "enable_monitoring": False,
         "run_history": False,

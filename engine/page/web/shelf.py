@@ -20,6 +20,7 @@ KEPT = re.compile(
     r"/|/config/?|/(assets|static)/.*|/(gradio_api/)?theme\.css|/(favicon\.ico|manifest\.json|robots\.txt)|/gradio_api/info/?"
 )
 PAGE = ("/", "/config", "/config/")
+NAMED = re.compile(rb'"(?:\./|/)?((?:assets|static)/[\w./-]+|[\w.-]+\.min\.js)\\*"')  # a file of ours, in a page
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,12 @@ class KeptAnswer:
 
 
 class Shelf:
-    def __init__(self, app: Callable, files: Mapping[str, Path]):
-        """`files` are the page's own, by address. Their addresses change when they do. All others are the application's."""
-        self.app, self.files = app, files
+    def __init__(self, app: Callable, files: Mapping[str, Path], document: Callable[[bytes], bytes] = bytes):
+        """`files` are the page's own, by address. Their addresses change when they do. All others are the application's.
+
+        `document` makes what browsers get of the application's page.
+        """
+        self.app, self.files, self.document = app, files, document
         self.kept: dict[str, KeptAnswer] = {}
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
@@ -72,6 +76,8 @@ class Shelf:
             if found is None:
                 return False
             kind, body = found
+        if path == "/":
+            body = self.document(body)
         if path in PAGE:
             body = without_address(body, own(scope)[1], at="" if "config" in path else "/")
         packed = await asyncio.to_thread(gzip.compress, body, 6, mtime=0)
@@ -97,6 +103,19 @@ def as_own(scope: dict) -> dict:
     host, address = own(scope)
     headers = [(b"host", host), *[(b"x-forwarded-proto", b"https")] * address.startswith(b"https")]
     return {**scope, "method": "GET", "query_string": b"", "headers": headers}
+
+
+async def rehearse(app: Callable) -> None:
+    """Asks for the page and all files that it names, as the first browser will: whatever is made once is there when that comes."""
+    _, page = await asked_of(app, asking_for("/")) or (b"", b"")
+    for file in {"theme.css", *(named.decode() for named in NAMED.findall(page))}:
+        await asked_of(app, asking_for(f"/{file}"))
+
+
+def asking_for(path: str) -> dict:
+    """A request for what is at the address, with what the application reads of one."""
+    about = {"asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": ""}
+    return {"type": "http", "path": path, "raw_path": path.encode(), "headers": [], "server": None, **about}
 
 
 async def asked_of(app: Callable, scope: dict) -> tuple[bytes, bytes] | None:

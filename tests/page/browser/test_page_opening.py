@@ -59,6 +59,8 @@ def test_who_looks_at_the_recorded_race_is_asked_first(front, opened):
     button = opened.get_by_role("button", name="Open the live page")
     expect(button).to_be_visible()
     expect(opened).not_to_have_title("live")
+    with opened.expect_request(f"{front.url}readiness"):  # nothing has to rest for a page that may never be asked for
+        pass
     button.click()
     expect(opened).to_have_title("live")
 
@@ -93,10 +95,12 @@ def test_what_is_being_made_ready_moves_nothing(front, opened, width, height):
 
 
 def test_nobody_is_torn_out_of_a_story(front, opened):
+    """Nor does the engine begin anything that the page would then be built beside; unless somebody has touched the page."""
     until(opened, "TreeRace.view.slowStart.isTelling")
     opened.evaluate("TreeRace.view.slowStart.story.pause()")
     front.hand_over(Live())
-    opened.wait_for_timeout(2000)
+    with opened.expect_request(lambda request: request.url == f"{front.url}readiness?coming"):
+        opened.wait_for_timeout(2000)
     expect(opened).to_have_title("TreeRace")
     opened.evaluate("TreeRace.view.slowStart.story.leave()")
     expect(opened).to_have_title("live")

@@ -34,3 +34,19 @@ test("a server that does not answer is asked again", async () => {
 test("a server that knows no such question has nothing to make ready", async () => {
   assert.deepEqual(await heard({ ok: false }), [whole]);
 });
+
+test("the question says when the page is about to ask for the live one", async () => {
+  const asked = [];
+  const answers = [answer(half), answer(half), answer(whole)];
+  globalThis.setTimeout = (then) => queueMicrotask(then);
+  globalThis.fetch = async (address) => {
+    asked.push(address);
+    return answers.shift();
+  };
+  const told = [];
+  await followReadiness(
+    (status) => told.push(status),
+    () => told.length === 1,
+  );
+  assert.deepEqual(asked, ["readiness", "readiness?coming", "readiness"]);
+});

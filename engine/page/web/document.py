@@ -1,0 +1,47 @@
+"""The page's document: as Gradio makes it, with our styles and scripts in it, and without what only callers of the API need.
+
+Gradio has a page's styles and scripts read, compiled and run in a task that builds all components too. In the document the browser's
+parser does that earlier, in a task of its own. Knows what Gradio's template holds; knows no component.
+"""
+
+import json
+import re
+from typing import Any
+
+CONFIG = re.compile(rb"(?<=window\.gradio_config = )\{.*?\}(?=;</script>)", re.DOTALL)
+API = re.compile(rb"(?<=window\.gradio_api_info = )\{.*?\}(?=;</script>)", re.DOTALL)
+NO_API = b'{"named_endpoints":{},"unnamed_endpoints":{}}'
+ESCAPED = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&'"})  # as Gradio writes JSON into its page
+
+
+def with_ours(document: bytes, links: str, styles: str, javascript: str) -> bytes:
+    """The document with `links` in its head; our styles and script at its end come behind Gradio's styles, and before its script."""
+    script = "<script>{}</script>".format(javascript.replace("</script", "<\\/script"))
+    document = document.replace(b"</head>", links.encode() + b"</head>", 1)
+    before, end, after = document.rpartition(b"</body>")
+    return before + styles.encode() + script.encode() + end + after
+
+
+def without_api(document: bytes) -> bytes:
+    """The document without the API's events, their components and their description: Gradio's script goes through all of them often."""
+    return API.sub(NO_API, CONFIG.sub(lambda found: written(of_page(json.loads(found[0]))), document))
+
+
+def of_page(config: dict[str, Any]) -> dict[str, Any]:
+    components = [each for each in config["components"] if each["type"] != "api"]
+    events = [each for each in config["dependencies"] if each["targets"]]
+    kept = {each["id"] for each in components}
+    pages = {name: {**page, "layout": laid_out(page["layout"], kept)} for name, page in config["page"].items()}
+    layout = laid_out(config["layout"], kept)
+    return {**config, "components": components, "dependencies": events, "layout": layout, "page": pages}
+
+
+def laid_out(layout: dict[str, Any], kept: set[int]) -> dict[str, Any]:
+    """The tree of components, with the root and those that are `kept`."""
+    if "children" not in layout:
+        return layout
+    return {**layout, "children": [laid_out(each, kept) for each in layout["children"] if each["id"] in kept]}
+
+
+def written(config: dict[str, Any]) -> bytes:
+    return json.dumps(config, ensure_ascii=False, separators=(",", ":")).translate(ESCAPED).encode()
