@@ -79,10 +79,10 @@ def test_the_command_lists_them_and_refuses_a_name_that_none_has():
 
 @pytest.mark.slow
 def test_a_mistake_is_planted_in_a_copy_and_caught_there(tmp_path):
-    command = [*COMMAND, "--only", "a mask of neighbours", "--keep", str(tmp_path)]
+    command = [*COMMAND, "--only", "the best run is the headline", "--keep", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "1 of 1 mistakes are caught.", done.stdout
     assert "1 of 1 in" in done.stderr
-    [mutation] = [each for each in MUTATIONS if each.name == "a mask of neighbours"]
+    [mutation] = [each for each in MUTATIONS if each.name == "the best run is the headline"]
     right = ast.parse((ROOT / mutation.file).read_text("utf-8"))
     assert (tmp_path / mutation.file).read_text("utf-8") == ast.unparse(right)

@@ -6,6 +6,7 @@ load one another leaves out those under TYPE_CHECKING: they never run, and a par
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 Graph = dict[str, set[str]]
@@ -20,18 +21,25 @@ def modules_of(root: Path, package: str) -> dict[str, str]:
     return sources
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The source's syntax tree, of which many questions are asked. Not to be changed."""
+    return ast.parse(source)
+
+
 def classes_of(source: str) -> list[str]:
     """The names of a source's own classes, without those inside of others."""
-    return [each.name for each in ast.parse(source).body if isinstance(each, ast.ClassDef)]
+    return [each.name for each in parsed(source).body if isinstance(each, ast.ClassDef)]
 
 
-def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
+@cache
+def imported(source: str, types: bool = True) -> frozenset[tuple[str, str]]:
     """Every import of a source as (module, name taken from it). The name is empty where the module itself is imported.
 
     Without `types`, imports under `if TYPE_CHECKING:` are left out.
     """
     found = set()
-    todo: list[ast.AST] = [ast.parse(source)]
+    todo: list[ast.AST] = [parsed(source)]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Import):
@@ -44,7 +52,7 @@ def imported(source: str, types: bool = True) -> set[tuple[str, str]]:
             todo += node.orelse
         else:
             todo += ast.iter_child_nodes(node)
-    return found
+    return frozenset(found)
 
 
 def module_arrows(sources: Mapping[str, str], types: bool = True) -> Graph:
@@ -70,7 +78,7 @@ DRAWS = {
 def draws(source: str) -> set[str]:
     """What a source names that draws from a generator which all share: functions of torch, of numpy.random and of random."""
     taken = {f"{module}.{name}" for module, name in imported(source) if name}
-    tree = ast.walk(ast.parse(source))
+    tree = ast.walk(parsed(source))
     return {
         each for each in taken | {ast.unparse(node) for node in tree if isinstance(node, ast.Attribute)} if shared(each)
     }

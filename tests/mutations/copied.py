@@ -29,13 +29,12 @@ WARM = (
     "torch",
     "numba",
     "playwright.sync_api",
-    "gradio",
-    "gradio_client",
     "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",
     "transformers.models.qwen3.modeling_qwen3",
     "transformers.generation.utils",
 )
+OF_THE_PAGE = "gradio", "gradio_client"  # what tests of mistakes in the page import too
 OPTIONS = "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "pytest_cov.plugin"
 FAILED = 1  # what pytest returns when a test failed; 2 and more is a run that did not come to its tests
 
@@ -57,7 +56,8 @@ class Copy:
             shutil.copy2(ROOT / name, folder / name)
         (folder / "assets").unlink(missing_ok=True)
         (folder / "assets").symlink_to(ROOT / "assets")
-        for file in {*files}:
+        files = {*files}
+        for file in files:
             self.write(file, ast.unparse(ast.parse((ROOT / file).read_text(encoding="utf-8"))))
             shutil.copystat(ROOT / file, folder / file)  # kept kernels are known by it
         compileall.compile_dir(folder, quiet=2)
@@ -67,7 +67,8 @@ class Copy:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # one of them imports for two seconds
         }
         self.forks = multiprocessing.get_context("forkserver")
-        self.forks.set_forkserver_preload([*WARM])
+        page = any("page" in Path(file).parts for file in files)
+        self.forks.set_forkserver_preload([*WARM, *(OF_THE_PAGE if page else ())])
 
     def write(self, file: str, source: str) -> None:
         (self.folder / file).write_text(source, encoding="utf-8")

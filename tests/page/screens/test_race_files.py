@@ -69,18 +69,25 @@ def test_where_no_process_can_be_started_that_is_said(monkeypatch):
     assert "can start no process" in race_files.read("opened", FILE)["refused"]
 
 
-def test_one_file_is_read_at_a_time(monkeypatch):
+def test_one_file_is_read_at_a_time(monkeypatch, tmp_path):
+    """The first reader ends when it is let, and is said to have begun four seconds earlier than it did."""
+    let = tmp_path / "let"
+    code = f"import os, time\nwhile not os.path.exists({str(let)!r}):\n time.sleep(0.01)\nprint('{{}}')"
     monkeypatch.setattr(race_files, "WAITING", 0.1)
-    monkeypatch.setattr(race_files, "READER", [sys.executable, "-c", "import time; time.sleep(3); print('{}')"])
+    monkeypatch.setattr(race_files, "READER", [sys.executable, "-c", code])
     first = threading.Thread(target=race_files.read, args=("opened", FILE))
     first.start()
-    time.sleep(0.5)
+    until = time.monotonic() + 60
+    while not race_files.READINGS.reading and time.monotonic() < until:
+        time.sleep(0.001)
     assert "Other files are" in race_files.read("opened", FILE)["refused"]
+    race_files.READINGS.begun -= 4
+    let.touch()
     first.join()
+    assert race_files.READINGS.rested > time.monotonic() + 1
     assert race_files.read("opened", FILE)["refused"].endswith(race_files.BUSY)  # it rests
     race_files.READINGS.rested = 0.0
     assert race_files.read("opened", FILE) == {}
-    assert race_files.READINGS.rested > time.monotonic() + 1
 
 
 def test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line(monkeypatch):
