@@ -171,9 +171,9 @@ async with self.one:
         ),
         (
             "the page tells where Plotly lies",
-            "page.py::dress",
+            "page.py::document",
             "DRAWING",
-            "'/gradio_api/file=' + str(PLOTLY)",
+            "PLOTLY",
             "page/web/test_shelf.py::test_the_page_tells_no_path_of_the_server",
             "others",
         ),
