@@ -38,14 +38,14 @@ def loaded(code: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
     return code.load(code.inttoptr(address, kind.as_pointer()), align=1)
 
 
-def ask_ahead(code: ir.IRBuilder, weights: ir.Value, size: int) -> None:
-    """Code that asks for `size` bytes that will be needed soon, `AHEAD` bytes behind the weights that are needed now."""
+def ask_for(code: ir.IRBuilder, address: ir.Value, size: int, cache: int) -> None:
+    """Code that asks for `size` bytes from the address on, which will be needed soon, for the first or the second `cache`."""
     byte = BYTE.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
     prefetch = code.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
-    hints = [ir.Constant(WORD, hint) for hint in (0, 3, 1)]  # read, keep in all caches, data
+    hints = [ir.Constant(WORD, hint) for hint in (0, 4 - cache, 1)]  # read, keep in this cache and all behind it, data
     for line in range(0, size, LINE):
-        code.call(prefetch, [code.inttoptr(place(code, weights, constant(AHEAD + line)), byte), *hints])
+        code.call(prefetch, [code.inttoptr(place(code, address, constant(line)), byte), *hints])
 
 
 def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:

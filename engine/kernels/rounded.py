@@ -18,12 +18,14 @@ from numba.extending import intrinsic
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST
 from engine.kernels.intrinsics import (
+    AHEAD,
     BYTE,
+    LINE,
     REAL,
     WIDE,
     WORD,
     added_up,
-    ask_ahead,
+    ask_for,
     constant,
     larger,
     loaded,
@@ -103,10 +105,11 @@ def tiling(way: str) -> Callable:
     packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
     restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, shift_of(way))
 
-    def products(code, rows, weights, along, x, across, groups, out, apart, scales, mosts, sums):
+    def products(code, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
         def body(k, totals):
             base = place(code, weights, (k, along))
-            ask_ahead(code, base, VECTORS * size)
+            ask_for(code, place(code, base, constant(AHEAD)), VECTORS * size, 1)
+            ask_for(code, place(code, following, (k, pace)), LINE, 2)
             those = [loaded(code, place(code, base, constant(number * size)), packed) for number in range(VECTORS)]
             ones = [
                 code.bitcast(spread(code, loaded(code, place(code, x, (across, row), (k, group)), one), LANES), packed)
@@ -140,34 +143,45 @@ def tiling(way: str) -> Callable:
 
 
 @intrinsic(prefer_literal=True)
-def tile(typing, way, rows, weights, along, x, across, groups, out, apart, scales, mosts, sums):
+def tile(typing, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
 
     `way` is a constant, the place of a way in `WAYS`. All behind `rows` are addresses, and distances in bytes: the weights and from one
-    group of inputs to the next, the rows' codes and from one row to the next, the number of groups, the results and from one row to the
-    next, the outputs' scales, the rows' largest numbers, and the sums of the rows' codes.
+    group of inputs to the next, what is asked for meanwhile and how far one group of inputs moves it, the rows' codes and from one row
+    to the next, the number of groups, the results and from one row to the next, the outputs' scales, the rows' largest numbers, and the
+    sums of the rows' codes.
     """
-    return types.void(way, *[types.intp] * 11), tiling(WAYS[way.literal_value])
+    return types.void(way, *[types.intp] * 13), tiling(WAYS[way.literal_value])
 
 
 @cache
 def multiplying_rounded(way: int) -> Callable:
-    """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says."""
+    """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
+
+    The first tile waits for the block's weights, the others find them in a cache. So each of several tiles asks for its share of the
+    next block.
+    """
     group, step = group_of(WAYS[way]), VECTORS * LANES
     along = WIDTH * group
 
     @exactly_within
     def multiply(weights, x, across, count, inputs, out, apart, scales, mosts, sums):
-        groups = -(-inputs // group)
+        groups, tiles = -(-inputs // group), -(-count // ROWS)
+        pace = along // tiles if tiles > 1 else 0
         for column in range(0, WIDTH, step):
-            those, scale, done = weights + column * group, scales + 4 * column, 0
+            those, scale, done, following = weights + column * group, scales + 4 * column, 0, weights
+            if tiles > 1:
+                following += groups * along
             while done < count:
                 left = count - done
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
                 most, total = mosts + 4 * done, sums + 4 * done
-                tile(way, rows, those, along, source, across, groups, target, apart, scale, most, total)
+                tile(
+                    way, rows, those, along, following, pace, source, across, groups, target, apart, scale, most, total
+                )
                 done += rows
+                following += groups * pace
 
     return multiply
 
@@ -184,11 +198,11 @@ def by_way_of_half(typing, x):
 
 @within
 def most_of_row(x):
-    """The largest absolute number of a row, by way of float16."""
+    """The largest absolute number of a row, by way of float16, which keeps the order of numbers."""
     most = LOWEST
     for k in range(len(x)):
-        most = larger(most, abs(by_way_of_half(x[k])))
-    return most
+        most = larger(most, abs(x[k]))
+    return by_way_of_half(most)
 
 
 @exactly_within
@@ -201,9 +215,8 @@ def round_row(x, codes):
     # bitsandbytes rounds the reciprocal first
     factor = np.float32(1) / most * np.float32(STEPS) if most > 0 else np.float32(0)
     for k in range(len(x)):
-        codes[k] = np.int8(np.rint(by_way_of_half(x[k]) * factor))
-    for k in range(len(x)):
-        total += np.int32(codes[k])
+        code = np.int32(np.rint(by_way_of_half(x[k]) * factor))
+        codes[k], total = np.int8(code), np.int32(total + code)
     for k in range(len(x), len(x) + -len(x) % MOST_IN_A_GROUP):
         codes[k] = np.int8(0)
     return most, total

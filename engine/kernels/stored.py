@@ -18,11 +18,12 @@ from numba.extending import intrinsic
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
 from engine.kernels.intrinsics import (
+    AHEAD,
     REAL,
     WIDE,
     WORD,
     added_up,
-    ask_ahead,
+    ask_for,
     constant,
     loaded,
     multiplied_and_added,
@@ -108,7 +109,7 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
 
         def body(k, totals):
             base = place(code, weights, (k, along))
-            ask_ahead(code, base, vectors * LANES * size)
+            ask_for(code, place(code, base, constant(AHEAD)), vectors * LANES * size, 1)
             those = [
                 widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
                 for number in range(vectors)
