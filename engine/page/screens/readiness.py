@@ -3,6 +3,7 @@
 A system is ready when a race with it has nothing left to load, to compile or to measure. A race that comes earlier does that itself.
 """
 
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
 HEATS = (0.0, 0.8)  # temperatures that take different loops; the page opens with the first
+RESTS = 60.0  # seconds in which what nobody asked for may wait for a page that is coming
 
 
 class Compilations(event.Listener):
@@ -77,9 +79,10 @@ class Readiness:
         self.device.carry_out(self.resting(self.making_rest()))
 
     def resting(self, work: Iterator[Quiet]) -> Iterator[Quiet]:
-        """The work, of which no step begins while it has to wait."""
+        """The work, of which no step begins while it has to wait. Behind `RESTS` it waits no more, whoever asks for the page again."""
+        until = time.monotonic() + RESTS
         while True:
-            while self.waits():
+            while self.waits() and time.monotonic() < until:
                 yield Quiet.IDLE
             step = next(work, None)
             if step is None:

@@ -108,8 +108,8 @@ def as_own(scope: dict) -> dict:
 async def rehearse(app: Callable) -> None:
     """Asks for the page and all files that it names, as the first browser will: whatever is made once is there when that comes."""
     _, page = await asked_of(app, asking_for("/")) or (b"", b"")
-    for file in {"theme.css", *(named.decode() for named in NAMED.findall(page))}:
-        await asked_of(app, asking_for(f"/{file}"))
+    for path in {"/theme.css", *(f"/{named.decode()}" for named in NAMED.findall(page))}:
+        await asked_of(app, asking_for(path))
 
 
 def asking_for(path: str) -> dict:

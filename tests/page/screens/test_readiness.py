@@ -1,6 +1,7 @@
 """Readiness: what is made ready, in what order, and a race on a half-ready pair makes what it needs. Held by events."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -70,6 +71,19 @@ def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted
     assert len(noted) == 5 and seen == []
     ready.make_rest()
     assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.words == ""
+
+
+def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, monkeypatch):
+    monkeypatch.setattr(readiness, "RESTS", 0.1)
+    until = time.monotonic() + LONG
+
+    def waits() -> bool:
+        assert time.monotonic() < until
+        return True
+
+    ready = Readiness(tiny_pair(), Device(), waits=waits)
+    ready.make_rest()
+    assert ready.words == ""
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,11 @@ def test_what_the_first_browser_asks_for_is_made_before_it_comes(page, monkeypat
         http.portal.call(rehearse, app)
         before = [*made]
         whole = http.get("/").text
-        named = {*re.findall(r'(?:href|src)=\\?"\.?/?([\w./-]+\.(?:js|css|woff2))\\?"', whole)}
-        for path in ("theme.css?v=1", *named):
-            assert http.get(f"/{path}").status_code == 200, path
+        named = {f"/{file}" for file in re.findall(r'(?:href|src)=\\?"\.?/?([\w./-]+\.(?:js|css|woff2))\\?"', whole)}
+        for path in ("/theme.css?v=1", *named):
+            assert http.get(path).status_code == 200, path
     assert made == before and len(before) == len({*before})
-    assert DRAWING in named and sum(path.startswith("assets/") for path in named) > 30
+    assert f"/{DRAWING}" in named and sum(path.startswith("/assets/") for path in named) > 30
 
 
 def test_a_browser_that_has_a_file_does_not_get_it_again(shelved):
