@@ -28,6 +28,7 @@ LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 100.0  # logits that are divided by 
 DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # when less of q is left to draw from, it is rounding
 BLOCK_ELEMENTS = 1 << 18  # numbers in a block of noise, at most
+PIECE = 16  # positions whose noise is made at a time
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed numbers
 MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
@@ -38,51 +39,72 @@ def seeded(*key: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
+class NoiseBlock:
+    """The rows of neighbouring positions, `rows [n, V]` float32. They are made in order, `PIECE` at a time, when they are asked for."""
+
+    def __init__(self, rows: torch.Tensor, first: int, made: Callable[[int, int], torch.Tensor]):
+        """`made(first, end)` gives the rows from one to before another. Those before the piece of row `first` are never made."""
+        self.rows, self.made = rows, made
+        self.first = self.end = first - first % PIECE
+
+    def make(self, end: int) -> None:
+        """Makes what is not made yet of the rows before `end`."""
+        while self.end < end:
+            piece = self.rows[self.end : self.end + PIECE]
+            piece.copy_(self.made(self.end, self.end + len(piece)))
+            self.end += len(piece)
+
+
 class GumbelNoise:
     """Standard Gumbel rows by position: `row(position) -> [V]`. A few blocks of positions stay in memory."""
 
     def __init__(self, seed: int, blocks_kept: int = 8):
         self.seed, self.blocks_kept = seed, blocks_kept
-        self.blocks: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
+        self.blocks: OrderedDict[tuple[int, int], NoiseBlock] = OrderedDict()
 
     def row(self, position: int, vocab: int) -> torch.Tensor:
-        size = self.size(vocab)
-        return self.kept(position // size, vocab)[position % size]
+        return self.between(position, 1, vocab)[0]
 
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         """The rows of n positions, `[n, V]`."""
-        if len(positions) == 1:
-            return self.row(positions[0], vocab)[None]
-        size = self.size(vocab)
-        if len({position // size for position in positions}) > 1:
+        first, count = min(positions), max(positions) + 1 - min(positions)
+        if first % self.size(vocab) + count > self.size(vocab):
             return torch.stack([self.row(position, vocab) for position in positions])
-        return self.kept(positions[0] // size, vocab)[[position % size for position in positions]]
+        return self.between(first, count, vocab)[[position - first for position in positions]]
 
     def span(self, first: int, count: int, vocab: int) -> np.ndarray:
         """The rows of `count` positions from `first` on, `[count, V]` on a CPU. Rows of one block are a view of it."""
-        size = self.size(vocab)
-        index, offset = divmod(first, size)
-        if offset + count <= size:
-            return self.kept(index, vocab).numpy()[offset : offset + count]
+        if first % self.size(vocab) + count <= self.size(vocab):
+            return self.between(first, count, vocab).numpy()
         return self.rows(list(range(first, first + count)), vocab).numpy()
 
     def size(self, vocab: int) -> int:
         """Positions in a block."""
         return max(1, min(64, BLOCK_ELEMENTS // vocab))
 
-    def kept(self, index: int, vocab: int) -> torch.Tensor:
-        """A block: the one in memory, or one made now."""
-        if (index, vocab) not in self.blocks:
-            self.blocks[index, vocab] = self.block(index, self.size(vocab), vocab)
+    def between(self, first: int, count: int, vocab: int) -> torch.Tensor:
+        """The rows of `count` positions of one block from `first` on."""
+        index, offset = divmod(first, self.size(vocab))
+        block = self.blocks.get((index, vocab))
+        if block is None or offset < block.first:
+            block = self.blocks[index, vocab] = self.block(index, offset, vocab)
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
-        return self.blocks[index, vocab]
+        block.make(offset + count)
+        return block.rows[offset : offset + count]
 
-    def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
-        """The rows of the positions from `index * rows` on, `[rows, V]`."""
-        uniform = torch.rand(rows, vocab, generator=seeded("gumbel", self.seed, index, vocab), dtype=torch.float64)
-        # In place, because new memory would take half as long again
-        return uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_().float()
+    def block(self, index: int, first: int, vocab: int) -> NoiseBlock:
+        """A block that is made from its row `first` on."""
+        stream = seeded("gumbel", self.seed, index, vocab)
+
+        def made(first: int, end: int) -> torch.Tensor:
+            uniform = torch.rand(end - first, vocab, generator=stream, dtype=torch.float64)
+            # In place, because new memory would take half as long again
+            return uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
+
+        block = NoiseBlock(torch.empty(self.size(vocab), vocab), first, made)
+        torch.rand(block.first, vocab, generator=stream, dtype=torch.float64)  # the rows before
+        return block
 
 
 class DeviceNoise(GumbelNoise):
@@ -95,9 +117,14 @@ class DeviceNoise(GumbelNoise):
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
 
-    def block(self, index: int, rows: int, vocab: int) -> torch.Tensor:
-        positions = torch.arange(index * rows, (index + 1) * rows, device=self.device)
-        return gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
+    def block(self, index: int, first: int, vocab: int) -> NoiseBlock:
+        size = self.size(vocab)
+
+        def made(first: int, end: int) -> torch.Tensor:
+            positions = torch.arange(index * size + first, index * size + end, device=self.device)
+            return gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
+
+        return NoiseBlock(torch.empty(size, vocab, device=self.device), first, made)
 
 
 def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
