@@ -22,7 +22,7 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.families import daily, state_model
 from helpers.pairs import tiny_pair
-from helpers.published.mtp import LAYERS, TARGETS, guesses, rewrite, tensors_of, theirs, write
+from helpers.published.mtp import LAYERS, TARGETS, guesses, let_agree, rewrite, tensors_of, theirs, write
 
 TEXT = [5, 80, 33, 12, 200, 41, 7]
 BRANCHES = (0, 0, 1, 2, 3, 5, 4)  # parents of a tree that is four levels deep
@@ -332,6 +332,17 @@ def test_generate_with_the_same_layers_is_a_peer(loaded):
     )
     same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
     assert same == dict.fromkeys(("vanilla", "mtp", "generate()", "generate() MTP", "generate() lookup"), True)
+
+
+def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generate(tmp_path):
+    write(tmp_path, "GLM-4 MoE", 1)
+    let_agree(tmp_path, doubt=0.01)
+    pair = load_pair(own_pair(str(tmp_path)))
+    settings = Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=24)
+    figures = bench.run(pair, ["Once upon"], settings, with_peers=True)
+    found = {row["name"].removesuffix(" on PackedLinear"): row for row in figures["peers"]}
+    assert found["mtp"]["tau"] > 3 and 1.5 < found["generate() MTP"]["tau"] <= 2
+    assert all(row["identical"] for row in found.values())
 
 
 def test_pays_tells_what_generate_gains_by_the_same_layers(folder):

@@ -85,21 +85,24 @@ TARGETS = {
 }
 
 
-def config_of(family: str, layers: int, mtp: int):
+def config_of(family: str, layers: int, mtp: int, **larger):
     kind, sizes = FAMILIES[family]
     kinds = {"layer_types": KINDS[family][:layers]} if family in KINDS else {}
     named = COUNTED.get(family, "num_nextn_predict_layers")
     return kind.config_class(
-        **{**SIZES, **sizes, **kinds, **({named: mtp} if named else {})},
+        **{**SIZES, **sizes, **kinds, **({named: mtp} if named else {}), **larger},
         num_hidden_layers=layers,
         architectures=[kind.__name__],
     )
 
 
-def write(folder: Path, family: str, mtp: int) -> None:
-    """A random checkpoint with so many MTP layers and its tokenizer. Norms are random too, so that a forgotten one shows."""
+def write(folder: Path, family: str, mtp: int, layers: int = LAYERS, **larger) -> None:
+    """A random checkpoint with so many MTP layers and its tokenizer. Norms are random too, so that a forgotten one shows.
+
+    `larger` are sizes of its configuration in place of those here.
+    """
     torch.manual_seed(0)
-    deep = FAMILIES[family][0](config_of(family, len(KINDS.get(family, range(LAYERS + mtp))), 0)).eval()
+    deep = FAMILIES[family][0](config_of(family, len(KINDS.get(family, range(layers + mtp))), 0, **larger)).eval()
     one = float(family not in COUNTED)  # norms of the others multiply by one more than their weight
     for where, parameter in deep.named_parameters():
         vector = parameter.dim() == 1
@@ -107,19 +110,20 @@ def write(folder: Path, family: str, mtp: int) -> None:
             mean = float(vector) if where.endswith("linear_attn.norm.weight") else vector * one
             torch.nn.init.normal_(parameter, mean=mean, std=0.1 if vector else 0.2)
     deep.save_pretrained(folder)
-    config_of(family, LAYERS, mtp).save_pretrained(folder)
+    config = config_of(family, layers, mtp, **larger)
+    config.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
-    tensors = tensors_of(folder)
+    tensors, hidden = tensors_of(folder), config.hidden_size
     for layer in range(mtp):
-        own = f"model.layers.{LAYERS + layer}."
+        own = f"model.layers.{layers + layer}."
         names = {"enorm": 1, "hnorm": 1, "shared_head.norm": 1, "eh_proj": 2}
         if family in ONE_LEVEL_UP:
             tensors = {name.replace(own, "mtp.layers.0."): each for name, each in tensors.items()}
             own, names = "mtp.", {"pre_fc_norm_embedding": 1, "pre_fc_norm_hidden": 1, "norm": 1, "fc": 2}
         elif family == "Nemotron-H":
-            block = re.compile(rf"^(backbone|model)\.layers\.([{LAYERS}-9])\.")
+            block = re.compile(rf"^(backbone|model)\.layers\.([{layers}-9])\.")
             tensors = {
-                block.sub(lambda found: f"mtp.layers.{int(found[2]) - LAYERS}.", name): each
+                block.sub(lambda found: f"mtp.layers.{int(found[2]) - layers}.", name): each
                 for name, each in tensors.items()
             }
             own, names = "mtp.layers.", {"0.enorm": 1, "0.hnorm": 1, "0.eh_proj": 2, "1.final_layernorm": 1}
@@ -127,9 +131,33 @@ def write(folder: Path, family: str, mtp: int) -> None:
             tensors[own + "shared_head.head.weight"] = tensors["lm_head.weight"].clone()
             tensors[own + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
         for name, dimensions in names.items():
-            shape = (HIDDEN,) if dimensions == 1 else (HIDDEN, 2 * HIDDEN)
+            shape = (hidden,) if dimensions == 1 else (hidden, 2 * hidden)
             tensors[f"{own}{name}.weight"] = (dimensions == 1) * one + 0.3 * torch.randn(shape)
     rewrite(folder, tensors)
+
+
+def let_agree(folder: Path, doubt: float) -> None:
+    """Change a checkpoint of GLM-4 MoE with one MTP layer, so that its guesses hold as those of a trained one do.
+
+    Every token has one successor, which target and layer both read from its embedding. All that the blocks compute besides is noise,
+    in the measure of `doubt`: the more of it, the fewer guesses hold.
+    """
+    tensors, stream = tensors_of(folder), torch.Generator().manual_seed(1)
+    embedding = 4 * torch.nn.functional.normalize(torch.randn(tensors["lm_head.weight"].shape, generator=stream), dim=1)
+    order, head, hidden = torch.randperm(256, generator=stream), torch.zeros_like(embedding), embedding.shape[1]
+    head[order.roll(-1)] = embedding[order]  # no token leads to the one that ends a text
+    for name, tensor in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensors[name] = doubt * tensor
+        elif name.endswith("norm.weight"):
+            tensors[name] = torch.ones_like(tensor)
+        elif name.endswith("embed_tokens.weight"):
+            tensors[name] = embedding
+        elif name.endswith("head.weight"):
+            tensors[name] = head
+        elif name.endswith("eh_proj.weight"):
+            tensors[name] = torch.cat([torch.eye(hidden), doubt * torch.randn(hidden, hidden, generator=stream)], 1)
+    rewrite(folder, {name: each.clone() for name, each in tensors.items()})
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
