@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.views import opening
@@ -64,6 +65,7 @@ def main() -> None:
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
+    beforehand.begin()
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
         go_live(front, pair, how, as_served)
