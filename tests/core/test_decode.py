@@ -1,6 +1,6 @@
 """The loop: every token-match system writes plain decoding's own tokens, and a burst is cut where it must be.
 
-The embedded models accept long and short paths alike, so equality over 24 tokens is no accident of trees that never get accepted;
+The embedded models accept long and short paths alike, so equality over 32 tokens is no accident of trees that never get accepted;
 `test_trees_do_win_tokens` guards that.
 """
 
@@ -49,7 +49,7 @@ def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, 
         prompt=PROMPTS[domain],
         systems=("vanilla", *EXACT),
         temperature=temperature,
-        max_new_tokens=24,
+        max_new_tokens=32,
         seed=11,
     )
     base = race.lanes[0].trace

@@ -20,11 +20,13 @@ WIDTH = max(len(each.file) for each in MUTATIONS)
 
 def run(mutations: list[Mutation], folder: Path) -> int:
     """Print a line for each mistake, and how long the rest takes where errors go. Returns how many were not caught."""
-    from engine.forward.devices import cores  # the list waits for no PyTorch
+    import torch  # the list waits for no model
+
+    from engine.models.loading import hardware_name
 
     copy = Copy(folder, (each.file for each in mutations))
     clean = cache(copy.tested)
-    print(f"{cores()} CPU core{'' if cores() == 1 else 's'}")
+    print(hardware_name(torch.device("cpu")))
     print(f"{'file':<{WIDTH}} {'costs':<7}  {'seconds':>7}  {'verdict':<8}  mistake", flush=True)
     missed, start = 0, time.monotonic()
     for number, each in enumerate(mutations, 1):

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
-USUAL, TIGHT, WIDEST = (
-    40,
-    31,
-    210,
-)  # of a column: pixels beside its words, at least where those need room; and its own at most
+USUAL, TIGHT = 40, 31  # pixels beside a column's words, and at least where those need room
+WIDEST = 210  # pixels of a column
 
 
 def layout(parents: Sequence[int]) -> tuple[list[int], list[int]]:
