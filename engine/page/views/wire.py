@@ -50,30 +50,37 @@ def messages(
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
     `again` runs the race again, unseen, a step at a time; the record then holds all runs.
+    What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
     batch, begun, due = Unsent(len(race.lanes)), False, math.inf
-    with closing(race.polled()) as steps:
-        for each in steps:
-            if not isinstance(each, Quiet):
-                batch.add(*each)
-            elif not batch.steps:
-                yield each
-                continue
-            if due == math.inf:
-                due = time.monotonic() + FIRST_SECONDS
-            if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
-                yield batch.sent() if begun else batch.sent(**start(record))
-                begun, due = True, time.monotonic() + batch_seconds
-            else:
-                yield each if isinstance(each, Quiet) else Quiet.STEP
-    if not begun:
-        yield batch.sent(**start(record))
-    seen = [lane.trace for lane in record.lanes]
-    if again is not None:
-        with closing(again()) as unseen:
-            for number, step in enumerate(unseen):
-                yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
+    try:
+        with closing(race.polled()) as steps:
+            for each in steps:
+                if not isinstance(each, Quiet):
+                    batch.add(*each)
+                elif not batch.steps:
+                    yield each
+                    continue
+                if due == math.inf:
+                    due = time.monotonic() + FIRST_SECONDS
+                if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
+                    yield batch.sent() if begun else batch.sent(**start(record))
+                    begun, due = True, time.monotonic() + batch_seconds
+                else:
+                    yield each if isinstance(each, Quiet) else Quiet.STEP
+        if not begun:
+            yield batch.sent(**start(record))
+            begun = True
+        seen = [lane.trace for lane in record.lanes]
+        if again is not None:
+            with closing(again()) as unseen:
+                for number, step in enumerate(unseen):
+                    yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
+    except Exception:
+        if batch.steps:  # what was written before the fault stays
+            yield batch.sent() if begun else batch.sent(**start(record))
+        raise
     shown = [lane.trace for lane in record.lanes]
     yield batch.sent(
         end=True,

@@ -84,6 +84,53 @@ def test_closing_the_events_closes_the_race():
     assert race.closed
 
 
+def until_it_breaks(race: FakeRace, **more) -> list[dict]:
+    """The messages of a race that fails with `KeyError`."""
+    told = []
+    with pytest.raises(KeyError):
+        told += (each for each in numbered("run", wire.messages(race, **more)) if isinstance(each, News))
+    return [json.loads(each.text) for each in told]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40])
+def test_all_steps_before_a_fault_arrive_however_soon_it_comes(count):
+    """The first message waits for four steps of each lane, and later ones for their time. A fault waits for neither."""
+    race = race_of(50)
+    del race.steps[count:]
+
+    def polled():
+        yield from FakeRace.run(race)
+        raise KeyError("odd")
+
+    race.polled = polled
+    told = until_it_breaks(race, batch_seconds=1e6)
+    assert [message["seq"] for message in told] == [*range(1, len(told) + 1)]
+    assert ["start" in message for message in told] == [True] + [False] * (len(told) - 1)
+    arrived = [(lane, step["index"]) for message in told for lane, step in message["steps"]]
+    assert arrived == [(lane, step.index) for lane, step in race.steps]
+
+
+def test_a_fault_before_any_step_has_nothing_to_tell():
+    race = FakeRace([])
+
+    def polled():
+        raise KeyError("odd")
+        yield
+
+    race.polled = polled
+    assert until_it_breaks(race) == []
+
+
+def test_a_fault_when_a_race_runs_again_comes_behind_the_last_steps():
+    def again():
+        raise KeyError("odd")
+        yield
+
+    race = race_of(20)
+    told = until_it_breaks(race, batch_seconds=1e6, again=again)
+    assert sum(len(message["steps"]) for message in told) == 40 and not any("end" in message for message in told)
+
+
 def test_a_step_for_the_page_has_its_time_and_says_whether_its_bonus_is_kept():
     step, cut = make_step(), make_step(burst=[11], pieces=[" a"], end="length")
     assert wire.page_step(step, 0.25) == {**vars(step), "t": 0.25, "has_bonus": True}
