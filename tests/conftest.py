@@ -88,8 +88,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in needing]
 
 
-def pytest_collection_finish() -> None:
-    """What modules hold stays to the end, so no garbage collection need look through it again: it would take most of a second."""
+@pytest.fixture(scope="module", autouse=True)
+def kept() -> None:
+    """What is there before a file's tests stays to the end: modules, compiled loops, what the session shares. No garbage collection
+    need look through it again, which would take most of a second each time."""
     gc.collect()
     gc.freeze()
 

@@ -20,6 +20,13 @@ def functions(file: str) -> set[str]:
     return {each.name for each in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(each, ast.FunctionDef)}
 
 
+@cache
+def right(file: str) -> tuple[str, str]:
+    """A file's source, and the same as its syntax tree is written."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    return source, ast.unparse(ast.parse(source))
+
+
 def planted(old: str, new: str, source: str, function: str = "") -> str:
     return Mutation("a name", "a file", function, old, new, "a test").planted(source)
 
@@ -27,9 +34,9 @@ def planted(old: str, new: str, source: str, function: str = "") -> str:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
 def test_a_planted_mistake_still_has_its_place(mutation):
     """The new source is another one and still compiles."""
-    source = (ROOT / mutation.file).read_text(encoding="utf-8")
+    source, written = right(mutation.file)
     wrong = mutation.planted(source)
-    assert wrong != ast.unparse(ast.parse(source)) and mutation.costs in ("text", "speed", "figures", "others")
+    assert wrong != written and mutation.costs in ("text", "speed", "figures", "others")
     compile(wrong, mutation.file, "exec")
 
 
@@ -84,5 +91,5 @@ def test_a_mistake_is_planted_in_a_copy_and_caught_there(tmp_path):
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "1 of 1 mistakes are caught.", done.stdout
     assert "1 of 1 in" in done.stderr
     [mutation] = [each for each in MUTATIONS if each.name == "the best run is the headline"]
-    right = ast.parse((ROOT / mutation.file).read_text("utf-8"))
-    assert (tmp_path / mutation.file).read_text("utf-8") == ast.unparse(right)
+    _, written = right(mutation.file)
+    assert (tmp_path / mutation.file).read_text("utf-8") == written

@@ -1,6 +1,7 @@
 """Races of targets with states: texts are plain decoding's, and what cannot be done with them is refused with a sentence."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -34,8 +35,8 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", daily(STATES, *PLAIN))
-def test_greedy_text_is_that_of_generate(name, place):
-    pair = replace(state_pair(name, place), stop_ids=frozenset())
+def test_greedy_text_is_that_of_generate(name, loaded):
+    pair = loaded(name, drafted=False)
     race = raced(pair, "vanilla", tokens=20)
     trace = race.lanes[0].trace
     ids = torch.tensor([trace.prompt_tokens])
@@ -57,6 +58,17 @@ def draft(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def loaded(place, draft):
+    """Returns a variant's pair whose texts have no end, with the draft model or without one; loaded when it is first asked for."""
+
+    @cache
+    def of(name: str, drafted: bool = True):
+        return replace(state_pair(name, place, draft if drafted else None), stop_ids=frozenset())
+
+    return of
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_inside_generate_the_text_is_the_same(name):
     model, ids = state_model(name), torch.tensor([PROMPT])
@@ -69,16 +81,16 @@ def test_inside_generate_the_text_is_the_same(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
-def test_races_are_lossless(name, place, draft):
+def test_races_are_lossless(name, loaded):
     """A random draft is rejected nearly always, and lookup is accepted where a text repeats itself."""
-    pair = replace(state_pair(name, place, draft), stop_ids=frozenset())
+    pair = loaded(name)
     for temperature in (0.0, 0.8):  # of one pair, whose costs are measured once
         race = raced(pair, "vanilla", "tree", "lookup", "recycling", "auto", tokens=20, temperature=temperature)
         assert race.result()["identical"] is True
         assert [len(lane.trace.tokens) for lane in race.lanes] == 5 * [20]
 
 
-def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, draft, monkeypatch):
+def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, monkeypatch):
     """Nothing of a tree's path. A lane that keeps rows in a wrong order computes them again."""
     clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
 
@@ -89,7 +101,7 @@ def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(place, dr
 
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(RecurrentSession, "replay", replay)
-    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
+    pair = loaded("mamba2")
     lane, wrong = raced(pair, "tree", "tree!trim", tokens=12).lanes
     assert {step.replayed for step in lane.trace.steps} == {0}
     assert all(step.seconds["commit"] == step.replayed for step in wrong.trace.steps)
@@ -104,9 +116,9 @@ def test_a_model_with_states_is_refused_as_a_draft(place, draft):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_texts_written_together_are_those_alone(name, place, draft):
+def test_texts_written_together_are_those_alone(name, loaded):
     """Of one token, of many, and leaving at different times. Trees of all sizes share a forward, and nothing is replayed."""
-    pair = replace(state_pair(name, place, draft), stop_ids=frozenset({3}))
+    pair = replace(loaded(name), stop_ids=frozenset({3}))
     prompts = [PROMPT, [77], [9, 8, 7, 6] * 5]
     samplings = [Sampling(), Sampling(0.8, seed=1), Sampling()]
     written = {system: [[] for _ in prompts] for system in ("vanilla", "lookup")}
@@ -121,8 +133,8 @@ def test_texts_written_together_are_those_alone(name, place, draft):
     assert written == {"vanilla": alone, "lookup": alone}
 
 
-def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(place, monkeypatch):
-    pair = replace(state_pair("mamba2", place), stop_ids=frozenset())
+def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, monkeypatch):
+    pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
     found = batch.curve(pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Wish(0.0, 6, 0), lambda: None)
@@ -131,8 +143,8 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(place, m
     assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]
 
 
-def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(place, draft):
-    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
+def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(loaded):
+    pair = loaded("mamba2")
     found = peers.ways(pair)
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
@@ -145,9 +157,9 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     assert said in peers.table(figures).splitlines()
 
 
-def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(place, draft):
+def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(loaded):
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
-    pair = replace(state_pair("lfm2", place, draft), stop_ids=frozenset())
+    pair = loaded("lfm2")
     ways = peers.ways(pair)
     assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.left_out(pair) == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
@@ -157,8 +169,8 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
 
 
 @pytest.mark.parametrize("name", ["mamba2", "qwen3_5"])
-def test_the_cache_tells_where_a_class_does_not(name, place, monkeypatch):
-    pair = state_pair(name, place)
+def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
+    pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
     assert [*peers.ways(pair)] == [peers.PLAIN] and peers.left_out(pair)
 
@@ -179,8 +191,8 @@ def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(pla
         peers.lookup(pair, PROMPT, 4, 0.0)
 
 
-def test_broken_targets_race_and_their_distance_is_refused(place, draft):
-    pair = replace(state_pair("mamba2", place, draft), stop_ids=frozenset())
+def test_broken_targets_race_and_their_distance_is_refused(loaded):
+    pair = loaded("mamba2")
     for broken in ("tree!mask", "tree!trim"):
         race = raced(pair, "vanilla", broken, tokens=8)
         assert len(race.lanes[1].trace.tokens) == 8

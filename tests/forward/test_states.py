@@ -2,6 +2,7 @@
 
 import random
 import re
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,12 @@ NEAR = 1e-4  # float32; transformers' own gated delta rule is 1e-5 from itself, 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("states")
+
+
+@pytest.fixture(scope="module")
+def loaded(place):
+    """Returns the pair of a variant, loaded when it is first asked for."""
+    return cache(lambda name: state_pair(name, place))
 
 
 def tree_of(root: int, seed: int, size: int = 12) -> DraftTree:
@@ -83,17 +90,17 @@ def test_the_loader_names_the_families_that_are_checked_here():
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_trees_logits_are_those_of_plain_decoding(name, place):
+def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
     """What is committed is a whole row, a part of one, nothing but the root, and a path that padding stands behind."""
-    pair = state_pair(name, place)
+    pair = loaded(name)
     assert pair.target.way == "states"
     paths = [deepest, first, shortest, nothing, deepest, shortest, first]
     assert rounds(Target(pair.target, 160, features=True), state_model(name), paths) < NEAR
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_verification_changes_nothing_that_is_committed(name, place):
-    target = Target(state_pair(name, place).target, 96)
+def test_a_verification_changes_nothing_that_is_committed(name, loaded):
+    target = Target(loaded(name).target, 96)
     target.prefill(PROMPT)
     before = target.verify(DraftTree.rooted(9))[0]
     for seed in range(3):
@@ -102,9 +109,9 @@ def test_a_verification_changes_nothing_that_is_committed(name, place):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, place):
+def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, loaded):
     """Only tokens that are no path of the tree are computed anew, as a text, and plain decoding goes on behind them."""
-    target, text, tree = Target(state_pair(name, place).target, 96), list(PROMPT), tree_of(9, 1)
+    target, text, tree = Target(loaded(name).target, 96), list(PROMPT), tree_of(9, 1)
     target.prefill(text)
     for choose in (deepest, first, nothing, shortest):
         target.verify(tree)
@@ -121,9 +128,9 @@ def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, pla
     assert (target.verify(DraftTree.rooted(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
 
 
-def test_a_round_holds_no_state_for_a_node(place):
+def test_a_round_holds_no_state_for_a_node(loaded):
     """It holds what a node writes into the state, and the inputs that a convolution keeps of the text."""
-    pair, tree = state_pair("mamba2", place), tree_of(9, 1)
+    pair, tree = loaded("mamba2"), tree_of(9, 1)
     states = sum(state.nbytes for _, state in pair.target.zero_states)
     inputs = sum(inputs.nbytes for inputs, _ in pair.target.zero_states)
     target = Target(pair.target, 96)
@@ -133,8 +140,8 @@ def test_a_round_holds_no_state_for_a_node(place):
     assert pair.target.node_bytes < states / 2
 
 
-def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(place, monkeypatch):
-    clock, pair = SimpleNamespace(now=0.0), state_pair("mamba2", place)
+def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(loaded, monkeypatch):
+    clock, pair = SimpleNamespace(now=0.0), loaded("mamba2")
 
     def slow(model, args, how):
         clock.now += 20 + how["input_ids"].numel()
@@ -150,8 +157,8 @@ def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(place, 
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_prompts_of_one_token_begin_with_no_state(name, place):
-    pair, model = state_pair(name, place), state_model(name)
+def test_prompts_of_one_token_begin_with_no_state(name, loaded):
+    pair, model = loaded(name), state_model(name)
     target = Target(pair.target, 64)
     tree = tree_of(77, 5)
     logits, _ = target.verify(tree)
@@ -185,8 +192,8 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
     assert (found - torch.stack(steps)).abs().max() < NEAR < (found - bounded).abs().max()
 
 
-def test_a_session_goes_back_to_its_beginning_alone(place):
-    session = state_pair("mamba2", place).target.open(64)
+def test_a_session_goes_back_to_its_beginning_alone(loaded):
+    session = loaded("mamba2").target.open(64)
     first = session.prefill(PROMPT)[0]
     with pytest.raises(ValueError, match="A state of 7 tokens cannot be taken back to 3"):
         session.rewind(3)
@@ -195,9 +202,9 @@ def test_a_session_goes_back_to_its_beginning_alone(place):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_memory_of_states_is_counted_from_the_configuration(name, place):
+def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     """As the cache holds them behind a prompt."""
-    target = state_pair(name, place).target
+    target = loaded(name).target
     session = target.open(64)
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
@@ -206,9 +213,9 @@ def test_memory_of_states_is_counted_from_the_configuration(name, place):
     assert counted.rows == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 
-def test_states_that_do_not_fit_are_refused_before_anything_runs(place, monkeypatch):
+def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeypatch):
     """A lane of Mamba 2 holds no rows, but the states of its text and what every node adds."""
-    pair = state_pair("mamba2", place)
+    pair = loaded("mamba2")
     lane = pair.target.state_bytes + 64 * pair.target.node_bytes
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)
     assert too_large(pair, 2, 100) == "" and too_large(pair, 3, 100).endswith("2 would fit.")

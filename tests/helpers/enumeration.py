@@ -123,12 +123,14 @@ class Bound(Tables):
 
     def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = masked):
         super().__init__(seed, vocab)
-        self.guesses, self.mask = guesses, mask
+        self.guesses, self.mask, self.allowed = guesses, mask, {}
 
     def row(self, context: tuple[int, ...]) -> torch.Tensor:
-        rng = random.Random(f"{self.seed} allowed {context}")
-        one = rng.randrange(self.vocab)
-        return torch.tensor([token == one or rng.random() < 0.5 for token in range(self.vocab)])
+        if context not in self.allowed:
+            rng = random.Random(f"{self.seed} allowed {context}")
+            one = rng.randrange(self.vocab)
+            self.allowed[context] = torch.tensor([token == one or rng.random() < 0.5 for token in range(self.vocab)])
+        return self.allowed[context]
 
     def right(self, context: tuple[int, ...]) -> torch.Tensor:
         return super().right(context).masked_fill(~self.row(context), -math.inf)

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 Graph = dict[str, set[str]]
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # where a statement holds others
 
 
 def modules_of(root: Path, package: str) -> dict[str, str]:
@@ -40,7 +41,7 @@ def imported(source: str, types: bool = True) -> frozenset[tuple[str, str]]:
     """
     found = set()
     todo: list[ast.AST] = [parsed(source)]
-    while todo:
+    while todo:  # statements alone: an expression holds no import
         node = todo.pop()
         if isinstance(node, ast.Import):
             found |= {(each.name, "") for each in node.names}
@@ -51,7 +52,7 @@ def imported(source: str, types: bool = True) -> frozenset[tuple[str, str]]:
         elif not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             todo += node.orelse
         else:
-            todo += ast.iter_child_nodes(node)
+            todo += [inner for block in BLOCKS for inner in getattr(node, block, ())]
     return frozenset(found)
 
 
@@ -78,10 +79,9 @@ DRAWS = {
 def draws(source: str) -> set[str]:
     """What a source names that draws from a generator which all share: functions of torch, of numpy.random and of random."""
     taken = {f"{module}.{name}" for module, name in imported(source) if name}
-    tree = ast.walk(parsed(source))
-    return {
-        each for each in taken | {ast.unparse(node) for node in tree if isinstance(node, ast.Attribute)} if shared(each)
-    }
+    attributes = [node for node in ast.walk(parsed(source)) if isinstance(node, ast.Attribute)]
+    taken |= {f"{node.value.id}.{node.attr}" for node in attributes if isinstance(node.value, ast.Name)}
+    return set(filter(shared, taken))
 
 
 def shared(name: str) -> bool:
