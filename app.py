@@ -65,7 +65,7 @@ def main() -> None:
     front = Front(opening.html())
     with usable(port):
         port = front.serve(host, port)
-    beforehand.begin()
+    beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
         go_live(front, pair, how, as_served)

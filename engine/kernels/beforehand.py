@@ -1,7 +1,7 @@
-"""Beforehand: a second process compiles the largest loop, while the one that wants it imports and compiles others.
+"""Beforehand: a second process compiles large loops, while the one that wants them imports and compiles others.
 
 numba compiles one loop at a time in a process, so a first start would leave all cores idle but one. The code is kept in the folder of
-compiled code, where the first process finds it. It compiles the loop itself when it comes sooner.
+compiled code, where the first process finds it. It compiles a loop itself when it comes sooner.
 """
 
 import os
@@ -9,21 +9,28 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 
+from engine.kernels.code_folder import folder_for
+
 ENGINE = Path(__file__).parents[1]
+WORK = "import sys, pkgutil\nfor each in sys.argv[1:]: pkgutil.resolve_name(each)()"
 
 
-def begin() -> Popen | None:
-    """Starts that process, where nothing was compiled before and there is a core for it. It ends by itself in about ten seconds."""
-    kept = Path(os.environ.get("NUMBA_CACHE_DIR") or ENGINE / "__pycache__")
-    if any(kept.glob("treerace-*")) or (os.cpu_count() or 1) < 2:
+def begin(*functions: str) -> Popen | None:
+    """Starts a process that calls `functions`, such as "engine.kernels.beforehand:compile_largest", one after the other.
+
+    It starts none where compiled code of these sources is kept, or on one core. The process ends by itself.
+    """
+    kept = folder_for(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
+    if kept.exists() or (os.cpu_count() or 1) < 2:
         return None
-    work = f"from {__name__} import largest; largest()"
-    return Popen([sys.executable, "-c", work], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
+    return Popen([sys.executable, "-c", WORK, *functions], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
 
 
-def largest() -> None:
-    """Compiles the forward of targets, or finds its compiled code."""
+def compile_largest() -> None:
+    """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
     from engine.kernels.by_address import address_of
+    from engine.kernels.growing_compiled import GROW, grow
     from engine.kernels.phases import WORK_ON, work_on
 
     address_of(work_on, WORK_ON)
+    address_of(grow, GROW)

@@ -1,9 +1,8 @@
-"""Compiling: how loops become machine code, and where it is kept. Knows functions and folders; knows no array."""
+"""Compiling: how loops become machine code, and how that is kept. Knows functions and files; knows no array."""
 
 import hashlib
 import pickle
 import platform
-import shutil
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,42 +15,13 @@ from numba import njit
 from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaError
 
+from engine.kernels.code_folder import folder_for
+
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
 
 
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
-# A file with one of these has code to compile
-MARKS = (
-    b"@compiled",
-    b"@exactly_compiled",
-    b"@within",
-    b"@exactly_within",
-    b"@intrinsic",
-    b"@overload",
-)
-
-
-def folder_for(package: Path, given: str | None = None) -> Path:
-    """A folder for the package's compiled code: in the folder `given`, else in the package's own `__pycache__`.
-
-    Its name changes with every source that is compiled: files with one of `MARKS`, and all files of the room `kernels`. The room counts
-    as a whole because its constants and types are compiled too. numba by itself notices changes only in a function's own file.
-
-    Folders of earlier code are removed from the package's own `__pycache__`. A `given` folder may hold other checkouts' code, so
-    nothing is removed there.
-    """
-    own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
-    for path in sorted(package.rglob("*.py")):
-        source = path.read_bytes()
-        if path.parent == package / "kernels" or any(mark in source for mark in MARKS):
-            digest.update(f"{path.relative_to(package).as_posix()} {len(source)} ".encode() + source)
-    folder = Path(given or own) / f"treerace-{digest.hexdigest()}"
-    if not given:
-        for earlier in set(own.glob("treerace-*")) - {folder}:
-            shutil.rmtree(earlier, ignore_errors=True)
-    return folder
-
 
 numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
-from engine.kernels.compiling import compiled, within
+from engine.kernels.by_address import address_of
+from engine.kernels.compiling import compile_for, compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import over_all, put, side_by_side
-from engine.kernels.growing_compiled import Root, call_grow
+from engine.kernels.growing_compiled import BELOW, Root, call_grow
 from engine.kernels.intrinsics import ticks
-from engine.kernels.named_arrays import Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
 from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
@@ -99,6 +100,13 @@ def grow_with_eagle(grow, below, parts, tokens, features, chosen, position, star
     capacity = len(unpacked(EagleArrays, parts, 0).state.outs)
     root = Root(tokens[count - 1], position + count - 1, rows + count, capacity, 0)
     call_grow(grow, begun, below, parts, start, root, log_q, expansion, noise)
+
+
+def compile_forwards() -> None:
+    """Compiles what each net of `CompiledEagle` calls, or finds its compiled code. It needs no net."""
+    table, ids, features = np.empty((1, FIELDS), np.int64), np.empty(1, np.int64), np.empty((1, 1, 1), np.float32)
+    compile_for(behind_root, table, ids, features, ids, 0, 0, 0)
+    address_of(behind_level, BELOW)
 
 
 class CompiledEagle:

@@ -1,4 +1,4 @@
-"""The largest loop compiled beforehand: in a process of its own, on a first start alone, and where the first process finds it."""
+"""Large loops compiled beforehand: in a process of its own, on a first start alone, and where the first process finds them."""
 
 import os
 import subprocess
@@ -7,15 +7,30 @@ import sys
 import pytest
 
 from engine.kernels import beforehand
+from engine.kernels.code_folder import folder_for
+from engine.nets.eagle_compiled import CompiledEagle, behind_level, behind_root, compile_forwards
+from helpers.learned import pair_with
 from helpers.paths import OF_TESTS, ROOT
 
 APP = """
+import pkgutil
+
 import app
 from engine.kernels import beforehand
 
-beforehand.begin = lambda: print("begun", flush=True)
+beforehand.begin = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
 app.go_live = lambda *_: app.end("that is all")
 app.main()
+"""
+
+
+FOUND = """
+from engine.kernels.beforehand import compile_largest
+from engine.kernels.growing_compiled import grow
+from engine.kernels.phases import work_on
+compile_largest()
+for loop in work_on, grow:
+    print(sum(loop.stats.cache_hits.values()), sum(loop.stats.cache_misses.values()))
 """
 
 
@@ -28,33 +43,37 @@ def begun(monkeypatch, tmp_path):
 
 
 def test_a_first_start_compiles_on_two_cores(begun):
-    command, work = beforehand.begin()[:2], beforehand.begin()[2]
-    assert command == [sys.executable, "-c"] and work == "from engine.kernels.beforehand import largest; largest()"
+    command = beforehand.begin("module:function", "other:function")
+    assert command == [sys.executable, "-c", beforehand.WORK, "module:function", "other:function"]
 
 
-def test_a_start_with_compiled_code_or_on_one_core_begins_nothing(begun, monkeypatch):
+def test_a_start_with_code_of_these_sources_or_on_one_core_begins_nothing(begun, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert beforehand.begin() is None
+    assert beforehand.begin("module:function") is None
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    (begun / "treerace-0").mkdir()
-    assert beforehand.begin() is None
+    (begun / "treerace-0").mkdir()  # of other sources
+    assert beforehand.begin("module:function")
+    folder_for(beforehand.ENGINE, str(begun)).mkdir()
+    assert beforehand.begin("module:function") is None
 
 
 @pytest.mark.slow
-def test_the_process_leaves_the_loop_where_others_find_it(monkeypatch, tmp_path):
+def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert beforehand.begin().wait() == 0
-    found = (
-        "from engine.kernels.beforehand import largest\nfrom engine.kernels.phases import work_on\nlargest()\n"
-        "print(sum(work_on.stats.cache_hits.values()), sum(work_on.stats.cache_misses.values()))"
-    )
-    done = subprocess.run([sys.executable, "-c", found], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "0"]
+    assert beforehand.begin("engine.kernels.beforehand:compile_largest").wait() == 0
+    done = subprocess.run([sys.executable, "-c", FOUND], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "0", "1", "0"]
+
+
+def test_forwards_compiled_beforehand_are_those_that_a_net_calls():
+    compile_forwards()
+    CompiledEagle(pair_with("eagle").net("eagle"))
+    assert len(behind_root.signatures) == len(behind_level.signatures) == 1
 
 
 def test_the_app_begins_it():
     done = subprocess.run(
         [sys.executable, "-c", APP, "--port", "0"], cwd=ROOT, env=OF_TESTS, capture_output=True, text=True
     )
-    assert "begun" in done.stdout and "that is all" in done.stderr
+    assert "compile_largest" in done.stdout and "compile_forwards" in done.stdout and "that is all" in done.stderr

@@ -112,7 +112,7 @@ class Copy:
 
     def kernels(self) -> Path:
         """Where compiled kernels of the copy as it is now are kept."""
-        from engine.kernels.compiling import folder_for  # the list waits for no compiler
+        from engine.kernels.code_folder import folder_for  # here alone, for runs import the copy's engine
 
         return folder_for(self.folder / "engine", str(self.folder / "compiled"))
 
