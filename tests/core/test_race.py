@@ -132,6 +132,11 @@ def test_a_closed_race_frees_its_caches():
     assert [cache() for cache in caches] == [None] * len(caches)
 
 
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
 ALL_RULES = ("vanilla", "tree", "chain", "specinfer", "spectr", "dyspec", "naive", "medusa-typical", "auto")
 
 
@@ -141,7 +146,7 @@ ALL_RULES = ("vanilla", "tree", "chain", "specinfer", "spectr", "dyspec", "naive
     [(math.nan, (-1, 5)), (math.inf, (0, 5)), (-math.inf, 0), (math.nan, 0)],
     ids=["one NaN", "plus infinity", "minus infinity alone", "NaN alone"],
 )
-def test_logits_that_are_no_distribution_end_the_race_with_a_sentence(value, where, name, monkeypatch):
+def test_logits_that_are_no_distribution_end_the_race_with_a_sentence(value, where, name, pair, monkeypatch):
     """A lane without drafts too, whether it is the first or not. No identity is claimed of such a text."""
     right, calls = Target.verify, []
 
@@ -153,7 +158,7 @@ def test_logits_that_are_no_distribution_end_the_race_with_a_sentence(value, whe
         return logits, features
 
     monkeypatch.setattr(Target, "verify", verify)
-    race = Race(tiny_pair(), Settings(TEXT, (name, "vanilla"), temperature=0.8, max_new_tokens=60))
+    race = Race(pair, Settings(TEXT, (name, "vanilla"), temperature=0.8, max_new_tokens=60))
     with pytest.raises(ValueError, match=r"tiny random pair answered NaN .*token \d+,"):
         list(race.run())
 

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -30,6 +31,7 @@ from helpers.remote.streaming import STREAM, Reply, chat, event, generating, ser
 
 TEXT = "Story: Once upon a time"
 PLAIN = "application/json"
+shared = cache(tiny_pair)  # the pair of all lanes that change nothing of it
 
 
 def beside(pair: LoadedPair, address: str, model: str = "") -> LoadedPair:
@@ -39,7 +41,7 @@ def beside(pair: LoadedPair, address: str, model: str = "") -> LoadedPair:
 def raced(script, **settings) -> Race:
     """A race of plain decoding and a scripted server, run to its end."""
     with serving(script) as served:
-        race = Race(beside(tiny_pair(), served.address), Settings(TEXT, ("vanilla", "remote"), **settings))
+        race = Race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), **settings))
         for _ in race.run():
             pass
     return race
@@ -122,7 +124,7 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
         yield text(" late", "stop")
 
     with serving(lambda path, body: Reply(parts())) as served:
-        race = Race(beside(tiny_pair(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
+        race = Race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
         steps = race.polled()
         local = [next(steps) for _ in range(5)]
         assert [lane for lane, _ in local] == [0] * 5
@@ -141,7 +143,7 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
         yield text(" late", "stop")
 
     with serving(lambda path, body: Reply(parts())) as served:
-        pair, device = beside(tiny_pair(), served.address), Device()
+        pair, device = beside(shared(), served.address), Device()
         asked = order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
         waiting = Call(lambda: numbered("one", asked.steps()), "one", tell=told.append)
@@ -167,7 +169,7 @@ def test_a_race_that_is_stopped_closes_the_connection_at_once():
             yield text(" on")
 
     with serving(lambda path, body: Reply(parts())) as served:
-        race = Race(beside(tiny_pair(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
+        race = Race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
         with closing(race.run()) as steps:
             while next(steps)[0] != 1:
                 pass
@@ -183,7 +185,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
         return Reply([text(" late"), *[b": more\n\n"] * 3000])
 
     with serving(script) as served:
-        race = Race(beside(tiny_pair(), served.address), Settings(TEXT, ("remote",)))
+        race = Race(beside(shared(), served.address), Settings(TEXT, ("remote",)))
         steps = race.polled()
         assert next(steps) is Quiet.IDLE and reached.wait(5)
         steps.close()
@@ -226,7 +228,7 @@ def test_a_chat_asks_the_chat_endpoint_at_once():
 
 def test_a_model_is_asked_for_by_the_name_that_was_given():
     with serving(replying(text(" x", "stop"))) as served:
-        pair = beside(tiny_pair(), served.address, "big/model")
+        pair = beside(shared(), served.address, "big/model")
         list(Race(pair, Settings(TEXT, ("remote",), temperature=0.8, seed=7, max_new_tokens=9)).run())
         [(_, body)] = served.requests
     assert (body["model"], body["temperature"], body["seed"], body["max_tokens"]) == ("big/model", 0.8, 7, 9)
@@ -276,7 +278,7 @@ def test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_go
 def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_one():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        pair = beside(tiny_pair(), f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
+        pair = beside(shared(), f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
         race = Race(pair, Settings(TEXT, ("remote", "vanilla"), max_new_tokens=6))
         list(race.run())
     remote, plain = (lane.trace for lane in race.lanes)
@@ -322,7 +324,7 @@ def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
 
 def test_a_record_a_film_and_a_page_can_be_made_of_it(tmp_path):
     with serving(replying(text(" a fox"), text("", "stop"))) as served:
-        made = record(beside(tiny_pair(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
+        made = record(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
     words = write(tmp_path / "race.json", made)
     assert words.startswith("race.json: remote: 127.0.0.1:") and "no tau" in words and "other text" in words
     again = Record.from_json((tmp_path / "race.json").read_text("utf-8"))
