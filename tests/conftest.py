@@ -5,7 +5,7 @@ What takes seconds to import is imported where it is used: the process that spre
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # so that no worker waits at the end
+    # The longest first, so that no worker waits at the end. Replays need no app: they are played while it is made ready
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), "replay_tab" not in item.fixturenames))
     there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
     missing = [name for name in there if not there[name]]
     if missing:
@@ -111,12 +112,18 @@ def small_capacities(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
-    from helpers.commands import SMALL, served_app
+def starting() -> Iterator[Callable[[str], str]]:
+    """The app, which makes itself ready while tests go on that do not need it."""
+    from helpers.commands import SMALL, starting_app
 
-    with served_app(*SMALL, "--shape", "paper", until="ready") as url:
-        yield url
+    with starting_app(*SMALL, "--shape", "paper") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def server(starting) -> str:
+    """The served app, when all is ready: no test's race waits for what is made ready, and no clock of a test is disturbed by it."""
+    return starting("ready")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -63,24 +63,29 @@ app.main()
 
 
 @contextmanager
-def served_app(*options: str, until: str, bare: bool = False) -> Iterator[str]:
-    """The address of the served app, once its /readiness says that it is `until`: "live" or "ready". A `bare` one is only live."""
+def starting_app(*options: str, bare: bool = False) -> Iterator[Callable[[str], str]]:
+    """Starts the app and waits for nothing. Asked for its address "live" or "ready", it waits until /readiness says so.
+
+    A `bare` one is only live.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-X", "faulthandler", "-c", HURRIED, "bare" if bare else "whole", *options]
     process = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, env=OF_TESTS)
     url = f"http://127.0.0.1:{port}/"
-    try:
+
+    def address(until: str) -> str:
         for _ in range(3000):  # ten minutes: a first start compiles, and a machine may be busy
             assert process.poll() is None, "app.py ended before it served"
             with suppress(OSError), urllib.request.urlopen(f"{url}readiness", timeout=1) as answer:
                 if json.load(answer)[until]:
-                    break
+                    return url
             time.sleep(0.2)
-        else:
-            pytest.fail(f"app.py was not {until} within ten minutes.")
-        yield url
+        return pytest.fail(f"app.py was not {until} within ten minutes.")
+
+    try:
+        yield address
         assert process.poll() is None, f"app.py ended by itself, with status {process.poll()}"
     finally:
         process.terminate()

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from helpers.page import PATIENCE, open_view
@@ -78,19 +77,16 @@ def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
     expect(rows).to_have_count(1)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
+def test_a_bad_file_gets_a_sentence(page):
+    open_view(page, "prompts")
+    for name, content, words in (
         ("a.jsonl", '"fine"\n{"prompt": 7}', "The prompt on line 2 must be a string, got 7"),
         ("a.txt", "x\n\n" * 51, "at most 50 prompts"),
         ("a.txt", b"caf\xe9", "a.txt is not UTF-8"),
-    ],
-)
-def test_a_bad_file_gets_a_sentence(page, name, content, words):
-    open_view(page, "prompts")
-    choose_file(page, name, content)
-    expect(page.locator("[data-lab-words]")).to_contain_text(words)
-    expect(page.locator("[data-lab-prompts] [data-table]")).to_be_hidden()
+    ):
+        choose_file(page, name, content)
+        expect(page.locator("[data-lab-words]")).to_contain_text(words)
+        expect(page.locator("[data-lab-prompts] [data-table]")).to_be_hidden()
 
 
 def test_start_without_a_file_says_so(page):

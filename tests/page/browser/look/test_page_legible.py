@@ -3,7 +3,6 @@
 import pytest
 from playwright.sync_api import expect
 
-from engine.page.views import standalone
 from engine.record.trace import Step
 from helpers.page import path_is_legible, until
 from helpers.traces import FakeRace, bushy, make_step, one_node
@@ -34,24 +33,17 @@ CROSSED = """() => {
 
 
 @pytest.fixture
-def replayed(browser, tmp_path):
+def replayed(replay_of):
     """Opens a replay of one step with so many nodes, or of `step`, as it is when no story is told."""
-    tabs = []
 
     def opened(nodes: int, width: int = 1280, height: int = 720, step: Step | None = None):
         race = FakeRace([(0, one_node(burst=[99], end="length")), (1, step or bushy(nodes, end="length"))])
         assert list(race.run())
-        file = tmp_path / f"{nodes}.html"
-        file.write_text(standalone.html(race.record()), "utf-8")
-        tabs.append(browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce"))
-        tab = tabs[-1].new_page()
-        tab.goto(file.as_uri())
+        tab = replay_of(race.record(), width, height, motion="reduce")
         expect(tab.locator("[data-tree] g.node")).to_have_count(nodes + 1)
         return tab
 
-    yield opened
-    for tab in tabs:
-        tab.close()
+    return opened
 
 
 @pytest.mark.parametrize("nodes", SIZES)

@@ -8,7 +8,7 @@ from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from engine.models.pairs import EMBEDDED, PAIRS
-from helpers.commands import served_app
+from helpers.commands import starting_app
 from helpers.page import NO_STORY, PATIENCE, PROMPT, REAL_TIME, race
 
 TITLES = {name: PAIRS[name].title for name in EMBEDDED}
@@ -18,8 +18,8 @@ RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
 @pytest.fixture(scope="module")
 def default_server():
     """The page of the default pair, as soon as it is live: its races make ready what they lack, and run once."""
-    with served_app(until="live", bare=True) as url:
-        yield url
+    with starting_app(bare=True) as address:
+        yield address("live")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from engine.page.views import standalone
 from helpers.page import until
 from helpers.traces import bushy, made_race
 
@@ -24,23 +23,16 @@ TOLD = [
 
 
 @pytest.fixture
-def replay(browser, tmp_path):
-    tabs = []
+def replay(replay_of):
+    """Opens a made-up race, whose tree takes `step` first if one is given."""
 
-    def opened(step=None, **context):
+    def opened(step=None, width=1280, height=720, **more):
         record = made_race()
         if step:
             record.lanes[1].trace.steps[0] = step
-        file = tmp_path / "race.html"
-        file.write_text(standalone.html(record), "utf-8")
-        tabs.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **context}))
-        tab = tabs[-1].new_page()
-        tab.goto(file.as_uri())
-        return tab
+        return replay_of(record, width, height, **more)
 
-    yield opened
-    for tab in tabs:
-        tab.close()
+    return opened
 
 
 def test_a_race_begins_with_one_story_in_a_visit(replay):
@@ -109,7 +101,7 @@ def test_the_pictures_tell_what_happened(replay):
 def test_a_token_without_a_letter_stays_out_of_the_sentence(replay):
     """The one that ends the text, say, whose own name may be longer than the line has room."""
     step = replace(made_race().lanes[1].trace.steps[0], pieces=[" a", " little", ""], bonus_text="<|endoftext|>")
-    tab = replay(step, viewport={"width": 390, "height": 844})
+    tab = replay(step, width=390, height=844)
     tab.evaluate(SEEK, 6.4)
     assert tab.locator("[data-story-stage] .flyer").all_text_contents() == ["a", "little"]
     assert tab.evaluate(READ)["outside"] == []
@@ -177,7 +169,7 @@ def test_a_parallel_drafter_shoots_out_at_once(replay):
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_a_key_and_a_button_tell_it_again_and_escape_leaves(replay, width, height):
-    tab = replay(viewport={"width": width, "height": height})
+    tab = replay(width=width, height=height)
     tab.keyboard.press("Escape")
     expect(tab.locator(STORY)).to_be_hidden()
     tab.evaluate("TreeRace.view.skip()")
@@ -203,7 +195,7 @@ def test_another_race_takes_the_storys_place(replay):
 
 
 def test_without_motion_there_are_still_pictures_for_who_asks(replay):
-    tab = replay(reduced_motion="reduce")
+    tab = replay(motion="reduce")
     expect(tab.locator(STORY)).to_be_hidden()
     assert tab.evaluate("TreeRace.view.atEnd")
     tab.keyboard.press("s")
@@ -218,7 +210,7 @@ def test_without_motion_there_are_still_pictures_for_who_asks(replay):
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
 def test_all_of_it_fits_the_window(replay, width, height):
-    tab = replay(bushy(24), viewport={"width": width, "height": height})
+    tab = replay(bushy(24), width=width, height=height)
     tab.evaluate(SEEK, 4.0)
     for part in (WORDS, "[data-story-stage] svg", "[data-story-skip]", "[data-story-scrub]"):
         box = tab.locator(part).bounding_box()
@@ -268,7 +260,7 @@ READ = """() => {
 @pytest.mark.parametrize("nodes", [5, 12, 40, 64])
 def test_words_of_the_accepted_path_are_whole_and_no_line_crosses_a_text(replay, nodes):
     step = bushy(nodes)
-    tab = replay(step, reduced_motion="reduce")
+    tab = replay(step, motion="reduce")
     tab.evaluate("TreeRace.view.go(0)")
     tab.keyboard.press("s")
     wanted = [step.texts[at].strip() for at in step.path]

@@ -1,0 +1,42 @@
+"""Replays, in a tab that all their tests share: what Chromium has compiled of the page once it need not compile again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from engine.page.views import standalone
+from engine.record.race_file import Record
+
+# Every address that is gone to is a visit of its own, in which no story has been told. A page that is loaded again stays in its visit.
+FIRST_VISIT = """if (location.protocol === 'file:' && performance.getEntriesByType('navigation')[0].type === 'navigate')
+  sessionStorage.clear();"""
+
+
+@pytest.fixture(scope="session")
+def replay_tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """It begins the app that later tests open, where there are such tests."""
+    if any("server" in item.fixturenames for item in request.session.items):
+        request.getfixturevalue("starting")
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.add_init_script(FIRST_VISIT)
+        yield tab
+
+
+@pytest.fixture
+def replay_of(replay_tab: Page, tmp_path: Path) -> Callable[..., Page]:
+    """Opens the replay page of a record in a window of that size, as a first visit."""
+
+    def opened(record: Record, width: int, height: int, motion: str = "no-preference") -> Page:
+        file = tmp_path / "race.html"
+        file.write_text(standalone.html(record), "utf-8")
+        replay_tab.goto("about:blank")
+        replay_tab.set_viewport_size({"width": width, "height": height})
+        replay_tab.emulate_media(reduced_motion=motion)
+        replay_tab.mouse.move(0, 0)
+        replay_tab.goto(file.as_uri())
+        return replay_tab
+
+    return opened
