@@ -16,6 +16,7 @@ from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.views import opening
+from engine.page.web import import_gradio
 from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
 
@@ -147,6 +148,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
         ready = opened(load(first, how["device"]))
     beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
+    import_gradio()
     from engine.page.web.lending import Served
     from engine.page.web.page import build, mounted, spoken_of
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 Graph = dict[str, set[str]]
+ENGINE = Path(__file__).parents[2] / "engine"
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # where a statement holds others
 
 
@@ -95,12 +96,13 @@ BUILDINGS = {"page", "lab"}  # folders of the engine that hold rooms
 
 
 def room_of(module: str) -> str:
-    """`engine.forward.runner` is in the room `forward`, `engine.page.web.race` in `page.web`.
+    """`engine.forward.runner` is in the room `forward`, `engine.page.web.race` and `engine.page.web` itself in `page.web`.
 
     `engine.tree` is a room of its own, and so is the package itself.
     """
     parts = module.split(".")[1:] or [module]
-    return ".".join(parts[:2]) if parts[0] in BUILDINGS and len(parts) > 2 else parts[0]
+    inside = len(parts) > 2 or (len(parts) == 2 and ENGINE.joinpath(*parts).is_dir())
+    return ".".join(parts[:2]) if parts[0] in BUILDINGS and inside else parts[0]
 
 
 def room_arrows(modules: Mapping[str, Iterable[str]]) -> Graph:
