@@ -15,5 +15,5 @@ def import_gradio() -> None:
         inspect.getfile = file_of
 
 
-def unknown(kind: type) -> str:
-    raise OSError(f"The file of {kind.__name__} is not looked for.")
+def unknown(kind: object) -> str:
+    raise OSError(f"The file of {kind} is not looked for.")
