@@ -7,8 +7,8 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
 
 
 def import_gradio() -> None:
-    """Imports it in half its time: without the type stubs that it would write beside its sources, which it looks for in files."""
-    file_of, inspect.getfile = inspect.getfile, unknown
+    """Imports it in half its time: it finds no sources of its components, beside which it would write type stubs."""
+    file_of, inspect.getfile = inspect.getfile, unknown  # type: ignore[assignment]  # it is called by position
     try:
         import gradio  # noqa: F401
     finally:
