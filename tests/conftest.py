@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.models.pairs import LoadedPair
 
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
-SERVED = ("tests/page/browser", "tests/page/web")
+SERVED = ("tests/page/browser", "tests/page/web/test_api.py")
 LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
 NVIDIA = Path("/proc/driver/nvidia")
