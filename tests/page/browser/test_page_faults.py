@@ -26,9 +26,12 @@ import torch
 from engine import race
 from engine.measure import repeated
 from engine.page.screens import readiness
+from engine.page.web import import_gradio
 from helpers.decoding import hurry
 
 hurry()
+import_gradio()
+from engine.page.web import page
 repeated.MOST = 1
 readiness.Readiness.make_rest = lambda ready: None
 step = race.Lane.step
@@ -45,16 +48,22 @@ def faulty(lane):
 
 race.Lane.step = faulty
 import app
+sys.stdin.readline()
 app.main()
 """
 LONGEST = 120  # seconds
 
 
-def begin(port: int) -> subprocess.Popen:
+def stand_by(port: int) -> subprocess.Popen:
+    """A server that has imported what takes seconds, and serves when it is told to."""
     options = (*SMALL, "--shape", "paper", "--port", str(port))
-    process = subprocess.Popen([sys.executable, "-c", FAULTY, *options], cwd=ROOT, env=OF_TESTS)
+    return subprocess.Popen([sys.executable, "-c", FAULTY, *options], cwd=ROOT, env=OF_TESTS, stdin=subprocess.PIPE)
+
+
+def begin(process: subprocess.Popen, port: int) -> None:
+    process.stdin.write(b"\n")
+    process.stdin.flush()
     wait_for(lambda: readiness(port).get("live"))
-    return process
 
 
 def readiness(port: int) -> dict:
@@ -71,19 +80,23 @@ def wait_for(what) -> None:
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+def servers() -> Iterator[tuple[int, list[subprocess.Popen]]]:
+    """A port, the server there, and another one that can take its place."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
-    processes.append(begin(number))
-    yield number
+    processes = [stand_by(number)]
+    begin(processes[0], number)
+    processes.append(stand_by(number))
+    yield number, processes
     for process in processes:
         process.kill()
-        process.wait()
-    processes.clear()
+        process.communicate()
 
 
-processes: list[subprocess.Popen] = []
+@pytest.fixture(scope="module")
+def port(servers) -> int:
+    return servers[0]
 
 
 @pytest.fixture(scope="module")
@@ -140,25 +153,29 @@ def words(page: Page):
     return page.locator("[data-race] [data-verdict]")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "sentence"),
-    [
-        ("Story: There was a fault in", "Something failed in TreeRace (KeyError)"),
-        ("Story: They took all memory of", "The device ran out of memory."),
-    ],
-)
-def test_a_fault_in_one_race_is_seen_there_and_nowhere_else(visit, prompt, sentence):
-    broken, other = visit(), visit()
+FAULTS = {  # the prompt, and what is said
+    "Story: There was a fault in": "Something failed in TreeRace (KeyError)",
+    "Story: They took all memory of": "The device ran out of memory.",
+}
+
+
+def test_a_fault_in_one_race_is_seen_there_and_nowhere_else(visit):
+    """Two races break beside a third one, each by a fault of its own."""
+    other, broken = visit(), {visit(): fault for fault in FAULTS.items()}
     start_race(other, "Story: A slow boat went slowly", tokens=30)
-    start_race(broken, prompt, tokens=200)
-    expect(words(broken)).to_contain_text("The race ended early. What was written so far stays.")
-    expect(broken.get_by_text(sentence)).to_be_visible()
-    expect(broken.locator("[data-race]")).to_have_attribute("data-state", "done")
-    assert broken.evaluate("TreeRace.view.steps.length") > 1
+    for page, (prompt, _) in broken.items():
+        start_race(page, prompt, tokens=200)
+    for page, (_, sentence) in broken.items():
+        expect(words(page)).to_contain_text("The race ended early. What was written so far stays.")
+        expect(page.get_by_text(sentence)).to_be_visible()
+        expect(page.locator("[data-race]")).to_have_attribute("data-state", "done")
+        assert page.evaluate("TreeRace.view.steps.length") > 1
     finish(other)
     expect(words(other)).to_contain_text("identical: 30 of 30 tokens")
-    start_race(broken, "Story: Once upon a time", tokens=30)
-    expect(words(broken)).to_contain_text("identical: 30 of 30 tokens")
+    for page in broken:
+        start_race(page, "Story: Once upon a time", tokens=30)
+    for page in broken:
+        expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
 
 
 def test_race_pressed_ten_times_is_one_race(visit, port):
@@ -207,17 +224,18 @@ def test_a_network_that_swallows_everything_frees_the_device_and_the_page_says_s
     expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
 
 
-def test_a_server_that_starts_anew_gets_its_visitors_back(visit, port):
+def test_a_server_that_starts_anew_gets_its_visitors_back(visit, servers):
+    port, (first, second) = servers
     page = visit()
     dial(page, "number input for Temperature", 0.5)
     start_race(page, "Story: The whale who sang slowly", tokens=900)
     page.wait_for_function("TreeRace.view.steps.length > 5")
-    processes[-1].kill()
-    processes[-1].wait()
+    first.kill()
+    first.wait()
     expect(words(page)).to_contain_text("The race ended early.")
     page.fill("#prompt textarea", "Story: The whale who sang and sang")
     page.evaluate("window.__before = true")
-    processes.append(begin(port))
+    begin(second, port)
     page.wait_for_function("!window.__before && window.TreeRace?.take && TreeRace.view", timeout=1000 * LONGEST)
     expect(words(page)).to_contain_text("The race ended early. What was written so far stays.")
     expect(page.locator("#prompt textarea")).to_have_value("Story: The whale who sang and sang")

@@ -26,17 +26,28 @@ def replay_tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Pag
 
 
 @pytest.fixture
-def replay_of(replay_tab: Page, tmp_path: Path) -> Callable[..., Page]:
+def replay_file(tmp_path: Path) -> Callable[[Record], str]:
+    """Writes the replay page of a record; gives its address."""
+
+    def written(record: Record) -> str:
+        file = tmp_path / "race.html"
+        file.write_text(standalone.html(record), "utf-8")
+        return file.as_uri()
+
+    return written
+
+
+@pytest.fixture
+def replay_of(replay_tab: Page, replay_file: Callable[[Record], str]) -> Callable[..., Page]:
     """Opens the replay page of a record in a window of that size, as a first visit."""
 
     def opened(record: Record, width: int, height: int, motion: str = "no-preference") -> Page:
-        file = tmp_path / "race.html"
-        file.write_text(standalone.html(record), "utf-8")
+        address = replay_file(record)
         replay_tab.goto("about:blank")
         replay_tab.set_viewport_size({"width": width, "height": height})
         replay_tab.emulate_media(reduced_motion=motion)
         replay_tab.mouse.move(0, 0)
-        replay_tab.goto(file.as_uri())
+        replay_tab.goto(address)
         return replay_tab
 
     return opened
