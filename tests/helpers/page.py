@@ -50,6 +50,14 @@ def race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
     finish(page)
 
 
+def refused(page: Page, words: str) -> None:
+    """The page refuses something with these words, which are read and closed."""
+    sentence = page.get_by_test_id("toast-body")
+    expect(sentence).to_contain_text(words)
+    page.get_by_test_id("toast-close").click()
+    expect(sentence).to_have_count(0)
+
+
 def play(page: Page, steps: list, **result) -> None:
     """Plays a made-up race of (lane, step), as if the server had sent its events. `result` overrides fields of its result."""
     for event in events(FakeRace(steps)):

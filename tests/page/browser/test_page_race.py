@@ -15,6 +15,7 @@ from helpers.page import (
     pace,
     play,
     race,
+    refused,
     shown_step,
     start_race,
     texts,
@@ -84,24 +85,24 @@ def test_stop_stops_and_the_next_race_runs(page):
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "label", "value", "words"),
-    [
+def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page):
+    for prompt, label, value, words in (
         ("  ", "Seed", 0, "prompt is empty"),
         ("x" * 100_000, "Seed", 0, "characters"),
         (PROMPT, "Nodes", 9999, "Nodes must be between"),
         (PROMPT, "New tokens", 0, "must be between"),
-    ],
-)
-def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page, prompt, label, value, words):
-    page.evaluate("text => TreeRace.form.fill('#prompt textarea', text)", prompt)
-    dial(page, label, value)
-    page.click("#race-go")
-    expect(page.get_by_test_id("toast-body")).to_contain_text(words)
-    expect(page.locator("[data-verdict]")).to_have_text("Nothing was raced.")
-    for button in ("#race-go", "#race-halt"):
-        page.click(button, trial=True, timeout=3000)  # nothing lies over it
-    assert page.input_value("#prompt textarea") == prompt
+    ):
+        right = page.locator("#dials").get_by_label(label, exact=True).first.input_value()
+        page.evaluate("text => TreeRace.form.fill('#prompt textarea', text)", prompt)
+        dial(page, label, value)
+        page.click("#race-go")
+        expect(page.get_by_test_id("toast-body")).to_be_visible()
+        expect(page.locator("[data-verdict]")).to_have_text("Nothing was raced.")
+        for button in ("#race-go", "#race-halt"):
+            page.click(button, trial=True, timeout=3000)  # nothing lies over it
+        assert page.input_value("#prompt textarea") == prompt
+        refused(page, words)
+        dial(page, label, right)
 
 
 def test_a_prompt_is_never_markup(page):

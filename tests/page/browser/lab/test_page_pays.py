@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from engine.page.screens.pays_what_if import Point, acceptance_of, speedup
 from engine.record.costs import Costs
-from helpers.page import PATIENCE, open_view
+from helpers.page import PATIENCE, open_view, refused
 
 HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
 PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "Story: Tom had a red ball", "x " * 5000]
@@ -147,23 +147,20 @@ def test_stop_ends_it_without_a_verdict(page):
     assert page.evaluate("TreeRace.pays.report") is None
 
 
-@pytest.mark.parametrize(
-    ("prompts", "tokens", "words"),
-    [
+def test_too_much_gets_a_sentence(page):
+    open_view(page, "pays")
+    for prompts, tokens, words in (
         (PROMPTS[:2], "64", "needs 3 to 20 prompts here, got 2"),
         (["x"] * 21, "64", "needs 3 to 20 prompts here, got 21"),
         (PROMPTS[:3], "101", "at most 72 new tokens a prompt here, got 101"),
         (PROMPTS[:3], "many", "Max new tokens must be a number"),
-    ],
-)
-def test_too_much_gets_a_sentence(page, prompts, tokens, words):
-    open_view(page, "pays")
-    choose_file(page, prompts)
-    expect(page.locator(f"{VIEW} [data-about-file]")).to_contain_text("of mine.jsonl")
-    page.fill(f"{VIEW} [data-tokens]", tokens)
-    page.click("#lab-go")
-    expect(page.get_by_test_id("toast-body")).to_contain_text(words)
-    expect(page.locator("[data-lab-words]")).to_have_text("Ended early, so there is no verdict.")
+    ):
+        choose_file(page, prompts)
+        expect(page.locator(f"{VIEW} [data-about-file]")).to_contain_text(f"{len(prompts)} prompts of mine.jsonl")
+        page.fill(f"{VIEW} [data-tokens]", tokens)
+        page.click("#lab-go")
+        refused(page, words)
+        expect(page.locator("[data-lab-words]")).to_have_text("Ended early, so there is no verdict.")
 
 
 def test_without_a_file_the_pages_own_prompts_are_raced(page):
