@@ -17,7 +17,7 @@ from engine.kernels.growing_compiled import BELOW, Root, call_grow
 from engine.kernels.intrinsics import ticks
 from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
 from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, through
-from engine.nets.layer import FEATURES, Net, unit
+from engine.nets.layer import Net, unit
 
 
 class EagleEnds(NamedTuple):
@@ -126,11 +126,7 @@ class CompiledEagle:
         said = (token @ for_token.T).numpy()
         self.layer = layer.in_eight_bits(net.norm_feature, for_feature)._replace(bias=said)
         self.rotary = net.rotary
-
-        # These calls compile, or load compiled code, so that loading takes the time and no race does.
-        session, feature = self.open(2), torch.zeros(1, FEATURES + 1, config.reads)
-        session.root([0], feature, [0], 0, 0)
-        session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
+        compile_forwards()  # so that loading takes the time and no race does
 
     def open(self, capacity: int) -> "CompiledSession":
         return CompiledSession(self, capacity)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from engine.kernels import beforehand
 from engine.kernels.code_folder import folder_for
@@ -68,7 +69,9 @@ def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path):
 
 def test_forwards_compiled_beforehand_are_those_that_a_net_calls():
     compile_forwards()
-    CompiledEagle(pair_with("eagle").net("eagle"))
+    session = CompiledEagle(pair_with("eagle").net("eagle")).open(2)
+    session.root([0], torch.zeros(1, 4, 64), [0], 0, 0)
+    session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
     assert len(behind_root.signatures) == len(behind_level.signatures) == 1
 
 

@@ -54,6 +54,10 @@ def messages(
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
     batch, begun, due = Unsent(len(race.lanes)), False, math.inf
+
+    def held_back() -> Message:
+        return batch.sent() if begun else batch.sent(**start(record))
+
     try:
         with closing(race.polled()) as steps:
             for each in steps:
@@ -65,12 +69,12 @@ def messages(
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
                 if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
-                    yield batch.sent() if begun else batch.sent(**start(record))
+                    yield held_back()
                     begun, due = True, time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
         if not begun:
-            yield batch.sent(**start(record))
+            yield held_back()
             begun = True
         seen = [lane.trace for lane in record.lanes]
         if again is not None:
@@ -79,7 +83,7 @@ def messages(
                     yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
     except Exception:
         if batch.steps:  # what was written before the fault stays
-            yield batch.sent() if begun else batch.sent(**start(record))
+            yield held_back()
         raise
     shown = [lane.trace for lane in record.lanes]
     yield batch.sent(
