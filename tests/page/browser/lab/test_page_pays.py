@@ -82,7 +82,8 @@ def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
     expect(told.locator(f"{VIEW} [data-what-words]")).to_contain_text("beyond what was measured, which ends at 64.")
     told.click(f"{VIEW} [data-what-back]")
     expect(shown).to_have_text(f"{report['point']['expected']:.2f}×")
-    assert told.locator(f"{VIEW} [data-what-canvas] .points path").count() == 2 and told.evaluate(FITS) == [True, True]
+    expect(told.locator(f"{VIEW} [data-what-canvas] .points path")).to_have_count(2)
+    assert told.evaluate(FITS) == [True, True]
 
 
 def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_here(told):

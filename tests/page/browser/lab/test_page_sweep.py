@@ -47,7 +47,7 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     expect(page.locator("[data-lab-sweep]")).to_have_attribute("data-run", "done")
     page.wait_for_function("TreeRace.sweep.measured?.cells.length === 4")
     expect(page.locator(WORDS)).to_contain_text(" tokens a pass, ")
-    assert page.locator(f"{canvas('speedup')} .textpoint").count() == 4
+    expect(page.locator(f"{canvas('speedup')} .textpoint")).to_have_count(4)
     assert page.locator("[data-lab-sweep] [data-progress]").get_attribute("aria-valuenow") == "4"
     x, y = page.evaluate("[TreeRace.sweep.measured.best[0].x, TreeRace.sweep.measured.best[0].y]")
     page.get_by_role("button", name=f"Race depth {x}, width {y}").click()
@@ -88,7 +88,7 @@ def test_charts_state_their_findings(page, messages):
     expect(page.locator(canvas("rank"))).to_have_attribute(
         "aria-label", "Reached guesses that were accepted, by rank among siblings: rank 1 100 %, rank 2 0 %."
     )
-    page.wait_for_selector(f"{canvas('rank')} .main-svg", state="attached")
+    wait_for_plots(page)
     bars = page.evaluate(
         "document.querySelector('[data-chart=depth] [data-canvas]').data.map(({ x, y }) => [[...x], [...y]])"
     )
@@ -144,7 +144,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     assert 0 < kept < 32
     page.wait_for_timeout(500)
     assert page.evaluate("TreeRace.sweep.measured.cells.length") == kept
-    assert page.locator(f"{canvas('tau')} .textpoint").count() == kept
+    expect(page.locator(f"{canvas('tau')} .textpoint")).to_have_count(kept)
     set_grid(page, "1", "1")
     page.click("#lab-go")
     page.wait_for_function("TreeRace.sweep.measured.total === 1 && TreeRace.sweep.run.state === 'done'")
