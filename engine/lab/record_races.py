@@ -15,6 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from engine.measure.options import given_pair, given_remote, load_given, own_place, writable
+from engine.measure.racing import given_settings
 from engine.measure.repeated import Repeated
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
@@ -96,13 +97,7 @@ def main(given: Namespace) -> None:
         folder = own_place(given.out, RACES if named.name == "embedded" else None, named.title)
         files = {writable(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
     else:
-        settings = Settings(
-            given.prompt,
-            (BASELINE, given.system),
-            temperature=given.temperature,
-            max_new_tokens=given.tokens,
-            seed=given.seed,
-        )
+        settings = given_settings(given, (BASELINE, given.system), given.prompt)
         files = {writable(given.out or Path("race.json")): settings}
     pair = replace(load_given(given, named), remote=remote)
     for path, settings in files.items():

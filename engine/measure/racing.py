@@ -8,11 +8,12 @@ trees and has one setting.
 """
 
 import math
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.measure import peers, processes
 from engine.measure.other_engines import Others
@@ -34,27 +35,12 @@ IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches 
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How every race is run. Raises `ValueError` for a value that no race takes."""
-
-    temperature: float
-    tokens: int
-    seed: int
-    constraint: str = ""
-
-    def __post_init__(self):
-        self.settings("a prompt", (BASELINE,))  # before `generate()` meets the values
-
-    def settings(self, prompt: str, systems: tuple[str, ...], tokens: int | None = None) -> Settings:
-        return Settings(
-            prompt,
-            systems,
-            temperature=self.temperature,
-            max_new_tokens=self.tokens if tokens is None else tokens,
-            seed=self.seed,
-            constraint=self.constraint,
-        )
+def given_settings(
+    options: Namespace, systems: tuple[str, ...] = (), prompt: str = "a prompt", **more: Any
+) -> Settings:
+    """How every prompt is raced. Raises `ValueError` for a value that no race takes."""
+    heat, tokens, seed = options.temperature, options.tokens, options.seed
+    return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
 @dataclass
@@ -74,10 +60,9 @@ class Races:
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
     raced: dict[str, Raced]
-    generated: list[Written]
-    beside: dict[
+    written: dict[
         str, list[Written]
-    ]  # by every other way, such as `generate(use_mtp=True)` where the target has MTP layers
+    ]  # by way: `generate()` first, then with MTP layers where the target has some, then others
 
 
 def allows(pair: LoadedPair, system: System) -> str:
@@ -125,16 +110,15 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
     return found
 
 
-def fitting(pair: LoadedPair, prompts: list[str], wish: Wish) -> tuple[list[int], dict[int, str]]:
+def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list[int], dict[int, str]]:
     """Indices of the prompts that can be raced, and of each other one why not.
 
-    Raises `ValueError` for a senseless wish, and where too few prompts are left.
+    Raises `ValueError` where too few prompts are left.
     """
-    wish.settings("a prompt", (BASELINE,))
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):
         try:
-            encoded(pair, wish.settings(prompt, (BASELINE,)).prompt)
+            encoded(pair, replace(asked, prompt=prompt).prompt)
         except ValueError as error:
             refused[index] = str(error)
     raced = [index for index in range(len(prompts)) if index not in refused]
@@ -182,7 +166,7 @@ def race(
     pair: LoadedPair,
     prompts: list[str],
     systems: list[str],
-    wish: Wish,
+    asked: Settings,
     tell: Callable[[], object],
     others: Others | None = None,
 ) -> Races:
@@ -193,18 +177,17 @@ def race(
     """
     others = others or Others()
     probes = prompts[:PROBES]
-    settings, tried = processes.of_first(drained(best_settings(pair, probes, systems, wish), tell))
-    names = processes.of_first(drained(best_ways(pair, probes, others, wish), tell))
+    settings, tried = processes.of_first(drained(best_settings(pair, probes, systems, asked), tell))
+    names = processes.of_first(drained(best_ways(pair, probes, others, asked), tell))
     mine = processes.share(prompts, pair.target)
     calls = {name: others.ways[name] for name in names}
-    parts = processes.together([drained(raced_in(pair, mine, settings, wish, calls), tell)], pair.target)
+    parts = processes.together([drained(raced_in(pair, mine, settings, asked, calls), tell)], pair.target)
     raced = {
-        name: Raced(*([each for part, *_ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
+        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
         for name in systems
     }
-    generated = [each for _, found, _ in parts for each in found]
-    beside = {name: [each for *_, found in parts for each in found[name]] for name in parts[0][-1]}
-    return Races(settings, tried, raced, generated, beside)
+    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
+    return Races(settings, tried, raced, written)
 
 
 def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> Found:
@@ -217,77 +200,78 @@ def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> 
             return end.value
 
 
-def steps(pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish) -> Generator[Quiet, None, Races]:
+def steps(pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings) -> Generator[Quiet, None, Races]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
     Each step is one of a race or a token of `generate()`. Closing the generator frees everything.
     """
-    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, wish)
-    return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, wish)))
+    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, asked)
+    return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, asked)))
 
 
 def best_settings(
-    pair: LoadedPair, prompts: list[str], systems: list[str], wish: Wish
+    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings
 ) -> Generator[Quiet, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
     """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
     settings, tried = {}, {}
     for name in systems:
-        settings[name], tried[name] = yield from best_setting(pair, prompts, name, wish)
+        settings[name], tried[name] = yield from best_setting(pair, prompts, name, asked)
         yield Quiet.PIECE
     return settings, tried
 
 
-def best_ways(pair: LoadedPair, prompts: list[str], others: Others, wish: Wish) -> Generator[Quiet, None, list[str]]:
+def best_ways(
+    pair: LoadedPair, prompts: list[str], others: Others, asked: Settings
+) -> Generator[Quiet, None, list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
-    first_calls(pair, others.ways.values(), wish.temperature)
+    first_calls(pair, others.ways.values(), asked.temperature)
     for group in others.groups.values():
         taken = dict.fromkeys(group.values(), 0.0)
         for name, prompt in product(taken, prompts):
-            ids, tokens = encoded(pair, prompt), min(PROBE_TOKENS, wish.tokens)
-            taken[name] += timed(pair, others.ways[name], ids, tokens, wish.temperature).seconds_per_token
+            ids, tokens = encoded(pair, prompt), min(PROBE_TOKENS, asked.max_new_tokens)
+            taken[name] += timed(pair, others.ways[name], ids, tokens, asked.temperature).seconds_per_token
         hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
         yield Quiet.PIECE
     return [name for name in others.ways if name not in hidden]
 
 
 def raced_in(
-    pair: LoadedPair, prompts: list[str], settings: dict[str, str], wish: Wish, calls: dict[str, AnyWay] | None = None
-) -> Generator[Quiet, None, tuple[dict[str, Raced], list[Written], dict[str, list[Written]]]]:
-    """Every system in its setting over the prompts, what `generate()` wrote, and by way what others wrote.
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, AnyWay] = {}
+) -> Generator[Quiet, None, tuple[dict[str, Raced], dict[str, list[Written]]]]:
+    """Every system in its setting over the prompts, and by way what others wrote.
 
-    Others are `generate()` with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every race.
-    `generate()` and the others take every place between a prompt's races in turn.
+    Others are `generate()`, also with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every
+    race. The others take every place between a prompt's races in turn.
     """
-    systems, calls = list(settings), calls or {}
+    systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
     raced = {name: Raced() for name in systems}
     by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
     written: dict[str, list[Written]] = {name: [] for name in [*by_step, *calls]}
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in by_step.values():
-        yield from stepped(pair, first, FIRST_TOKENS, wish.temperature, way)
+        yield from stepped(pair, first, FIRST_TOKENS, temperature, way)
     for index, prompt in enumerate(prompts):
         work: list[list[str]] = groups(systems)
         work.insert(index % (len(work) + 1), [])  # where `generate()` runs
         for names in work:
             if names:
                 lanes = (BASELINE, *(settings[name] for name in names))
-                keep(raced, names, (yield from believed(pair, wish.settings(prompt, lanes))))
+                keep(raced, names, (yield from believed(pair, replace(asked, prompt=prompt, systems=lanes))))
             else:
                 ids, turn = encoded(pair, prompt), index % len(written)
                 for name in [*written][turn:] + [*written][:turn]:
                     if name in calls:
-                        written[name].append(timed(pair, calls[name], ids, wish.tokens, wish.temperature))
+                        written[name].append(timed(pair, calls[name], ids, tokens, temperature))
                         yield Quiet.STEP
                     else:
-                        way = by_step[name]
-                        written[name].append((yield from stepped(pair, ids, wish.tokens, wish.temperature, way)))
+                        written[name].append((yield from stepped(pair, ids, tokens, temperature, by_step[name])))
             yield Quiet.PIECE
-    return raced, written.pop(peers.PLAIN), written
+    return raced, written
 
 
 def best_setting(
-    pair: LoadedPair, prompts: list[str], name: str, wish: Wish
+    pair: LoadedPair, prompts: list[str], name: str, asked: Settings
 ) -> Generator[Quiet, None, tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = settings_of(pair, name)
@@ -295,7 +279,8 @@ def best_setting(
         return name, None
     taken = dict.fromkeys(candidates, 0.0)
     for prompt in prompts:
-        probe = wish.settings(prompt, tuple(candidates), min(PROBE_TOKENS, wish.tokens))
+        tokens = min(PROBE_TOKENS, asked.max_new_tokens)
+        probe = replace(asked, prompt=prompt, systems=tuple(candidates), max_new_tokens=tokens)
         for lane in (yield from believed(pair, probe)).lanes:
             taken[lane.trace.system] += lane.trace.seconds_per_token / len(prompts)
     return min(taken, key=taken.__getitem__), taken

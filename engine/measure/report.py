@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from engine.measure.racing import Races, Wish
+from engine.measure.peers import PLAIN
+from engine.measure.racing import Races
 from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
 from engine.measure.ways import Written, apart, parted, told_tau
 from engine.models.pairs import LoadedPair
+from engine.race import Settings
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, tau, time_shares
@@ -82,7 +84,7 @@ def report(
     prompts: list[str],
     raced: list[int],
     refused: dict[int, str],
-    wish: Wish,
+    asked: Settings,
     outcome: Races,
     groups: list[str] | None = None,
 ) -> dict:
@@ -91,8 +93,8 @@ def report(
     `groups` name the group of every prompt, "" for none.
     Everything in seconds a token holds prefill. `drawn` resamples are the same for all systems.
     """
-    drawn = resamples(len(raced), wish.seed)
-    generated = [each.seconds_per_token for each in outcome.generated]
+    drawn = resamples(len(raced), asked.seed)
+    generated = [each.seconds_per_token for each in outcome.written[PLAIN]]
     rows = []
     for name, lane in outcome.raced.items():
         mine = [trace.seconds_per_token for trace in lane.traces]
@@ -119,8 +121,9 @@ def report(
     plain = [trace.seconds_per_token for trace in base]
     mine = [trace.seconds_per_token for trace in outcome.raced[best["name"]].traces]
     beside = [
-        peer_row(name, written, base, [plain, generated, mine], drawn, wish.temperature)
-        for name, written in outcome.beside.items()
+        peer_row(name, written, base, [plain, generated, mine], drawn, asked.temperature)
+        for name, written in outcome.written.items()
+        if name != PLAIN
     ]
     return ({"peers": beside} if beside else {}) | {
         "answer": verdict(best),
@@ -128,10 +131,10 @@ def report(
         "pair": pair.title,
         "machine": pair.hardware,
         "dtype": pair.dtype,
-        "temperature": wish.temperature,
-        "tokens": wish.tokens,
-        "seed": wish.seed,
-        "constraint": wish.constraint,
+        "temperature": asked.temperature,
+        "tokens": asked.max_new_tokens,
+        "seed": asked.seed,
+        "constraint": asked.constraint,
         "memory": pair.memory is not None,
         "confidence": CONFIDENCE,
         "plain": {

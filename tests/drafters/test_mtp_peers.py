@@ -40,12 +40,13 @@ def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generat
 
 def test_pays_tells_what_generate_gains_by_the_same_layers(tmp_path):
     write(tmp_path, "GLM-4 MoE", 1)
-    pair, wish, prompts = load_pair(own_pair(str(tmp_path))), racing.Wish(0.0, 8, 0), ["Once", "A cat", "Tom"]
+    pair, prompts = load_pair(own_pair(str(tmp_path))), ["Once", "A cat", "Tom"]
+    wish = Settings("a prompt", max_new_tokens=8)
     outcome = racing.race(pair, prompts, ["mtp:2x1x3"], wish, int)
-    by_mtp = outcome.beside[peers.MTP]
-    assert len(by_mtp) == len(outcome.generated) == 3
+    by_mtp = outcome.written[peers.MTP]
+    assert len(by_mtp) == len(outcome.written[peers.PLAIN]) == 3
     figures = report.report(pair, prompts, [0, 1, 2], {}, wish, outcome)
-    assert [len(each.tokens) for each in by_mtp] == [len(each.tokens) for each in outcome.generated]
+    assert [len(each.tokens) for each in by_mtp] == [len(each.tokens) for each in outcome.written[peers.PLAIN]]
     [peer] = figures["peers"]
     assert peer["interval"][0] <= peer["speedup"] <= peer["interval"][1]
     assert sum(line.startswith("generate() MTP") for line in words.report(figures).splitlines()) == 1

@@ -14,7 +14,6 @@ from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.measure import peers
 from engine.measure.other_engines import Others
-from engine.measure.racing import Wish
 from engine.models import loading
 from engine.models.cache_memory import cache_bytes
 from engine.page.screens.break_distance import measure
@@ -137,7 +136,9 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
     pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
-    found = batch.curve(pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Wish(0.0, 6, 0), lambda: None)
+    found = batch.curve(
+        pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6), lambda: None
+    )
     [refused], [lookup] = found["refused"], found["settings"]
     assert refused["batch"] == 4 and refused["why"].endswith("3 would fit.")
     assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]

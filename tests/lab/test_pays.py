@@ -8,11 +8,11 @@ import pytest
 
 from engine import __main__ as commands
 from engine.lab.pays import command
-from engine.measure import racing, verdict, words
+from engine.measure import peers, racing, verdict, words
 from engine.measure.prompts import MOST, read, read_all
 from engine.measure.report import acceptance_by_depth, acceptance_by_rank, by_group
 from engine.page.screens import own_prompts
-from engine.race import Race
+from engine.race import Race, Settings
 from engine.record.race_file import Record
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, time_shares
@@ -105,7 +105,7 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
 
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
-    wish = racing.Wish(0.0, 8, 0)
+    wish = Settings("a prompt", max_new_tokens=8)
     raced, *_ = racing.drained(racing.raced_in(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
     assert len(made) == races and raced["tree"].disturbed == [sentences[-1]]
     assert raced["tree"].traces == [made[-1].lanes[1].trace] and raced["tree"].plain == [made[-1].lanes[0].trace]
@@ -229,12 +229,12 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     """The clock is a stub: a forward takes a second for every four rows begun, a draft forward half a second."""
     pair = tiny_pair()
     monkeypatch.setattr(Trace, "seconds_per_token", property(seconds_by_counting))
-    wish = racing.Wish(0.0, 12, 0)
+    wish = Settings("a prompt", max_new_tokens=12)
     raced, refused = racing.fitting(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
     outcome = racing.race(pair, STORIES, systems, wish, lambda: told_of.append(None))
-    assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.generated) == 3
+    assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
     figures = command.report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["answer"] == "no" and words.sentence(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5

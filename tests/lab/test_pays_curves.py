@@ -12,9 +12,8 @@ from engine import __main__ as commands
 from engine.forward.cache import KVCache
 from engine.lab.pays import batch, command, context, curve_words
 from engine.measure import racing
-from engine.measure.racing import Wish
 from engine.models import cache_memory
-from engine.race import Race, encoded
+from engine.race import Race, Settings, encoded
 from engine.record.disturbance import OTHERS
 from engine.sampling import Sampling
 from helpers.commands import SMALL, run, told
@@ -35,8 +34,8 @@ POINT = {
 PLACE = {"setting", "plain_tokens_per_s", "speedup", "speedup_with_prefill", "tau", "identical", "disturbed"}
 
 
-def wish(tokens: int, temperature: float = 0.0) -> Wish:
-    return Wish(temperature, tokens, 3)
+def wish(tokens: int, temperature: float = 0.0) -> Settings:
+    return Settings("a prompt", temperature=temperature, max_new_tokens=tokens, seed=3)
 
 
 # ---- batches
@@ -320,5 +319,7 @@ def test_ctrl_c_during_batches_ends_the_command_with_a_sentence(capsys, tmp_path
 
 
 def test_the_noise_of_a_batch_is_that_of_the_wish():
-    [text] = batch.texts_of(tiny_pair(), STORIES[:1], Wish(0.5, 3, 9), 1)
+    [text] = batch.texts_of(
+        tiny_pair(), STORIES[:1], Settings("a prompt", temperature=0.5, max_new_tokens=3, seed=9), 1
+    )
     assert text.sampling == Sampling(0.5, seed=9) and len(text.alone) == 3

@@ -7,6 +7,7 @@ import pytest
 
 from engine.measure import peers, racing
 from engine.measure.stepped import stepped
+from engine.race import Settings
 from engine.record.quiet import Quiet
 from helpers.decoding import innermost
 from helpers.pairs import tiny_pair
@@ -65,22 +66,17 @@ def test_what_generate_raises_is_raised_here():
 
 
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
-    pair, wish = tiny_pair(same=True), racing.Wish(0.0, 10, 0)
+    pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
     told, outcome = drained(racing.steps(pair, PROMPTS, ["tree", "chain"], wish))
     assert told.count(Quiet.PIECE) == racing.races(2, len(PROMPTS)) and told[-1] is Quiet.PIECE
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
-    assert [len(each.tokens) for each in outcome.generated] == [10, 10, 10]
+    assert [len(each.tokens) for each in outcome.written[peers.PLAIN]] == [10, 10, 10]
     assert all(len(lane.traces) == len(lane.plain) == 3 for lane in outcome.raced.values())
 
 
 def test_closing_them_frees_the_race_under_way():
-    steps = racing.steps(tiny_pair(same=True), PROMPTS, ["tree"], racing.Wish(0.0, 40, 0))
+    steps = racing.steps(tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40))
     next(steps)
     race = innermost(steps, "believed").gi_frame.f_locals["race"]
     steps.close()
     assert len(race.lanes) == 3 and all(lane.rounds is None for lane in race.lanes)
-
-
-def test_a_senseless_wish_is_refused_before_generate_meets_it():
-    with pytest.raises(ValueError, match="Temperature must be 0 or at least 1e-30"):
-        racing.Wish(1e-38, 8, 0)

@@ -12,6 +12,7 @@ from engine.measure import peers, racing, report, words
 from engine.measure.other_engines import Others
 from engine.measure.server_peers import said_of, server_peers
 from engine.measure.ways import Sent, Written, apart, parted, timed, told_tau
+from engine.race import Settings
 from helpers.pairs import tiny_pair
 from helpers.remote.engines import Engine, running
 from helpers.remote.streaming import Reply, event, serving
@@ -115,9 +116,10 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         {"slow": way("slow", 0.3), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, Sent("\0", 8, 2))},
         {"it": {3: "slow", 5: "quick"}},
     )
-    pair, wish, told = replace(tiny_pair(), draft=None), racing.Wish(0.0, 40, 0), []
+    pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []
     outcome = racing.race(pair, STORIES, ["lookup:2x1x3"], wish, lambda: told.append(None), others)
-    assert len(told) == racing.races(1, len(STORIES), 1) and list(outcome.beside) == [peers.MTP, "quick", "sent"]
+    assert len(told) == racing.races(1, len(STORIES), 1)
+    assert list(outcome.written) == [peers.PLAIN, peers.MTP, "quick", "sent"]
     assert [name for name, tokens in calls if tokens == 40] == ["quick"] * 3
     assert [tokens for name, tokens in calls if name == "slow"] == [8, *[racing.PROBE_TOKENS] * 3]
     figures = report.report(pair, STORIES, [0, 1, 2], {}, wish, outcome)

@@ -233,8 +233,8 @@ return agreed(self.target.session.runner.model, seconds)
         (
             "whether guessing pays is asked without its constraint",
             "pays.py::wish",
-            "racing.Wish(asked.temperature, asked.max_new_tokens, asked.seed, asked.constraint)",
-            "racing.Wish(asked.temperature, asked.max_new_tokens, asked.seed)",
+            "Settings('a prompt', **settings)",
+            "Settings('a prompt', **settings | {'constraint': ''})",
             "page/screens/test_pays_on_page.py::test_a_constraint_binds_every_text_that_is_raced",
             "figures",
         ),

@@ -253,14 +253,6 @@ async with self.one:
             "others",
         ),
         (
-            "a temperature meets generate() before it is checked",
-            "measure/racing.py::Wish.__post_init__",
-            "self.settings('a prompt', (BASELINE,))",
-            "pass",
-            "lab/test_pays_steps.py::test_a_senseless_wish_is_refused_before_generate_meets_it",
-            "others",
-        ),
-        (
             "damaged code is loaded",
             "kernels/compiling.py::unsealed",
             "sealed(data[SEAL:]) != data",

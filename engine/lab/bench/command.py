@@ -28,7 +28,7 @@ from tqdm import tqdm
 from engine.measure import forced, peers, processes
 from engine.measure.options import first_prompts, given_constraint, held_out, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
-from engine.measure.racing import allows, believed, drained
+from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
 from engine.measure.ways import AnyWay, Written, first_calls, timed
 from engine.models.earlier_texts import Memory
@@ -297,15 +297,12 @@ def main(options: Namespace) -> dict | None:
     prompts = {domain: first_prompts(domain, options.prompts) for domain in domains}
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
-    asked = Settings(  # refuses what no race takes, before a model is loaded
-        "a prompt",
+    asked = given_settings(  # refuses what no race takes, before a model is loaded
+        options,
         tuple(named or ()),
-        *(getattr(options, name) for name in SHAPE),
-        temperature=options.temperature,
-        max_new_tokens=options.tokens,
-        seed=options.seed,
         constraint=given_constraint(options),
         guesses=options.guesses,
+        **{name: getattr(options, name) for name in SHAPE},
     )
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")

@@ -16,12 +16,11 @@ from operator import attrgetter
 from engine.batch import decode_together
 from engine.decode import Round
 from engine.lab.pays.rounding import threshold
-from engine.measure.racing import Wish
 from engine.measure.ways import rounds_behind
 from engine.models.cache_memory import too_large
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, encoded
+from engine.race import BASELINE, Settings, encoded
 from engine.record.disturbance import BUSY, run_of_many
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
@@ -83,16 +82,16 @@ def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) 
     return rounds_behind(pair, find(BASELINE), prompt, tokens, sampling)
 
 
-def texts_of(pair: LoadedPair, prompts: list[str], wish: Wish, count: int) -> list[Request]:
+def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
     device, found = pair.target.noise_place, []
     with pair.target.undisturbed():
         for index in range(count):
             prompt = encoded(pair, prompts[index % len(prompts)])
-            seed = wish.seed + index // len(prompts)
-            bound = constraint_of(pair, wish.constraint)
-            sampling = Sampling(wish.temperature, seed=seed, device=device, constraint=bound)
-            written = [token for done in alone(pair, prompt, sampling, wish.tokens) for token in done.burst]
+            seed = asked.seed + index // len(prompts)
+            bound = constraint_of(pair, asked.constraint)
+            sampling = Sampling(asked.temperature, seed=seed, device=device, constraint=bound)
+            written = [token for done in alone(pair, prompt, sampling, asked.max_new_tokens) for token in done.burst]
             found.append(Request(prompt, sampling, written))
     return found
 
@@ -146,17 +145,18 @@ def curve(
     prompts: list[str],
     settings: list[str],
     sizes: list[int],
-    wish: Wish,
+    asked: Settings,
     tell: Callable[[], object],
 ) -> dict:
     """Tokens a second of plain decoding and of every setting at every size, as plain values.
 
     A size whose caches would not fit is left out with a sentence. `tell` is called after every piece of work.
     """
-    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + wish.tokens) + LARGEST_TREE
+    tokens = asked.max_new_tokens
+    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
-    texts, lanes = texts_of(pair, prompts, wish, max(sizes, default=0)), [BASELINE, *settings]
+    texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
     tell()
     by_size = {}
     for size in sizes:
@@ -164,13 +164,13 @@ def curve(
         for repeat in range(REPEATS + 1):
             turn = repeat % len(lanes)
             for lane in lanes[turn:] + lanes[:turn]:
-                found = run(pair, lane, texts[:size], wish.tokens if repeat else min(WARM_UP_TOKENS, wish.tokens))
+                found = run(pair, lane, texts[:size], tokens if repeat else min(WARM_UP_TOKENS, tokens))
                 some[lane] += [found] if repeat else []
                 tell()
         by_size[size] = some
     return {
         "repeats": REPEATS,
-        "tokens": wish.tokens,
+        "tokens": tokens,
         "prompts": len(prompts),
         "cycled": max(sizes, default=0) > len(prompts),
         "settings": [

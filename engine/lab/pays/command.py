@@ -36,7 +36,7 @@ from engine.measure import forced, peers, processes, served_words, words
 from engine.measure.options import given_constraint, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read_all
-from engine.measure.racing import Wish, chosen, fitting, race, races
+from engine.measure.racing import chosen, fitting, given_settings, race, races
 from engine.measure.report import report
 from engine.models.earlier_texts import Memory
 
@@ -88,32 +88,32 @@ def judged(options: Namespace) -> dict:
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
     tau = None if options.acceptance is None else forced.checked(options.acceptance)
-    wish = Wish(options.temperature, options.tokens, options.seed, given_constraint(options))
-    servers = given_peers(options, wish.constraint)
-    wish.settings("a prompt", tuple(name.strip() for name in options.systems.split(",")) if options.systems else ())
+    named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
+    asked = given_settings(options, named, constraint=given_constraint(options))
+    servers = given_peers(options, asked.constraint)
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
     pair = replace(pair, memory=Memory()) if options.memory else pair
     systems = chosen(pair, options.systems)
-    raced, refused = fitting(pair, prompts, wish)
+    raced, refused = fitting(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
     with others_beside(pair, servers) if options.peers else nullcontext() as found_others:
         others = peers.beside(pair, found_others) if found_others else Others()
         total = races(len(systems), len(processes.share(texts, pair.target)), len(others.groups))
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = race(pair, texts, systems, wish, bar.update, others)
-    figures = report(pair, prompts, raced, refused, wish, outcome, [each.group for each in given])
+            outcome = race(pair, texts, systems, asked, bar.update, others)
+    figures = report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
     found = {"verdict": words.sentence(figures)} | figures | ({"others": others.said} if options.peers else {})
     if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
         settings = batch.settings_for(figures["systems"])
         with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:
-            found["batch"] = batch.curve(pair, texts, settings, sizes, wish, bar.update)
+            found["batch"] = batch.curve(pair, texts, settings, sizes, asked, bar.update)
     if lengths:
         settings = context.settings_for(figures)
         with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
-            found["context"] = context.by_length(pair, texts, settings, lengths, wish, bar.update)
+            found["context"] = context.by_length(pair, texts, settings, lengths, asked, bar.update)
     if tau is not None:
         found["acceptance"] = forced.estimates(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
@@ -135,13 +135,13 @@ def of_server(options: Namespace) -> dict:
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
     prompts = [each.text for each in read_all(options.prompts)]
     sizes = served.sizes_of(options.batch)
-    wish = Wish(options.temperature, options.tokens, options.seed)
+    asked = given_settings(options)
     if options.into is not None:
         table.checked(options.into)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
     with tqdm(total=served.steps(len(prompts), sizes), desc="waves", unit="wave") as bar:
-        points = served.measured(arms, prompts, sizes, wish, not options.raw, bar.update)
-    row = served.row(arms, options.machine or served.machine_of(arms), len(prompts), wish, not options.raw, points)
+        points = served.measured(arms, prompts, sizes, asked, not options.raw, bar.update)
+    row = served.row(arms, options.machine or served.machine_of(arms), len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.verdict(row)} | row
     print(*served_words.report(row), "", json.dumps(row), sep="\n")
     if options.into is not None:

@@ -7,13 +7,14 @@ every length.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import attrgetter
 
-from engine.measure.racing import Raced, Wish, believed, drained, keep
+from engine.measure.racing import Raced, believed, drained, keep
 from engine.measure.verdict import mean, ratios
 from engine.models.cache_memory import too_large
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, encoded
+from engine.race import BASELINE, Settings, encoded
 from engine.record.race_file import worst_of
 from engine.record.trace_statistics import tau
 from engine.tree import LARGEST_TREE
@@ -62,7 +63,7 @@ def by_length(
     prompts: list[str],
     settings: list[str],
     lengths: list[int],
-    wish: Wish,
+    asked: Settings,
     tell: Callable[[], object],
 ) -> dict:
     """Every setting against plain decoding behind every length of context, as plain values.
@@ -71,18 +72,18 @@ def by_length(
     """
     lanes, lengths_raced, refused = (BASELINE, *settings), [], []
     for length in lengths:
-        if why := why_not(pair, length, len(lanes), wish.tokens):
+        if why := why_not(pair, length, len(lanes), asked.max_new_tokens):
             refused.append({"context": length, "why": why})
             continue
         raced = {setting: Raced() for setting in settings}
         for index in range(min(PROMPTS, len(prompts))):
-            named = wish.settings(f"a context of {length} tokens", lanes)
+            named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
             tokens = lengthened(pair, prompts, index, length)
             keep(raced, settings, drained(believed(pair, named, tokens), int))
             tell()
         lengths_raced.append({"context": length, "settings": [figures(name, raced[name]) for name in settings]})
     return {
-        "tokens": wish.tokens,
+        "tokens": asked.max_new_tokens,
         "prompts": min(PROMPTS, len(prompts)),
         "lengths": lengths_raced,
         "refused": refused,

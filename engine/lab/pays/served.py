@@ -16,10 +16,10 @@ from typing import Any
 
 from engine.lab.pays.batch import LARGEST_BATCH, WARM_UP_TOKENS, numbers
 from engine.measure.prompts import FEWEST
-from engine.measure.racing import Wish
 from engine.measure.served_rows import VERSION
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
 from engine.models.loading import checked_device, hardware_name
+from engine.race import Settings
 from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.server import Answer, Server
@@ -94,13 +94,13 @@ def steps(prompts: int, sizes: list[int]) -> int:
     return sum(2 + 2 * len(waves_of(prompts, size)) for size in sizes)
 
 
-def send(arm: Arm, streams: list[int], prompts: list[str], wish: Wish, tokens: int, chat: bool) -> Wave:
+def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
     """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
     answers = [
         Answer(
             arm.server,
             prompts[stream % len(prompts)],
-            {"max_tokens": tokens, "temperature": wish.temperature, "seed": wish.seed + stream // len(prompts)}
+            {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + stream // len(prompts)}
             | arm.asked,
             chat,
             whole=True,
@@ -138,7 +138,7 @@ def measured(
     arms: tuple[Arm, Arm],
     prompts: list[str],
     sizes: list[int],
-    wish: Wish,
+    asked: Settings,
     chat: bool,
     tell: Callable[[], object],
 ) -> list[dict]:
@@ -150,19 +150,19 @@ def measured(
     for size in sizes:
         waves = waves_of(len(prompts), size)
         for each in arms:
-            send(each, waves[0], prompts, wish, min(WARM_UP_TOKENS, wish.tokens), chat)
+            send(each, waves[0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
             tell()
         found: dict[bool, list[Wave]] = {False: [], True: []}
         for turn, streams in enumerate(waves):
             for each in arms if turn % 2 == 0 else arms[::-1]:
-                found[each.guessing].append(send(each, streams, prompts, wish, wish.tokens, chat))
+                found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
                 tell()
-        refuse_senseless(arms, found[False], found[True], wish)
-        points.append(point(size, found[False], found[True], wish))
+        refuse_senseless(arms, found[False], found[True], asked)
+        points.append(point(size, found[False], found[True], asked))
     return points
 
 
-def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave], wish: Wish) -> None:
+def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave], asked: Settings) -> None:
     """Raises `ValueError` where plain decoding guessed, where the other arm guessed nothing, and where no text is the same."""
     base, guessing = arms
     if drafted := sum(wave.guesses.drafted for wave in plain if wave.guesses):
@@ -172,7 +172,7 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
         )
     if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
         raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
-    if not wish.temperature and same(plain, mine) == 0:
+    if not asked.temperature and same(plain, mine) == 0:
         raise ValueError(
             f"Of {len(texts_of(plain))} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
@@ -188,11 +188,11 @@ def same(plain: list[Wave], mine: list[Wave]) -> int:
     return sum(one == other for one, other in zip(texts_of(plain), texts_of(mine), strict=True))
 
 
-def point(size: int, plain: list[Wave], mine: list[Wave], wish: Wish) -> dict:
+def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
     base, own = ([wave.seconds_per_token for wave in waves] for waves in (plain, mine))
     speedups = ratios(base, own)
-    found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), wish.seed))}
+    found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
     total = telling.together(wave.guesses for wave in mine)
     return {
         "batch": size,
@@ -205,7 +205,7 @@ def point(size: int, plain: list[Wave], mine: list[Wave], wish: Wish) -> dict:
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
         "texts": len(texts_of(mine)),
-        "identical": None if wish.temperature else same(plain, mine),
+        "identical": None if asked.temperature else same(plain, mine),
     }
 
 
@@ -214,7 +214,7 @@ def machine_of(arms: tuple[Arm, Arm]) -> str:
     return hardware_name(checked_device(None)) if all(telling.is_near(each.server) for each in arms) else "not told"
 
 
-def row(arms: tuple[Arm, Arm], machine: str, prompts: int, wish: Wish, chat: bool, points: list[dict]) -> dict:
+def row(arms: tuple[Arm, Arm], machine: str, prompts: int, asked: Settings, chat: bool, points: list[dict]) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text."""
     base, guessing = (each.about for each in arms)
     return {
@@ -231,9 +231,9 @@ def row(arms: tuple[Arm, Arm], machine: str, prompts: int, wish: Wish, chat: boo
             "flags": base.flags,
             "same_server": arms[0].server == arms[1].server,
         },
-        "temperature": wish.temperature,
-        "tokens": wish.tokens,
-        "seed": wish.seed,
+        "temperature": asked.temperature,
+        "tokens": asked.max_new_tokens,
+        "seed": asked.seed,
         "chat": chat,
         "prompts": prompts,
         "confidence": CONFIDENCE,

@@ -97,14 +97,14 @@ def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings:
 def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Order:
     asked = does_it_pay.wish(prompts, systems, **settings)
     systems = does_it_pay.named(systems)
-    count = len(systems) or len(SYSTEMS)
-    probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, asked.tokens)
-    raced = (count + count // IN_A_RACE + 2) * len(prompts) * asked.tokens  # a baseline in every race, and generate()
+    count, tokens = len(systems) or len(SYSTEMS), asked.max_new_tokens
+    probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, tokens)
+    raced = (count + count // IN_A_RACE + 2) * len(prompts) * tokens  # a baseline in every race, and generate()
     return Order(
         lambda: does_it_pay.results(pair, prompts, systems, **settings),
         LONG,
         probes + raced,
-        cache_bytes(pair, prompts, asked.tokens, 1 + IN_A_RACE),
+        cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE),
     )
 
 

@@ -22,7 +22,7 @@ SHOWN = 160  # characters of a prompt
 COMMAND = "`python -m engine pays` takes more."
 
 
-def wish(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> racing.Wish:
+def wish(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
         forced.checked(acceptance)
@@ -38,7 +38,7 @@ def wish(prompts: object, systems: object, acceptance: object = 0, **settings: A
         raise ValueError(
             f"“Does it pay?” writes at most {MOST_TOKENS} new tokens a prompt here, got {asked.max_new_tokens:,}. {COMMAND}"
         )
-    return racing.Wish(asked.temperature, asked.max_new_tokens, asked.seed, asked.constraint)
+    return asked
 
 
 def named(systems: object) -> list[str]:

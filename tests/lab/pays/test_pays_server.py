@@ -10,7 +10,7 @@ import pytest
 from engine.__main__ import main
 from engine.lab.pays import served, table
 from engine.measure import served_words
-from engine.measure.racing import Wish
+from engine.race import Settings
 from engine.remote import telling
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
@@ -121,7 +121,9 @@ def test_where_one_answer_of_a_wave_does_not_tell_the_counters_speak_for_all():
         running(Engine("vLLM", drafts=False)) as other,
     ):
         _, guessing = served.arms_of(server.address, other.address, "")
-        waves = [served.send(guessing, [0, 1], PROMPTS, Wish(0.0, 16, 0), 16, False) for _ in range(2)]
+        waves = [
+            served.send(guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False) for _ in range(2)
+        ]
     assert [wave.guesses for wave in waves] == [telling.Guesses(16, 64, 24), telling.Guesses(8, 32, 24)]
 
 
@@ -154,7 +156,7 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
     gate = threading.Barrier(16, timeout=30)  # a stream that comes after another has ended never passes
     with running(Engine("llama-server", seconds=(0.001, 0.001), gate=gate)) as server:
         arms = served.arms_of(server.address, None, "")
-        wave = served.send(arms[1], list(range(16)), PROMPTS, Wish(0.0, 16, 0), 16, False)
+        wave = served.send(arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
     assert not gate.broken and wave.tokens == 256
     assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]
 
