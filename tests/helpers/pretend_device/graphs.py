@@ -78,9 +78,12 @@ class Graph:
                     step.at = time.perf_counter()
                     continue
                 func, args, kwargs, outputs = mapped(lambda x: x.tensor() if isinstance(x, Outside) else x, step)
-                found = [x for x in leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
-                for old, new in zip(outputs, found, strict=False):
-                    old.copy_(new)
+                found = func(*args, **kwargs)
+                if outputs:
+                    for old, new in zip(
+                        outputs, (x for x in leaves(found) if isinstance(x, torch.Tensor)), strict=False
+                    ):
+                        old.copy_(new)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """A GPU's path on the pretend device: every named system on both kinds, and of CUDA graphs, waits of the host, an out-of-memory.
 
-`python -m helpers.pretend_device.rehearsal cuda` (or `mps`) in `tests/` prints what it found as JSON. It needs a process of its own.
+`python -m helpers.pretend_device.rehearsal` in `tests/` prints what it found as JSON, a line for each kind. A kind needs a process of
+its own; both are split from one that has imported what they need.
 """
 
 import dataclasses
 import json
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -20,7 +22,7 @@ from engine import race
 from engine import systems as named
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
-from engine.forward import runner_gpu
+from engine.forward import cuda_graphs, runner_gpu
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
 from engine.models.loading import load_pair
@@ -32,7 +34,7 @@ from engine.nets.dspark import DSpark
 from engine.page.screens import readiness
 from engine.page.screens.device import Device
 from engine.page.screens.readiness import Readiness
-from engine.race import Race, Settings
+from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
 from engine.systems import SYSTEMS
 from helpers.decoding import hurry
@@ -81,7 +83,16 @@ def raced(pair: LoadedPair, *systems: str, **settings: Any) -> Race:
 
 
 def trees_of(pair: LoadedPair, name: str, temperature: float = 0.0) -> list:
-    return [[step.tokens, step.parents] for step in raced(pair, name, temperature=temperature).lanes[0].trace.steps]
+    """The tokens and parents of every tree. Nothing warms the lane up: its clock does not count."""
+    lane = Race(pair, Settings(TEXT, (name,), temperature=temperature, max_new_tokens=TOKENS)).lanes[0]
+    while not lane.finished:
+        lane.step()
+    lane.close()
+    return trees_in(lane)
+
+
+def trees_in(lane: Lane) -> list:
+    return [[step.tokens, step.parents] for step in lane.trace.steps]
 
 
 def published_on(device: str) -> LoadedPair:
@@ -94,12 +105,14 @@ def published_on(device: str) -> LoadedPair:
     return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own=False), learned=learned)
 
 
-def races(pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], label: str = "") -> dict[str, dict[str, Any]]:
+def races(
+    pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], grown: dict[str, list], label: str = ""
+) -> dict[str, dict[str, Any]]:
     """By system and temperature: whether its text is the baseline's, and what the host waited for a round, on the lane's clock.
 
     `forwards` are the draft's and `levels` the tree's, the most of any round; `waits` are the most of any round, and `for` tells their
     kinds. The first round is left out, because noise is made in it. `trees` tells whether they are those of `elsewhere`, a pair on a
-    CPU, where noise is the same: greedy ones, and on Apple's GPU all.
+    CPU, where noise is the same: greedy ones, and on Apple's GPU all. All trees are kept in `grown`, under the same names.
     """
     found: dict[str, dict[str, Any]] = {}
     for temperature in TEMPERATURES[PRETENDED[0]]:
@@ -122,21 +135,22 @@ def races(pair: LoadedPair, elsewhere: LoadedPair, names: Iterable[str], label: 
                 lane.trace.steps.append(lane.record(done))
                 lane.finished = bool(done.end)
             lane.close()
-            found[f"{name}{label} at {temperature:g}"] = {"same": lane.trace.tokens == plain, **most}
+            what = f"{name}{label} at {temperature:g}"
+            found[what] = {"same": lane.trace.tokens == plain, **most}
+            grown[what] = trees_in(lane)
             alike = not temperature or pair.target.noise_place is None
             if alike and name != "specblock-adapt":  # it decides by measured seconds
-                grown = [[step.tokens, step.parents] for step in lane.trace.steps]
                 with _disable_current_modes():  # a CPU needs nobody who judges, which takes most of the time
                     wanted = trees_of(elsewhere, name, temperature)
-                found[f"{name}{label} at {temperature:g}"]["trees"] = grown == wanted
+                found[what]["trees"] = grown[what] == wanted
     return found
 
 
-def apart(pair: LoadedPair, names: Iterable[str]) -> dict[str, bool]:
-    """By system that reads several levels together, whether it grows the same trees when each is read by itself."""
+def apart(pair: LoadedPair, names: Iterable[str], grown: dict[str, list]) -> dict[str, bool]:
+    """By system that reads several levels together, whether it has `grown` the trees that it grows when each is read by itself."""
     found = {}
     for name in names:
-        part, together = DRAFTERS[SYSTEMS[name].drafter], trees_of(pair, name, 0.8)
+        part, together = DRAFTERS[SYSTEMS[name].drafter], grown[f"{name} at 0.8"]
         with mock.patch.object(part, "at_once", None), mock.patch.object(part, "deeper", Drafter.deeper):
             found[name] = trees_of(pair, name, 0.8) == together and max(len(tokens) for tokens, _ in together) > 3
     return found
@@ -234,29 +248,45 @@ def loaded() -> dict[str, Any]:
     return found | {"synchronised": len(SYNCHRONISED) - before}
 
 
-def main(kind: str) -> None:
+def rehearse(kind: str) -> None:
     install(kind)
-    torch.set_num_threads(1)
-    hurry()
-    race.WARM_UP_TOKENS = 2  # the second one is drafted, which captures the draft's graphs
-    runner_gpu.ROW_MULTIPLE, readiness.TOKENS = 64, 2  # the same code, less to compute
+    # The same code, less to compute. The second token is drafted, which captures the draft's graphs
+    for module, name, value in (
+        (race, "WARM_UP_TOKENS", 2),
+        (readiness, "WARM_UP_TOKENS", 2),
+        (runner_gpu, "ROW_MULTIPLE", 64),
+        (cuda_graphs, "WARM_UPS", 1),
+    ):
+        mock.patch.object(module, name, value).start()  # which fails where there is no such name any more
     place = f"{kind}:0"
     pair = pair_on(place)
     found: dict[str, Any] = {"kind": kind}
+    grown: dict[str, list] = {}
     found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
     with mock.patch.object(named, "costs_of", lambda pair, drafter: FREE):
-        found |= {"races": races(pair, pair_on("cpu"), RACED[kind])}
+        found |= {"races": races(pair, pair_on("cpu"), RACED[kind], grown)}
         if kind == "cuda":
-            found["apart"] = apart(pair, TOGETHER)
+            found["apart"] = apart(pair, TOGETHER, grown)
             published = published_on(place), published_on("cpu")
-            found["races"] |= races(*published, ("eagle", "talon", "auto"), " as published")
+            found["races"] |= races(*published, ("eagle", "talon", "auto"), grown, " as published")
         else:
-            found["apart"] = apart(pair, PICKED)
+            found["apart"] = apart(pair, PICKED, grown)
     found |= {"eager": [pair.target.eager, pair.draft.eager], "shared": shared()}
     if kind == "cuda":
         found |= {"memory": without_memory(), "reading": failing_capture()}
-    print(json.dumps(found))
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # threads do not come along when a process is split
+    hurry()
+    for kind in RACED:  # one after the other: the second one finds the loops that the first one compiled
+        process = multiprocessing.get_context("fork").Process(target=rehearse, args=(kind,))
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(process.exitcode)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,7 @@ READS = {aten._local_scalar_dense.default, aten.item.default, aten.equal.default
 SIZED = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "argwhere", "histc"}
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 SCALARS = {"where", "masked_fill", "masked_fill_", "fill_", "index_fill", "index_fill_", "scatter", "set_", "detach"}
+NESTED = (tuple, list, dict)  # what operators' arguments and results stand in
 WHOLE = {"scaled_dot_product_attention", "linear", "matmul", "embedding", "dropout", "reshape", "index_select"}
 
 
@@ -50,23 +51,25 @@ def wait(what: str) -> None:
     WAITS[what] += 1
 
 
-def leaves(x: Any) -> Iterator[Any]:
+def leaves(x: Any) -> list[Any]:
     """What stands in the lists, tuples and dictionaries that operators are given and give."""
-    if type(x) in (tuple, list):
-        for each in x:
-            yield from leaves(each)
-    elif type(x) is dict:
-        yield from leaves([*x.values()])
-    else:
-        yield x
+    if type(x) not in NESTED:
+        return [x]
+    found: list[Any] = []
+    for each in x.values() if type(x) is dict else x:
+        if type(each) in NESTED:
+            found += leaves(each)
+        else:
+            found.append(each)
+    return found
 
 
 def mapped(change: Callable[[Any], Any], x: Any) -> Any:
     """The same lists, tuples and dictionaries, with every leaf changed. torch's own `tree_map` would take half of the time."""
-    if type(x) in (tuple, list):
-        return type(x)([mapped(change, each) for each in x])
     if type(x) is dict:
         return {name: mapped(change, each) for name, each in x.items()}
+    if type(x) in NESTED:
+        return type(x)([mapped(change, each) if type(each) in NESTED else change(each) for each in x])
     return change(x)
 
 
@@ -121,12 +124,20 @@ class Pretended(torch.Tensor):
 class Mode(TorchDispatchMode):
     """Carries out what has to do with the device, and judges it first."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch compiles nothing here, so that no operation need be shielded from its compiler, which takes time for each."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         pinned, name = kwargs.pop("pin_memory", None), func._schema.name.removeprefix("aten::")
-        given = [*leaves((args, kwargs))]
-        tensors = [x for x in given if isinstance(x, torch.Tensor)]
-        asked = next((x for x in given if isinstance(x, torch.device)), None)
+        tensors, asked = [], None
+        for x in leaves((args, kwargs)):
+            if isinstance(x, torch.Tensor):
+                tensors.append(x)
+            elif asked is None and isinstance(x, torch.device):
+                asked = x
         if name == "is_pinned":
             return is_pinned(args[0])
         if name in ("pin_memory", "_pin_memory"):
@@ -196,7 +207,7 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
             sizes = [(tuple(x.shape), str(x.device)) for x in tensors]
             raise Refused(f"Expected all tensors to be on the same device, found {place()} and cpu: {name} of {sizes}")
     generator = kwargs.get("generator")
-    if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
+    if generator is not None and generator.device.type == "cpu":
         raise Refused(f"Expected a '{place().type}' device type for generator but found 'cpu' ({name})")
 
 
@@ -207,9 +218,14 @@ def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
     def wrap(x: Any) -> Any:
         return (given[id(x)] if id(x) in given else Pretended(x)) if isinstance(x, torch.Tensor) else x
 
-    ours = [x for x in tensors if isinstance(x, Pretended)]
-    plain = aliases(func) and torch.is_inference_mode_enabled() and not any(x.is_inference() for x in ours)
-    with torch.inference_mode(False) if plain else contextlib.nullcontext():  # a view of a plain tensor is plain
+    if (
+        aliases(func)
+        and torch.is_inference_mode_enabled()
+        and not any(isinstance(x, Pretended) and x.is_inference() for x in tensors)
+    ):
+        with torch.inference_mode(False):  # a view of a plain tensor is plain
+            made = mapped(wrap, found)
+    else:
         made = mapped(wrap, found)
     if aliases(func) and not func._schema.is_mutable and not torch.is_inference_mode_enabled():
         with contextlib.suppress(Exception):
