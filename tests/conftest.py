@@ -79,14 +79,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-    # The longest first, so that no worker waits at the end. Replays need no app: they are played while it is made ready
-    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), "replay_tab" not in item.fixturenames))
+    items.sort(key=turn)
     there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
+
+
+def turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    """The longest first, so that no worker waits at the end. Among them what needs no app, such as replays, or has one of its own:
+    the shared one is made ready meanwhile."""
+    is_long = item.nodeid.startswith(LONGEST)
+    return not is_long, is_long and "server" in item.fixturenames, "replay_tab" not in item.fixturenames
 
 
 @pytest.fixture(scope="module", autouse=True)
