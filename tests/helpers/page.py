@@ -5,6 +5,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from engine.page.screens.gallery import PROMPTS
 from engine.record.trace import Step
 from engine.systems import SYSTEMS
 from helpers.traces import FakeRace, events, make_step, one_node
@@ -13,6 +14,9 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 FLAGS += ["--disable-component-update", "--disable-sync"]
 PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever
 PROMPT = "Story: Once upon a time, there was a little fox who"
+[ENDLESS] = [
+    each["prompt"] for each in PROMPTS["code"] if each["title"] == "A stack"
+]  # a story ends within a second, this goes on
 RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "divergence": None}
 IMAGE = "<img src=x onerror=window.__hostile=1>"
 HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
@@ -91,23 +95,6 @@ def choose(page: Page, lane: int, title: str) -> None:
                 expect(page.get_by_label(f"number input for {name}", exact=True)).to_have_value(str(value))
 
 
-FRAMES = """seconds => new Promise((done) => {
-  let [first, frames] = [null, 0];
-  const frame = (now) => {
-    first ??= now;
-    if (now - first >= 1000 * seconds || !TreeRace.view.playing) done((1000 * frames) / Math.max(1, now - first));
-    else requestAnimationFrame(frame);
-    frames += 1;
-  };
-  requestAnimationFrame(frame);
-})"""
-
-
-def fps(page: Page, seconds: float = 3.0) -> float:
-    """Frames a second while the shown race plays, for so long or until it ends."""
-    return page.evaluate(FRAMES, seconds)
-
-
 def until(page: Page, expression: str, seconds: int = 60) -> None:
     """Waits until the expression holds, also where the page's policy forbids it to evaluate texts by itself."""
     for _ in range(10 * seconds):
@@ -115,6 +102,22 @@ def until(page: Page, expression: str, seconds: int = 60) -> None:
             return
         page.wait_for_timeout(100)
     raise AssertionError(f"In {seconds} s it never held: {expression}")
+
+
+def press(page: Page, button: str, when: str) -> None:
+    """The page presses the button as soon as the expression holds. A click from here could come when all is over."""
+    page.wait_for_function(f"({when}) && (document.querySelector('{button}').click(), true)")
+
+
+RESTS = """async () => {
+  while ((await (await fetch('readiness')).json()).runs) await new Promise(requestAnimationFrame);
+  for (let frame = 0; frame < 10; frame += 1) await new Promise(requestAnimationFrame);
+}"""
+
+
+def at_rest(page: Page) -> None:
+    """Waits until no run is left at the server, and for ten frames more: what goes on after a Stop has gone on by then."""
+    page.evaluate(RESTS)
 
 
 def shown_step(page: Page) -> int:

@@ -86,7 +86,9 @@ def test_the_empty_field_says_whole_what_it_takes(page):
 def test_whether_guessing_pays_is_told_under_a_constraint(page):
     dial(page, "Constraint", MOODS)
     open_view(page, "pays")
-    page.click("[data-lab-pays] [data-gallery]")
+    file = {"name": "mine.txt", "mimeType": "text/plain", "buffer": b"Story: Once\n\nStory: Tom\n\nStory: Lily"}
+    page.set_input_files("[data-lab-pays] [data-file]", file)
+    expect(page.locator("[data-lab-pays] [data-doing]")).to_have_text("Press Start: 3 prompts to race")
     page.select_option("[data-lab-pays] [data-systems]", "forced")
     page.fill("[data-lab-pays] [data-tokens]", "16")
     page.click("#lab-go")

@@ -6,11 +6,15 @@ from playwright.sync_api import Page, expect
 from engine.drafters import DRAFTERS
 from engine.record.costs import Costs
 from engine.systems import SYSTEMS
-from helpers.page import RESULT, choose, play, race, shown_step
+from helpers.page import RESULT, at_rest, choose, play, race, shown_step
 from helpers.traces import DRAFTED, make_step, one_node
 
 CHAIN = make_step(parents=[-1, 0, 1, 2, 3, 4], path=[1], burst=[11, 99])
 WORDS = "[data-cost-words]"
+DRAWN_ANEW = """() => {
+  const chart = document.querySelector('[data-cost]');
+  return chart.layout.width === chart.clientWidth && chart.layout.height === chart.clientHeight;
+}"""
 
 
 def open_costs(page: Page) -> None:
@@ -38,7 +42,7 @@ def drawn(page: Page) -> list[dict]:
 def test_the_script_that_draws_plots_is_run_when_one_is_to_be_drawn(page):
     """It takes the browser most of a second, in which no race could move."""
     play_three_steps(page)
-    page.wait_for_timeout(1000)
+    at_rest(page)
     assert page.evaluate("!window.Plotly && document.querySelector('link#plotly').rel === 'prefetch'")
     open_costs(page)
     assert page.evaluate("Boolean(window.Plotly) && !document.querySelector('link#plotly')")
@@ -114,10 +118,8 @@ def test_auto_is_at_hand_and_its_dials_are_limits(page):
     assert "≤" in page.evaluate(mark)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_a_race_of_auto_shows_what_it_chose(page, width, height):
+def test_a_race_of_auto_shows_what_it_chose(page):
     choose(page, 1, "auto")
-    page.set_viewport_size({"width": width, "height": height})
     race(page)
     open_costs(page)
     page.evaluate("TreeRace.view.go(2)")
@@ -127,9 +129,12 @@ def test_a_race_of_auto_shows_what_it_chose(page, width, height):
     assert chosen["x"] == [len(step["parents"])] * 2
     assert chosen["y"][1] == pytest.approx(totals[3] / 3)
     expect(page.locator(WORDS)).to_contain_text(f"{totals[3] / 3:.2f} tokens a pass so far")
-    chart, panel = page.locator("[data-cost]").bounding_box(), page.locator("[data-panel]").bounding_box()
-    assert chart["height"] > 80 and chart["y"] + chart["height"] <= panel["y"] + panel["height"] + 1
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for width, height in ((1280, 720), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(DRAWN_ANEW)
+        chart, panel = page.locator("[data-cost]").bounding_box(), page.locator("[data-panel]").bounding_box()
+        assert chart["height"] > 80 and chart["y"] + chart["height"] <= panel["y"] + panel["height"] + 1
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_card_of_auto_says_which_drafter_it_chose_and_why(page):

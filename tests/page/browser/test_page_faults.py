@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from helpers.commands import SMALL
-from helpers.page import NO_STORY, REAL_TIME, dial, finish, start_race
+from helpers.page import NO_STORY, PATIENCE, REAL_TIME, dial, finish, start_race
 from helpers.paths import OF_TESTS, ROOT
 
 # The app, in which a prompt can ask for a fault of its own race. The allocation is a real one that no machine can serve.
@@ -103,6 +103,7 @@ def port(servers) -> int:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """What has been loaded once is there for every visitor."""
     with browser.new_context(viewport={"width": 1280, "height": 720}) as context:
+        context.set_default_timeout(PATIENCE)
         context.add_init_script(NO_STORY + REAL_TIME)
         yield context
 

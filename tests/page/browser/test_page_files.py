@@ -6,9 +6,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.gallery import PROMPTS
 from engine.record.race_file import Record
-from helpers.page import HOSTILE, IMAGE, choose, dial, menu, play, race, start_race, texts, until, whole
+from helpers.page import ENDLESS, HOSTILE, IMAGE, choose, dial, menu, play, race, start_race, texts, until, whole
 from helpers.traces import made_race, make_step, one_node
 
 
@@ -108,7 +107,7 @@ def test_tree_and_mask_are_saved_as_pictures(page, tmp_path):
         head = png.read_bytes()[:24]
         assert head[1:4] == b"PNG" and int.from_bytes(head[16:20], "big") == 2 * size[0]
         page.keyboard.press("Escape")
-    assert page.locator(".offstage").count() == 0
+    expect(page.locator(".offstage")).to_have_count(0)
 
 
 def test_a_stopped_race_is_saved_as_far_as_it_came(page, tmp_path):
@@ -116,9 +115,7 @@ def test_a_stopped_race_is_saved_as_far_as_it_came(page, tmp_path):
     expect(page.locator("[data-shown]")).to_have_text("No race is shown yet.")
     expect(page.get_by_role("button", name="JSON")).to_be_disabled()
     page.keyboard.press("Escape")
-    # a story ends within a second, this program goes on
-    [endless] = [each["prompt"] for each in PROMPTS["code"] if each["title"] == "A stack"]
-    start_race(page, endless, tokens=900)
+    start_race(page, ENDLESS, tokens=900)
     page.wait_for_function("TreeRace.view.time > 0")
     menu(page)
     expect(page.locator("[data-shown]")).to_contain_text("when it has ended")

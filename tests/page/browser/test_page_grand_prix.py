@@ -13,7 +13,7 @@ from engine.page.views import wire
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Trace
 from engine.systems import SYSTEMS
-from helpers.page import PATIENCE, PROMPT
+from helpers.page import ENDLESS, PATIENCE, PROMPT, at_rest
 from helpers.traces import PLAIN, make_step, one_node
 
 IMAGE = "<img src=x onerror=window.__hostile=1>"
@@ -180,14 +180,14 @@ def test_a_field_is_chosen_by_preset_or_one_by_one(page):
 
 def test_stop_stops_and_the_next_grand_prix_runs(page):
     open_prix(page)
-    start(page, tokens=900)
+    start(page, tokens=900, prompt=ENDLESS)
     page.locator("[name=prix-rate][value='½×']").check(force=True)
     page.wait_for_function("TreeRace.prix.player.time > 0", timeout=PATIENCE)
     expect(page.locator("[data-prix-choose]")).to_have_attribute("disabled", "")
     page.click("#prix-halt")
     expect(page.locator("[data-prix-words]")).to_contain_text("Stopped")
     before = page.evaluate("TreeRace.prix.player.time")
-    page.wait_for_timeout(300)
+    at_rest(page)
     assert page.evaluate("TreeRace.prix.player.time") == before and page.locator("[data-prix-table] td").count() == 0
     page.locator("[name=prix-rate][value='real time']").check(force=True)
     page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup', 'tree'])")

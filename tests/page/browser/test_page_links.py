@@ -15,6 +15,7 @@ def test_a_link_restores_everything(page):
     race(page, "Story: a & b <i> #1 100%")
     menu(page)
     page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
     link = page.get_by_label("Link to a race").input_value()
     assert page.evaluate("navigator.clipboard.readText()") == link
     before = page.evaluate("TreeRace.view.systems.map(({ trace }) => ({ ...trace, hardware: '' }))")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from helpers.page import until
+from helpers.page import PATIENCE, until
 
 
 class Live:
@@ -25,6 +25,7 @@ class Live:
 def opened(front, browser):
     """The opening page in a tab of its own. Afterwards: no complaint, and no request to anywhere else."""
     with browser.new_context(viewport={"width": 1280, "height": 720}) as context:
+        context.set_default_timeout(PATIENCE)
         tab, complaints, requests = context.new_page(), [], []
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

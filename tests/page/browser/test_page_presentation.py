@@ -1,13 +1,16 @@
 """Presentation mode: the race alone and larger."""
 
-import pytest
 from playwright.sync_api import expect
 
 from helpers.page import play_two_lanes, shown_step
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
-def test_the_presentation_shows_the_race_alone_and_larger(page, width, height):
+def test_the_presentation_shows_the_race_alone_and_larger(page):
+    for room in ((1280, 720), (1920, 1080)):
+        is_alone_and_larger(page, *room)
+
+
+def is_alone_and_larger(page, width: int, height: int) -> None:
     page.set_viewport_size({"width": width, "height": height})
     play_two_lanes(page)
     size = "parseFloat(getComputedStyle(document.querySelector('.right .text')).fontSize)"

@@ -10,6 +10,7 @@ from helpers.page import (
     IMAGE,
     PROMPT,
     RESULT,
+    at_rest,
     dial,
     finish,
     pace,
@@ -78,11 +79,17 @@ def test_stop_stops_and_the_next_race_runs(page):
     page.click("#race-halt")
     expect(page.locator("[data-verdict]")).to_contain_text("Stopped")
     before = page.evaluate("TreeRace.view.time")
-    page.wait_for_timeout(300)
+    at_rest(page)
     assert page.evaluate("TreeRace.view.time") == before
     pace(page, "real time")
     race(page)
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
+
+
+IS_FREE = """each => {
+  const { left, top, width, height } = each.getBoundingClientRect();
+  return each.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+}"""
 
 
 def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page):
@@ -99,7 +106,7 @@ def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page):
         expect(page.get_by_test_id("toast-body")).to_be_visible()
         expect(page.locator("[data-verdict]")).to_have_text("Nothing was raced.")
         for button in ("#race-go", "#race-halt"):
-            page.click(button, trial=True, timeout=3000)  # nothing lies over it
+            assert page.locator(button).evaluate(IS_FREE), f"something lies over {button}"
         assert page.input_value("#prompt textarea") == prompt
         refused(page, words)
         dial(page, label, right)
@@ -147,7 +154,7 @@ def test_dark_mode_is_remembered(page):
     page.click("[data-theme]")
     page.reload()
     expect(page.locator("[data-lanes] [data-lane]")).to_have_count(2)
-    assert page.evaluate("document.body.classList.contains('dark')") != was
+    page.wait_for_function("was => document.body.classList.contains('dark') !== was", arg=was)
     expect(page.locator("[data-theme]")).to_have_attribute("aria-pressed", str(not was).lower())
 
 
@@ -156,7 +163,7 @@ def test_the_gallery_fills_the_prompt(page):
     for domain, choices in prompts.items():
         page.get_by_role("button", name=domain, exact=True).click()
         page.locator(".prompt:visible").nth(1).click()
-        assert page.input_value("#prompt textarea") == choices[1]["prompt"]
+        expect(page.locator("#prompt textarea")).to_have_value(choices[1]["prompt"])
 
 
 def test_the_verdict_is_honest(page):

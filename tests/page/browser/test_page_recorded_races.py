@@ -16,7 +16,7 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     expect(label).to_contain_text(FIRST.recorded[:4])
     tab.wait_for_function("TreeRace.view.playing && TreeRace.view.time > 0")
     assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "auto"]
-    assert tab.locator(".lane.next").count() == 0
+    expect(tab.locator(".lane.next")).to_have_count(0)
     whole(tab)
     assert texts(tab) == [lane.trace.text for lane in FIRST.lanes]
     expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
@@ -39,7 +39,7 @@ def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):
     for at, (_, _, settings) in enumerate(record_races.RECORDED.values()):
         button.click()
         choices = page.locator(".prompts:visible .prompt")
-        assert choices.count() == len(record_races.RECORDED)
+        expect(choices).to_have_count(len(record_races.RECORDED))
         choices.nth(at).click()
         page.wait_for_function("name => TreeRace.view.systems[1]?.name === name", arg=settings["systems"][1])
         wanted = page.evaluate("TreeRace.view.systems[1].trace.prompt")

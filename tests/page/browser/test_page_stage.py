@@ -85,11 +85,12 @@ def test_learn_tells_of_the_lanes_prompt_and_its_badge_is_whole(page, server):
     page.goto(server)
     page.wait_for_function("window.TreeRace?.view?.result")
     page.click("[data-learn]")
+    recorded = page.evaluate("TreeRace.view.systems[0].trace.prompt")
+    expect(page.locator("#prompt textarea")).to_have_value(recorded)
+    page.wait_for_function("!TreeRace.controls.busy")
     badge = page.locator(".lane.left [data-badge]")  # the right one says which system is next
     box = badge.bounding_box()
     assert abs(box["width"] - box["height"]) < 4  # a round mark, no empty oval
-    recorded = page.evaluate("TreeRace.view.systems[0].trace.prompt")
-    expect(page.locator("#prompt textarea")).to_have_value(recorded)
 
 
 def test_what_pays_without_a_file_are_the_pages_own_prompts(page):

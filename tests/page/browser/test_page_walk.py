@@ -12,6 +12,16 @@ from helpers.traces import bushy, make_step, one_node
 
 PAGES = 9
 CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
+FADED_IN = """async () => {
+  for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame); // a new style begins its animation in the first
+  await Promise.all(document.getAnimations().map((each) => each.effect.getComputedTiming().endTime < Infinity && each.finished));
+}"""
+# The sides of what a page of the walk lights up, and of the ring around it.
+LIT = """() => {
+  const sides = (each) => (({ left, top, right, bottom }) => [left, top, right, bottom])(each.getBoundingClientRect());
+  return [TreeRace.walk.page.lit, '[data-ring]'].map((each) => sides(document.querySelector(each)));
+}"""
+IS_LIT = f"() => {{ const [lit, ring] = ({LIT})(); return lit.every((side, at) => Math.abs(side - ring[at]) <= 8); }}"
 SETTLED = "() => !TreeRace.controls.busy"
 # Presses Cancel at the first progress, because the rest may be measured before a click from here arrives.
 CANCELS = """() => void new MutationObserver((_, seen) => {
@@ -58,24 +68,16 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
         titles.append(card(page).get_by_role("heading").text_content())
         page.wait_for_function(SETTLED)
         if number in (1, 3):
+            shown = page.evaluate("TreeRace.view.run")
             page.click("#race-go")
-            page.wait_for_selector("[data-race][data-state=racing]")
+            page.wait_for_function("shown => TreeRace.view.run !== shown && TreeRace.view.result", arg=shown)
             finish(page)
             is_done(page)
         if number == 2:
             page.locator(".lane.right .burst").nth(2).click()
             is_done(page)
-        lit, ring, whole = page.evaluate(
-            """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => {
-                 const box = (thing) => {
-                   const { left, top, right, bottom } = thing.getBoundingClientRect();
-                   return [left, top, right, bottom];
-                 };
-                 const ring = document.querySelector('[data-ring]');
-                 done([box(document.querySelector(TreeRace.walk.page.lit)), box(ring), document.documentElement.scrollHeight]);
-               }, 400)))"""
-        )
-        assert all(abs(a - b) <= 8 for a, b in zip(lit, ring, strict=True)), f"page {number}: {lit} is lit at {ring}"
+        page.wait_for_function(IS_LIT)
+        [_, ring], whole = page.evaluate(LIT), page.evaluate("document.documentElement.scrollHeight")
         assert 0 <= ring[0] < ring[2] <= 1280 and 0 <= ring[1] < ring[3] <= 720 and whole == size
         dock = card(page).bounding_box()
         assert dock["x"] + dock["width"] <= ring[0], f"page {number}: the card hides what is lit"
@@ -189,7 +191,7 @@ def test_the_card_tells_a_step_as_a_story_on_which_the_walks_light_does_not_lie(
     page.keyboard.press("Enter")
     expect(story).to_be_visible()
     page.keyboard.press("Space")
-    page.wait_for_timeout(500)  # it has faded in
+    page.evaluate(FADED_IN)
     box = story.bounding_box()
     corner = {"x": box["x"] + 6, "y": box["y"] + box["height"] / 3, "width": 1, "height": 1}
     shot = Image.open(io.BytesIO(page.screenshot(clip=corner))).convert("RGB")
@@ -255,7 +257,7 @@ def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(pag
     )
     expect(card(page).locator(".walk-says")).to_contain_text("The texts part at token")
     expect(card(page).locator(".walk-sentence")).not_to_be_empty()
-    assert page.evaluate("TreeRace.runs.on.treebreak.state") == "done"  # or it counts as failed a few seconds later
+    page.wait_for_function("TreeRace.runs.on.treebreak.state === 'done'")  # or it counts as failed a few seconds later
     broken, sound = (float(card(page).locator(f".walk-bar.{kind} > b").text_content()) for kind in ("wrong", "right"))
     assert broken > 3 * sound and broken > 0.001
     assert card(page).locator(".walk-result tbody tr").count() >= 1

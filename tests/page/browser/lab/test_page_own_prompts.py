@@ -6,7 +6,7 @@ import json
 
 from playwright.sync_api import Page, expect
 
-from helpers.page import PATIENCE, open_view
+from helpers.page import PATIENCE, at_rest, open_view, press
 
 HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
 PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "x " * 5000]
@@ -62,14 +62,14 @@ def test_stop_keeps_the_rows_and_the_next_run_starts_anew(page):
     expect(rows).to_have_count(18)
     write_tokens(page, 24)
     page.click("#lab-go")
-    page.wait_for_function("TreeRace.prompts.rows.length >= 1", timeout=PATIENCE)
-    page.click("#lab-halt")
+    press(page, "#lab-halt", when="TreeRace.prompts.rows.length >= 1")
     expect(page.locator("[data-lab-words]")).to_contain_text("Stopped.")
     kept = page.evaluate("TreeRace.prompts.rows.length")
-    page.wait_for_timeout(700)
+    at_rest(page)
     assert page.evaluate("TreeRace.prompts.rows.length") == kept < 18
     expect(rows.nth(0).locator("td").last).to_have_text("✓ identical")
     choose_file(page, "one.txt", PROMPTS[0])
+    expect(page.locator("[data-lab-prompts] [data-about-file]")).to_have_text("1 prompt of one.txt")
     page.select_option("[data-lab-prompts] [data-system]", "lookup")
     page.click("#lab-go")
     page.wait_for_selector("[data-lab-prompts][data-run=done]", timeout=PATIENCE)

@@ -8,7 +8,8 @@ from playwright.sync_api import Page, expect
 
 from engine.page.screens.pays_what_if import Point, acceptance_of, speedup
 from engine.record.costs import Costs
-from helpers.page import PATIENCE, open_view, refused
+from helpers.page import PATIENCE, at_rest, feed, open_view, press, refused
+from helpers.screens import judged
 
 HOSTILE = "Story: <img src=x onerror=window.__hostile=1> <b>x</b> ${1+1}{{x}}"
 PROMPTS = ["Story: Once upon a time, there was a little fox who", HOSTILE, "Story: Tom had a red ball", "x " * 5000]
@@ -25,9 +26,22 @@ def show(page: Page, part: str) -> None:
     page.locator(f"[name=pays-part][value={part}]").check(force=True)
 
 
+@pytest.fixture(scope="module")
+def messages() -> list[dict]:
+    """Of a run on a tiny pair, with costs that were measured."""
+    return judged()
+
+
 @pytest.fixture
-def told(page) -> Page:
-    """The page after a short run."""
+def told(page, messages) -> Page:
+    """The page after such a run."""
+    open_view(page, "pays")
+    feed(page, "pays", messages)
+    page.wait_for_selector(f"{VIEW}.told[data-run=done]")
+    return page
+
+
+def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(page):
     open_view(page, "pays")
     choose_file(page, PROMPTS)
     expect(page.locator(f"{VIEW} [data-doing]")).to_have_text("Press Start: 4 prompts to race")
@@ -35,35 +49,31 @@ def told(page) -> Page:
     page.fill(f"{VIEW} [data-tokens]", "16")
     page.click("#lab-go")
     page.wait_for_selector(f"{VIEW}.told[data-run=done]", timeout=PATIENCE)
-    return page
-
-
-def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(told):
-    report = told.evaluate("TreeRace.pays.report")
-    expect(told.locator(f"{VIEW} [data-answer]")).to_have_text(
+    report = page.evaluate("TreeRace.pays.report")
+    expect(page.locator(f"{VIEW} [data-answer]")).to_have_text(
         {"yes": "yes", "no": "no", "only": "only for some"}[report["answer"]]
     )
-    expect(told.locator(f"{VIEW} [data-judged]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
-    expect(told.locator(f"{VIEW} [data-beside]")).to_contain_text("3 prompts are few")
-    [row] = told.locator(f"{VIEW} [data-system-rows] tr").all()
+    expect(page.locator(f"{VIEW} [data-judged]")).to_have_text(report["verdict"].split(":", 1)[1].strip())
+    expect(page.locator(f"{VIEW} [data-beside]")).to_contain_text("3 prompts are few")
+    [row] = page.locator(f"{VIEW} [data-system-rows] tr").all()
     low, high = report["systems"][0]["interval"]
     cells = row.locator("td").all_text_contents()
     assert cells[0].startswith("draft tree") and cells[2] == f"{low:.2f}–{high:.2f}" and cells[-1] == "✓ identical"
     for chart in ("time", "accepted"):
-        expect(told.locator(f"{VIEW} [data-{chart}-canvas] .bars path")).not_to_have_count(0)
-    assert told.evaluate(FITS) == [True, True]
+        expect(page.locator(f"{VIEW} [data-{chart}-canvas] .bars path")).not_to_have_count(0)
+    assert page.evaluate(FITS) == [True, True]
 
-    show(told, "prompts")
-    rows = told.locator(f"{VIEW} [data-prompt-rows] tr")
+    show(page, "prompts")
+    rows = page.locator(f"{VIEW} [data-prompt-rows] tr")
     expect(rows).to_have_count(4)
-    assert HOSTILE in told.locator(f"{VIEW} [data-prompt-rows] .prompt").all_text_contents()
+    assert HOSTILE in page.locator(f"{VIEW} [data-prompt-rows] .prompt").all_text_contents()
     expect(rows.last).to_contain_text("tokens long")
-    speeds = [float(each.rstrip("×")) for each in told.locator(f"{VIEW} [data-prompt-rows] .speed").all_text_contents()]
+    speeds = [float(each.rstrip("×")) for each in page.locator(f"{VIEW} [data-prompt-rows] .speed").all_text_contents()]
     assert speeds == sorted(speeds, reverse=True) and len(speeds) == 3
-    assert told.evaluate("window.__hostile") is None and told.locator(f"{VIEW} .prompt *").count() == 0
+    assert page.evaluate("window.__hostile") is None and page.locator(f"{VIEW} .prompt *").count() == 0
 
-    told.set_viewport_size({"width": 390, "height": 844})
-    assert told.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
@@ -138,12 +148,11 @@ def test_stop_ends_it_without_a_verdict(page):
     open_view(page, "pays")
     page.click(f"{VIEW} [data-gallery]")
     page.click("#lab-go")
-    page.wait_for_function("TreeRace.pays.run.state === 'running'", timeout=PATIENCE)
-    page.click("#lab-halt")
+    press(page, "#lab-halt", when="TreeRace.pays.run.state === 'running'")
     expect(page.locator("[data-lab-words]")).to_have_text("Stopped, so there is no verdict.")
     words = page.locator(f"{VIEW} [data-doing]")
     expect(words).to_have_text("Press Start to begin anew")
-    page.wait_for_timeout(700)
+    at_rest(page)
     expect(words).to_have_text("Press Start to begin anew")
     assert page.evaluate("TreeRace.pays.report") is None
 
@@ -154,7 +163,7 @@ def test_too_much_gets_a_sentence(page):
         (PROMPTS[:2], "64", "needs 3 to 20 prompts here, got 2"),
         (["x"] * 21, "64", "needs 3 to 20 prompts here, got 21"),
         (PROMPTS[:3], "101", "at most 72 new tokens a prompt here, got 101"),
-        (PROMPTS[:3], "many", "Max new tokens must be a number"),
+        (PROMPTS, "many", "Max new tokens must be a number"),
     ):
         choose_file(page, prompts)
         expect(page.locator(f"{VIEW} [data-about-file]")).to_contain_text(f"{len(prompts)} prompts of mine.jsonl")

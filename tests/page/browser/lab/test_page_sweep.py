@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from engine.page.screens.sweep import Plan
-from helpers.page import feed, refused
+from helpers.page import at_rest, feed, press, refused
 from helpers.screens import SPEEDS, TEXT, swept
 
 WORDS = "[data-lab-words]"
@@ -48,7 +48,7 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     page.wait_for_function("TreeRace.sweep.measured?.cells.length === 4")
     expect(page.locator(WORDS)).to_contain_text(" tokens a pass, ")
     expect(page.locator(f"{canvas('speedup')} .textpoint")).to_have_count(4)
-    assert page.locator("[data-lab-sweep] [data-progress]").get_attribute("aria-valuenow") == "4"
+    expect(page.locator("[data-lab-sweep] [data-progress]")).to_have_attribute("aria-valuenow", "4")
     x, y = page.evaluate("[TreeRace.sweep.measured.best[0].x, TreeRace.sweep.measured.best[0].y]")
     page.get_by_role("button", name=f"Race depth {x}, width {y}").click()
     expect(page.locator("#screen")).to_have_attribute("data-screen", "race")
@@ -136,13 +136,12 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     open_lab(page)
     set_grid(page, "1 2 3 4 5 6 7 8", "1 2 3 4", tokens=200)
     page.click("#lab-go")
-    page.wait_for_function("TreeRace.sweep.measured?.cells.length > 0")
-    page.click("#lab-halt")
+    press(page, "#lab-halt", when="TreeRace.sweep.measured?.cells.length > 0")
     expect(page.locator(WORDS)).to_contain_text("of 32 cells. ")
     expect(page.locator(WORDS)).to_contain_text("Stopped after ")
     kept = page.evaluate("TreeRace.sweep.measured.cells.length")
     assert 0 < kept < 32
-    page.wait_for_timeout(500)
+    at_rest(page)
     assert page.evaluate("TreeRace.sweep.measured.cells.length") == kept
     expect(page.locator(f"{canvas('tau')} .textpoint")).to_have_count(kept)
     set_grid(page, "1", "1")
@@ -184,14 +183,23 @@ def test_rows_with_commas_quotes_and_lines_survive_csv(page):
     ]
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_the_lab_fits_the_window_in_both_themes(page, messages, width, height):
-    page.set_viewport_size({"width": width, "height": height})
+def test_the_lab_fits_the_window_in_both_themes(page, messages):
     open_lab(page)
     feed(page, "sweep", messages)
+    wait_for_plots(page)
+    for room in ((1280, 720), (1920, 1080), (390, 844)):
+        fits(page, *room)
+
+
+DRAWN_ANEW = """() => [...document.querySelectorAll('[data-lab-sweep] [data-canvas]')].every(
+  ({ layout, clientWidth, clientHeight }) => layout.width === clientWidth && layout.height === clientHeight)"""
+
+
+def fits(page: Page, width: int, height: int) -> None:
+    page.set_viewport_size({"width": width, "height": height})
     for _ in range(2):
         page.locator("[data-theme]").click()
-        wait_for_plots(page)
+        page.wait_for_function(DRAWN_ANEW)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if width > 900:
             assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")

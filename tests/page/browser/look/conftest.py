@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page
 
 from engine.page.views import standalone
 from engine.record.race_file import Record
+from helpers.page import PATIENCE
 
 # Every address that is gone to is a visit of its own, in which no story has been told. A page that is loaded again stays in its visit.
 FIRST_VISIT = """if (location.protocol === 'file:' && performance.getEntriesByType('navigation')[0].type === 'navigate')
@@ -20,6 +21,7 @@ def replay_tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Pag
     if any("server" in item.fixturenames for item in request.session.items):
         request.getfixturevalue("starting")
     with browser.new_context() as context:
+        context.set_default_timeout(PATIENCE)
         tab = context.new_page()
         tab.add_init_script(FIRST_VISIT)
         yield tab
