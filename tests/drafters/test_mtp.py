@@ -158,11 +158,10 @@ def test_a_chain_is_what_generate_drafts_and_texts_are_its_texts(name, folder, l
 @pytest.mark.parametrize("name", daily(RACED, "GLM-4 MoE, two", "Qwen3.5"))
 def test_chains_and_trees_are_lossless(name, loaded):
     pair = loaded(name)
-    for temperature in (0.0, 0.8):
-        race = raced(pair, *SYSTEMS, max_new_tokens=24 if temperature else 12, temperature=temperature, seed=3)
-        assert race.result()["identical"] is True
-        assert temperature == 0 or max(lane.trace.tau for lane in race.lanes) > 1.3  # some guesses came true
-    assert raced(pair, *LAWFUL, max_new_tokens=10).result()["identical"] is True
+    assert raced(pair, *SYSTEMS, *LAWFUL, max_new_tokens=10).result()["identical"] is True
+    race = raced(pair, *SYSTEMS, max_new_tokens=24, temperature=0.8, seed=3)
+    assert race.result()["identical"] is True
+    assert max(lane.trace.tau for lane in race.lanes) > 1.3  # some guesses came true
     assert raced(pair, LAWFUL[0], max_new_tokens=10, temperature=0.8).result()["identical"] == "law"
 
 

@@ -310,7 +310,7 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
     recipes.main(
         argparse.Namespace(
             recipe="draft", pair="toy", size="11M", data=tmp_path, device="cpu", work=tmp_path / "work",
-            out=tmp_path / "draft", own_rows=8, minutes=0.02, bf16=False,
+            out=tmp_path / "draft", own_rows=8, minutes=0.001, bf16=False,
         )
     )  # fmt: skip
     assert load_pair(pair, device="cpu").draft.config.num_hidden_layers == 2
