@@ -88,7 +88,7 @@ def test_hardly_anything_moves_by_itself(visited):
     tabs = [visited(viewport) for viewport in (PHONE, WINDOW)]
     moved: list[dict[str, list]] = [{}, {}]
     for tab in tabs:
-        pace(tab, "real time")
+        pace(tab, "2×")
     for screen, opened in OPENED.items():
         for tab in tabs:
             opened(tab)
