@@ -16,8 +16,12 @@ TreeRace.presence = (() => {
    */
   async function sign(run, page = document.hidden ? "hidden" : "shown") {
     const asked = `alive?run=${encodeURIComponent(run)}&page=${page}`;
-    const answer = await fetch(asked, { method: "POST", signal: AbortSignal.timeout(EVERY) }).catch(() => null);
-    return answer?.ok ? (await answer.json()).here : null;
+    try {
+      const answer = await fetch(asked, { method: "POST", signal: AbortSignal.timeout(EVERY) });
+      return answer.ok ? (await answer.json()).here : null;
+    } catch {
+      return null; // time may be up in the middle of an answer too
+    }
   }
 
   /**
