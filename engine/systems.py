@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
@@ -22,6 +23,11 @@ from engine.sampling import Sampling
 from engine.target import Target
 
 SHAPE = ("depth", "width", "nodes")
+
+
+def spelled(shape: Mapping[str, Any]) -> str:
+    """A shape in a word, as in 4x4x8."""
+    return "x".join(str(shape[name]) for name in SHAPE)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Counted
 from engine.sampling import Sampling
-from engine.systems import SHAPE, SYSTEMS, System
+from engine.systems import SHAPE, SYSTEMS, System, spelled
 from engine.tree import LARGEST_TREE
 
 PROMPTS, TOKENS = 6, 64  # texts by temperature, spread over the prompts that are given; and tokens of each
@@ -33,8 +33,8 @@ def by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, Count
         bar.set_postfix_str(system.name)
         own = counted(pair, system, system.own_shape, texts)
         if own.rows > 1:
-            found[system.name] = {named(system.own_shape): own} | {
-                named(shape): counted(pair, system, shape, texts) for shape in others(system)
+            found[system.name] = {spelled(system.own_shape): own} | {
+                spelled(shape): counted(pair, system, shape, texts) for shape in others(system)
             }
     return found
 
@@ -43,10 +43,6 @@ def others(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
     shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].shapes(system.width)]
     return [shape for shape in shapes if shape != system.own_shape]
-
-
-def named(shape: dict[str, int]) -> str:
-    return "x".join(str(shape[name]) for name in SHAPE)
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ write different texts.
 
 import statistics
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -169,15 +169,11 @@ def shares_rows(pair: LoadedPair) -> bool:
     return getattr(pair.target.config, "num_kv_shared_layers", None) != 0
 
 
-def groups(calls: Container[str]) -> dict[str, dict[int, str]]:
-    """The settings of `assisted`, by tokens a round, where it is among the ways."""
-    return {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in calls else {}
-
-
 def beside(pair: LoadedPair, others: Others) -> Others:
-    """The peers of `pays`: `others`, and what `generate()` offers beside what always runs there: token by token, and MTP layers."""
-    own = {name: way for name, way in ways(pair).items() if name not in (PLAIN, MTP)}
-    return Others(own | others.ways, groups(own) | others.groups, [*left_out(pair), *others.said])
+    """All peers: every way of calling `generate()`, and then `others`."""
+    own = ways(pair)
+    settings = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in own else {}
+    return Others({**own, **others.ways}, settings | others.groups, [*left_out(pair), *others.said])
 
 
 def setting_name(draft_tokens: int) -> str:
@@ -217,14 +213,13 @@ def compare(
     figures: dict,
     traces: dict[str, list[Trace]],
     written: dict[str, list[Written]],
-    others: Others | None = None,
+    others: Others,
 ) -> dict:
-    """The rows of systems, peers and `others`. `figures` and `traces` are the bench's, `written` is by way.
+    """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
 
     Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of other engines a server
     may tell its tau, and none tells its memory. Of an assistant's settings the best by median gets a row.
     """
-    others = others or Others()
     calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
@@ -234,15 +229,13 @@ def compare(
         return statistics.median(ratios(per_token[other], per_token[name]))
 
     settings, best, hidden = {}, {}, set[str]()
-    for group, names in (groups(calls) | others.groups).items():
+    for group, names in others.groups.items():
         settings[group] = {count: versus(name, "vanilla") for count, name in names.items()}
         chosen = names[max(settings[group], key=settings[group].__getitem__)]
         best[chosen] = f"{group}, best of {len(names)}"
         hidden |= set(names.values()) - {chosen}
     layers, rows, said = linear_layers(pair.target.model), [], []
-    for name in tqdm(
-        [*traces, *(name for name in [*calls, *others.ways] if name not in hidden)], desc="tau and memory"
-    ):
+    for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
         passed: float | None = None
         peak: float | None = None
         if name in traces:
@@ -250,18 +243,17 @@ def compare(
             peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
         else:
-            if name not in others.ways:
+            same = None if temperature else not apart(base, written[name])
+            if name in calls:
                 passed = tau(pair, calls[name], prompts, tokens, temperature)
                 peak = peak_mib(
                     pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature)
                 )
             else:
                 passed = told_tau(written[name])
-            same = None if temperature else not apart(base, written[name])
-            if name in others.ways and not temperature:
-                said.append(parted(best.get(name, name), base, written[name]))
+                said += [] if temperature else [parted(best.get(name, name), base, written[name])]
         shown = best.get(name, name)
-        own = name in traces or name in others.ways or layers == "Linear"
+        own = name not in calls or layers == "Linear"
         rows.append(
             {
                 "name": shown if own else f"{shown} on {layers}",
@@ -278,7 +270,7 @@ def compare(
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
         "assisted_settings": settings.pop(ASSISTED, {}),
         "other_settings": settings,
-        "others": [*left_out(pair), *others.said, *filter(None, said)],
+        "others": [*others.said, *filter(None, said)],
     }
 
 

@@ -19,12 +19,12 @@ from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
-from engine.measure.ways import FIRST_TOKENS, AnyWay, Written, first_calls, timed
+from engine.measure.ways import FIRST_TOKENS, AnyWay, Written, first_calls, in_turn, timed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
-from engine.systems import SYSTEMS, System, find
+from engine.systems import SYSTEMS, System, find, spelled
 
 PROBES = 3  # prompts that settings are tried on
 PROBE_TOKENS = 32  # new tokens a prompt there, at most
@@ -101,7 +101,7 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
     if system.limits or ":" in name or "!" in name:
         return [name]
     best = system.shape(pair)
-    found = [name if best == system.own_shape else f"{name}:{'x'.join(map(str, best.values()))}"]
+    found = [name if best == system.own_shape else f"{name}:{spelled(best)}"]
     for part in SMALLER:
         depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
         smaller = f"{name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
@@ -247,7 +247,7 @@ def raced_in(
     systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
     raced = {name: Raced() for name in systems}
     by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
-    written: dict[str, list[Written]] = {name: [] for name in [*by_step, *calls]}
+    written: dict[str, list[Written]] = {name: [] for name in {**by_step, **calls}}
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in by_step.values():
         yield from stepped(pair, first, FIRST_TOKENS, temperature, way)
@@ -259,13 +259,13 @@ def raced_in(
                 lanes = (BASELINE, *(settings[name] for name in names))
                 keep(raced, names, (yield from believed(pair, replace(asked, prompt=prompt, systems=lanes))))
             else:
-                ids, turn = encoded(pair, prompt), index % len(written)
-                for name in [*written][turn:] + [*written][:turn]:
-                    if name in calls:
+                ids = encoded(pair, prompt)
+                for name in in_turn(written, index):
+                    if name in by_step:
+                        written[name].append((yield from stepped(pair, ids, tokens, temperature, by_step[name])))
+                    else:
                         written[name].append(timed(pair, calls[name], ids, tokens, temperature))
                         yield Quiet.STEP
-                    else:
-                        written[name].append((yield from stepped(pair, ids, tokens, temperature, by_step[name])))
             yield Quiet.PIECE
     return raced, written
 

@@ -46,6 +46,13 @@ def timed(pair: LoadedPair, way: AnyWay, prompt: list[int], tokens: int, tempera
     return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
 
 
+def in_turn(names: Iterable[str], turn: int) -> list[str]:
+    """The names, begun with another one every turn, so that each takes every place."""
+    found = list(names)
+    at = turn % len(found)
+    return found[at:] + found[:at]
+
+
 def rounds_behind(
     pair: LoadedPair, system: System, prompt: list[int], tokens: int, sampling: Sampling
 ) -> Iterator[Round]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from engine.lab.bench import command as bench
 from engine.measure import peers, racing, report, words
+from engine.measure.other_engines import Others
 from engine.models.loading import load_pair
 from engine.models.pairs import own_pair
 from engine.race import Settings
@@ -20,9 +21,7 @@ def test_generate_with_the_same_layers_is_a_peer(tmp_path):
     plain = peers.generated(pair, TEXT, 24, 0.0)
     assert peers.mtp(pair, TEXT, 24, 0.0) == plain
     assert len(peers.mtp(pair, TEXT, 24, 0.8)) == 24 and 1 <= peers.tau(pair, peers.mtp, [TEXT], 24, 0.8) <= 3
-    figures = bench.run(
-        pair, ["Once upon"], Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=12), with_peers=True
-    )
+    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=12), Others())
     same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
     assert same == dict.fromkeys(("vanilla", "mtp", "generate()", "generate() MTP", "generate() lookup"), True)
 
@@ -32,7 +31,7 @@ def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generat
     let_agree(tmp_path, doubt=0.01)
     pair = load_pair(own_pair(str(tmp_path)))
     settings = Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=24)
-    figures = bench.run(pair, ["Once upon"], settings, with_peers=True)
+    figures = bench.run(pair, ["Once upon"], settings, Others())
     found = {row["name"].removesuffix(" on PackedLinear"): row for row in figures["peers"]}
     assert found["mtp"]["tau"] > 3 and 1.5 < found["generate() MTP"]["tau"] <= 2
     assert all(row["identical"] for row in found.values())

@@ -154,7 +154,7 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
     assert peers.beside(pair, Others(said=["Another."])).said == [said, "Another."]
-    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), with_peers=True)
+    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), Others())
     assert said in peers.table(figures).splitlines()
 
 

@@ -7,6 +7,7 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
+from engine.measure.other_engines import Others
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -125,7 +126,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
     )
     texts = ["Story: One", "Story: Two"]
-    bench.run(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), with_peers=True)
+    bench.run(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), Others())
     measured = calls[len(ways) :]  # first calls
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):

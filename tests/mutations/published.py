@@ -16,7 +16,7 @@ PUBLISHED = [
         (
             "the quickest run counts",
             "bench/command.py::middle",
-            "len(traces) // 2",
+            "len(runs) // 2",
             "0",
             "lab/bench/test_bench.py::test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts",
             "figures",

@@ -21,7 +21,9 @@ import statistics
 from argparse import Namespace
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
@@ -30,7 +32,7 @@ from engine.measure.options import first_prompts, given_constraint, held_out, lo
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
-from engine.measure.ways import AnyWay, Written, first_calls, timed
+from engine.measure.ways import AnyWay, Written, first_calls, in_turn, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -38,15 +40,16 @@ from engine.record.disturbance import disturbed_twice
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import tau, time_shares
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find, spelled
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
+Run = TypeVar("Run", Trace, Written)
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # systems that are compared with the peers
 
 
-def middle(traces: list[Trace]) -> Trace:
+def middle(runs: list[Run], by: str) -> Run:
     """The one of the median time."""
-    return sorted(traces, key=lambda trace: trace.seconds)[len(traces) // 2]
+    return sorted(runs, key=attrgetter(by))[len(runs) // 2]
 
 
 def seconds_per_round(trace: Trace, phase: str) -> float:
@@ -64,70 +67,48 @@ def of_limit(base: Trace, mine: Trace) -> float:
     return base.decode_seconds_per_token / mine.decode_seconds_per_token / limit(base, mine)
 
 
-@dataclass(frozen=True)
-class Prompted:
-    """What was raced of one prompt: by lane its trace and whether its text was the baseline's, by way what `generate()` wrote."""
+class Prompted(NamedTuple):
+    """What was raced of one prompt, run by run: by lane its traces, every race's result, by way what `generate()` and others wrote."""
 
-    traces: dict[str, Trace]
-    identical: dict[str, bool | str]
-    written: dict[str, Written]
-    runs: dict[str, list[float]]  # by lane: seconds a token of every run
-    disturbed: int  # runs
+    lanes: dict[str, list[Trace]]
+    results: list[dict]
+    written: dict[str, list[Written]]
 
 
-def run(
-    pair: LoadedPair,
-    prompts: list[str],
-    asked: Settings,
-    with_peers: bool = False,
-    repeats: int = 1,
-    others: Others | None = None,
-) -> dict:
+def seconds_of(raced: list[Prompted], name: str, run: int) -> list[float]:
+    """Seconds a token of a lane's run, prompt by prompt."""
+    return [each.lanes[name][run].seconds_per_token for each in raced]
+
+
+def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | None = None, repeats: int = 1) -> dict:
     """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
-    `with_peers` runs every way of calling `generate()`, and `others`, on every prompt, else only the plain one runs. They write without
-    a constraint. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
+    With `others`, they and every way of calling `generate()` run on every prompt, else only the plain one runs. They write without a
+    constraint. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
     """
     tokens, temperature = asked.max_new_tokens, asked.temperature
     names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
-    ways: dict[str, AnyWay] = {**peers.ways(pair)} if with_peers else {peers.PLAIN: peers.generated}
-    ways |= others.ways if others else {}
+    others = others and peers.beside(pair, others)
+    ways: dict[str, AnyWay] = others.ways if others else {peers.PLAIN: peers.generated}
     first_calls(pair, ways.values(), temperature)
     mine: list[Prompted] = []
-    for index, prompt in enumerate(
-        tqdm(processes.share(prompts, pair.target), desc="prompts", unit="prompt", disable=not processes.leads())
-    ):
+    share = processes.share(prompts, pair.target)
+    for index, prompt in enumerate(tqdm(share, desc="prompts", unit="prompt", disable=not processes.leads())):
         settings = replace(asked, prompt=prompt, systems=tuple(names))
-        races, calls = [], {way: [] for way in ways}
+        races, written = [], {way: [] for way in ways}
         for repeat in range(repeats):
             races.append(race := drained(believed(pair, settings), int))
-            turn = (index + repeat) % len(ways)
-            for way in [*ways][turn:] + [*ways][:turn]:  # every way takes every place
+            for way in in_turn(ways, index + repeat):
                 ids = race.lanes[0].trace.prompt_tokens
-                calls[way].append(timed(pair, ways[way], ids, tokens, temperature))
-        results = [race.result() for race in races]
-        lanes = list(enumerate(names))
-        mine.append(
-            Prompted(
-                {name: middle([race.lanes[number].trace for race in races]) for number, name in lanes},
-                {
-                    name: worst_of([result["lanes"][number]["identical"] for result in results])
-                    for number, name in lanes
-                },
-                {
-                    name: sorted(found, key=lambda each: each.seconds_per_token)[repeats // 2]
-                    for name, found in calls.items()
-                },
-                {name: [race.lanes[number].trace.seconds_per_token for race in races] for number, name in lanes},
-                sum(bool(result["disturbed"]) for result in results),
-            )
-        )
+                written[way].append(timed(pair, ways[way], ids, tokens, temperature))
+        lanes = {name: [race.lanes[at].trace for race in races] for at, name in enumerate(names)}
+        mine.append(Prompted(lanes, [race.result() for race in races], written))
     raced = processes.together(mine, pair.target)
-    traces = {name: [each.traces[name] for each in raced] for name in names}
-    identical = {name: [each.identical[name] for each in raced] for name in names}
-    written = {way: [each.written[way] for each in raced] for way in ways}
+    results = [result for each in raced for result in each.results]
+    traces = {name: [middle(each.lanes[name], "seconds") for each in raced] for name in names}
+    calls = {way: [middle(each.written[way], "seconds_per_token") for each in raced] for way in ways}
     base = [trace.seconds_per_token for trace in traces["vanilla"]]
     rows = []
     for name in asked.systems:
@@ -147,13 +128,11 @@ def run(
                     b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
                 ),
                 "runs": [
-                    statistics.median(
-                        ratios([each.runs["vanilla"][run] for each in raced], [each.runs[name][run] for each in raced])
-                    )
+                    statistics.median(ratios(seconds_of(raced, "vanilla", run), seconds_of(raced, name, run)))
                     for run in range(repeats)
                 ],
                 "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
-                "identical": worst_of(identical[name]),
+                "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
                 "too_wide": too_wide(name, own),
                 "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
                 "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
@@ -162,7 +141,7 @@ def run(
                 "verify_share": shares["verify"],
             }
         )
-    generated = [each.seconds_per_token for each in written[peers.PLAIN]]
+    generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
         "shape": given_shape(asked),
         "machine": pair.hardware,
@@ -172,7 +151,7 @@ def run(
         "prompts": len(prompts),
         "processes": processes.count(),
         "repeats": repeats,
-        "disturbed": sum(each.disturbed for each in raced),
+        "disturbed": sum(bool(result["disturbed"]) for result in results),
         "tokens": tokens,
         "memory": pair.memory is not None,
         "constraint": asked.constraint,
@@ -183,8 +162,7 @@ def run(
         },
         "systems": rows,
     }
-    compares = with_peers and processes.leads()
-    return figures | (peers.compare(pair, figures, traces, written, others) if compares else {})
+    return figures | (peers.compare(pair, figures, traces, calls, others) if others and processes.leads() else {})
 
 
 def given_shape(asked: Settings) -> dict[str, int]:
@@ -276,10 +254,8 @@ def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assum
     for name in systems:
         system = find(name)
         asked = system.shape(pair) | shape
-        sizes = "x".join(map(str, asked.values()))
-        rows.append(
-            forced.estimate(pair, name if not shape and asked == system.own_shape else f"{name}:{sizes}", assumed)
-        )
+        setting = name if not shape and asked == system.own_shape else f"{name}:{spelled(asked)}"
+        rows.append(forced.estimate(pair, setting, assumed))
     if processes.leads():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.sentences(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
@@ -319,7 +295,7 @@ def main(options: Namespace) -> dict | None:
     found = {}
     with others_beside(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
-            raced = run(pair, texts, asked, options.peers, options.repeats, others)
+            raced = run(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
             if processes.leads():
                 print(f"{domain}: {table(figures)}", end="\n\n", flush=True)

@@ -16,7 +16,7 @@ from operator import attrgetter
 from engine.batch import decode_together
 from engine.decode import Round
 from engine.lab.pays.rounding import threshold
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import in_turn, rounds_behind
 from engine.models.cache_memory import too_large
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
@@ -162,8 +162,7 @@ def curve(
     for size in sizes:
         some: dict[str, list[BatchRun]] = {lane: [] for lane in lanes}
         for repeat in range(REPEATS + 1):
-            turn = repeat % len(lanes)
-            for lane in lanes[turn:] + lanes[:turn]:
+            for lane in in_turn(lanes, repeat):
                 found = run(pair, lane, texts[:size], tokens if repeat else min(WARM_UP_TOKENS, tokens))
                 some[lane] += [found] if repeat else []
                 tell()

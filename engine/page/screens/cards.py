@@ -108,11 +108,6 @@ def undecided(system: System, pair: LoadedPair) -> bool:
     return bool(system.counted(pair)) and not is_measured(pair, system.drafter)
 
 
-def spelled(dials: Mapping[str, Any]) -> str:
-    """A shape in a word, as in 4x4x8. What the dials hold comes from outside."""
-    return "x".join(str(dials[dial]) for dial in SHAPE)
-
-
 def unbroken(name: Any) -> Any:
     """The system's name without its break. What is no name is refused where systems are found."""
     return name.partition("!")[0] if isinstance(name, str) else name

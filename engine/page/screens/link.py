@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import shape, spelled, undecided
+from engine.page.screens.cards import shape, undecided
 from engine.page.screens.offered import chosen
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find, spelled
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
 HOTTEST = 2.0  # the largest temperature that the page's dial shows

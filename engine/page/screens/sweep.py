@@ -15,7 +15,7 @@ from statistics import median
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
 from engine.page.views.stream import Message, Steps
-from engine.race import BASELINE, SHAPE, Race, Settings, checked
+from engine.race import BASELINE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
 from engine.record.quiet import Quiet
@@ -23,7 +23,7 @@ from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
 from engine.rounds.timing import costs_of
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find, spelled
 
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
@@ -156,7 +156,7 @@ class Sweep:
         """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
-        shaped = ":".join((self.plan.system, "x".join(str(setting[name]) for name in SHAPE)))
+        shaped = f"{self.plan.system}:{spelled(setting)}"
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
         traces, results, written, done = [], [], 0, 0
         try:

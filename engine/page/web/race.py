@@ -6,13 +6,14 @@ from typing import Any
 import gradio as gr
 
 from engine.page.screens import answers
-from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_card, shape, spelled, unbroken
+from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_card, shape, unbroken
 from engine.page.web import link, walk
 from engine.page.web.form import Fields, Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE
+from engine.systems import spelled
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
+from engine.measure.other_engines import Others
 from engine.policies.kary import Kary
 from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
@@ -81,8 +82,8 @@ def test_several_texts_stand_side_by_side(capsys, embedded):
 
 def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, monkeypatch, embedded):
     kept, raced = bench.middle, []
-    assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)]).seconds == 3
-    monkeypatch.setattr(bench, "middle", lambda traces: raced.append(traces) or kept(traces))
+    assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)], "seconds").seconds == 3
+    monkeypatch.setattr(bench, "middle", lambda runs, by: raced.append((by, runs)) or kept(runs, by))
     arguments = ("--systems", "tree", "--prompts", "1", "--tokens", "6", "--repeats", "3")
     right = Race.result
     monkeypatch.setattr(Race, "result", lambda race: right(race) | {"disturbed": "It was."})
@@ -92,7 +93,7 @@ def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, 
     assert f"speedup in 3 runs: tree {min(row['runs']):.2f} to {max(row['runs']):.2f}" in lines
     assert figures["disturbed"] == 3
     assert "The clocks of 3 of 3 races were disturbed twice; ratios vary." in lines
-    assert figures["repeats"] == 3 and [[each.system for each in traces] for traces in raced] == [
+    assert figures["repeats"] == 3 and [[each.system for each in runs] for by, runs in raced if by == "seconds"] == [
         ["vanilla"] * 3,
         ["tree"] * 3,
     ]
@@ -109,9 +110,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
         json.dumps(
-            bench.run(
-                pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), with_peers=True
-            )
+            bench.run(pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), Others())
         )
     )
     rows = {row["name"]: row for row in figures["peers"]}
@@ -127,7 +126,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert all(name in text for name in rows)
     settings = figures["assisted_settings"]
     assert f"best setting: {max(settings, key=settings.get)} tokens a round" in text
-    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), with_peers=True)
+    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), Others())
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 
 
