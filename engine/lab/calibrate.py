@@ -17,11 +17,11 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.drafters import DRAFTERS
 from engine.lab import shapes
-from engine.measure.options import given_pair, load_given, own_place, writable
+from engine.measure.options import gallery, given_pair, load_given, own_place, writable
 from engine.measure.prompts import read
 from engine.measure.ways import rounds_behind
 from engine.models.chat import prompt_tokens
-from engine.models.pairs import EMBEDDED, MODELS, LoadedPair
+from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
@@ -32,7 +32,6 @@ from engine.systems import find
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
-PROMPTS = MODELS.parent / "prompts.json"
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
 LEVEL = 4  # nodes of a timed draft level
@@ -174,8 +173,7 @@ def main(options: Namespace) -> None:
     shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
     out = writable(own_place(options.out, shipped, pair.title))
     if options.data is None:
-        gallery = json.loads(PROMPTS.read_text(encoding="utf-8"))
-        prompts = [each["prompt"] for domain in gallery.values() for each in domain]
+        prompts = [each["prompt"] for domain in gallery().values() for each in domain]
     else:
         prompts = [prompt.text for prompt in read(options.data, "--data", fewest=1)]
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)

@@ -5,7 +5,6 @@ python -m engine record --prompt "Story: ..." --system eagle --out race.json
 python -m engine record --prompt "Story: ..." --system remote --remote http://127.0.0.1:8000/v1
 """
 
-import json
 from argparse import Namespace
 from dataclasses import asdict, replace
 from datetime import date
@@ -14,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import given_pair, given_remote, load_given, own_place, writable
+from engine.measure.options import ASSETS, gallery, given_pair, given_remote, load_given, own_place, writable
 from engine.measure.racing import given_settings
 from engine.measure.repeated import Repeated
 from engine.models.pairs import LoadedPair
@@ -22,7 +21,6 @@ from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -39,8 +37,7 @@ RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def settings_of(domain: str, title: str, settings: dict) -> Settings:
-    gallery = json.loads((ASSETS / "prompts.json").read_text("utf-8"))
-    [prompt] = [each["prompt"] for each in gallery[domain] if each["title"] == title]
+    [prompt] = [each["prompt"] for each in gallery()[domain] if each["title"] == title]
     return Settings(prompt, **settings)
 
 

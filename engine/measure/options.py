@@ -28,12 +28,17 @@ class Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {message}. --help lists what it takes.\n")
 
 
-HELD_OUT = Path(__file__).parents[2] / "assets" / "held_out.json"
+ASSETS = Path(__file__).parents[2] / "assets"
 
 
 def held_out() -> dict[str, list[str]]:
     """Prompts by domain; nothing was trained or calibrated on them."""
-    return json.loads(HELD_OUT.read_text(encoding="utf-8"))
+    return json.loads((ASSETS / "held_out.json").read_text(encoding="utf-8"))
+
+
+def gallery() -> dict[str, list[dict[str, str]]]:
+    """The page's prompts by domain, each with its title."""
+    return json.loads((ASSETS / "prompts.json").read_text(encoding="utf-8"))
 
 
 def first_prompts(domain: str, count: int) -> list[str]:

@@ -1,15 +1,14 @@
 """Step and Trace: what happened in a decode, as plain values. Knows no tensor, no model, no page.
 
-Everything that shows or measures a race reads these. A trace survives JSON exactly: `Trace.from_json(trace.to_json()) == trace`.
+Everything that shows or measures a race reads these. A trace survives JSON exactly.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated
 
-from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, amount, build, one_of
+from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, amount, one_of
 
 WAIT = "wait"  # for a remote server's next piece of text
 PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
@@ -174,14 +173,6 @@ class Trace:
             return "(end)"
         step, node = found
         return step.bonus_text if node is None else step.texts[node]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Trace":
-        """Raises `ValueError` naming what is missing, unknown or of another type."""
-        return build(cls, json.loads(text), "")
 
 
 def first_divergence(left: Sequence[object], right: Sequence[object]) -> int | None:

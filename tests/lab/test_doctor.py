@@ -9,14 +9,17 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
 from engine.lab.pays.rounding import threshold
-from engine.lab.pays.runs import Run, Setup, read
+from engine.lab.pays.runs import Run, read
 from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
+from engine.record.race_file import LaneRecord
+from engine.record.trace import Trace
 from engine.sampling import Sampling
 from helpers.commands import run, told
 from helpers.pairs import byte_tokenizer, tiny_llama, tiny_pair
 from helpers.paths import ROOT
+from helpers.traces import PLAIN
 
 RACES = ROOT / "assets" / "races"
 STORY, SAMPLED = RACES / "2-story-draft-tree.json", RACES / "5-story-sampled-eagle.json"
@@ -119,10 +122,8 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
     noise = Sampling(temperature, seed=seed).noise.row(len(ids) + index, 256).double()
     scores = (logits / temperature + noise) * temperature
     other = (written[index] + 1) % 256
-    setup = Setup(PAIR.title, "fp32", temperature, seed, "tokens", False)
-    runs = [
-        Run(name, PROMPT, [*written[:index], token], setup) for name, token in (("A", written[index]), ("B", other))
-    ]
+    lane = LaneRecord("", "", "tokens", PLAIN, race.lanes[0].trace)
+    runs = [Run(name, PROMPT, [*written[:index], token], lane) for name, token in (("A", written[index]), ("B", other))]
     found = doctor.diagnosis(PAIR, *runs)
     first, second = scores.topk(2).values.tolist()
     assert found["best"] == scores.topk(2).indices.tolist() and found["best"][0] == written[index]
@@ -237,7 +238,8 @@ def test_a_run_that_was_sent_otherwise_is_refused(was, sentence):
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = "{{ messages[0]['content'] }}:"
     pair = replace(PAIR, tokenizer=tokenizer, raw=was)
-    run = Run("A", PROMPT, [1], Setup(pair.title, "fp32", 0.0, 0, "tokens", was))
+    trace = Trace("vanilla", pair.title, "a machine", "fp32", PROMPT, [1], 0.0, 0, 1, 1, 2, 5, chat=was)
+    run = Run("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
     with pytest.raises(ValueError, match=f"A was sent {sentence}"):
         doctor.check(pair, run)
     doctor.check(replace(pair, raw=not was), run)

@@ -32,7 +32,7 @@ PLAN = command.Workload(
 def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tmp_path, capsys):
     held_out = tmp_path / "held_out.json"
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
-    monkeypatch.setattr(options, "HELD_OUT", held_out)
+    monkeypatch.setattr(options, "ASSETS", tmp_path)
     monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "SHAPES", {"1B": TINY, "8B": TINY})
     report = command.Report(tmp_path / "new" / "gpu-tiny.json")
@@ -81,11 +81,11 @@ def test_a_projection_is_tau_over_the_rounds_cost_in_plain_tokens():
         command.projection({"1B": "Failed.", "8B": curve(1.0, 1.0)}, [tree])
 
 
-def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(tmp_path):
+def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):
     report = command.Report(tmp_path / "a.json")
     report.add("bad", lambda: 1 / 0)
     report.add("good", lambda: 1)
-    report.seconds = -1
+    monkeypatch.setattr(command, "SECONDS", -1)
     report.add("late", lambda: 2)
     figures = json.loads(report.path.read_text())
     assert figures["good"] == 1 and figures["bad"].startswith("Failed: ZeroDivisionError: division by zero")

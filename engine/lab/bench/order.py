@@ -25,7 +25,7 @@ from engine.rounds.timing import interleaved
 from engine.sampling import seeded
 from engine.tree import LARGEST_TREE, DraftTree
 
-SIZES, PREFIXES, BLOCKS = (256, 512, 768, 1024, 1536, 2048), (0, 128, 512), (16, 32, 64)
+BLOCKS = (16, 32, 64)  # tiles that are counted
 TREES = 5  # block counts are means over so many trees; the first one is timed
 FAVOURITES = 32  # tokens that a synthetic draft distribution covers
 SHARPNESS = (2.0, 8.0)  # range of the logits' standard deviation: unsure nodes beside nearly certain ones

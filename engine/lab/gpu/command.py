@@ -61,13 +61,13 @@ QUICK = Workload(
 class Report:
     """Figures by section, written to a file after each section. A failed section has a sentence in place of its figures."""
 
-    def __init__(self, path: Path, seconds: float = SECONDS):
-        self.path, self.seconds, self.begun, self.figures = path, seconds, time.perf_counter(), {}
+    def __init__(self, path: Path):
+        self.path, self.begun, self.figures = path, time.perf_counter(), {}
 
     def add(self, name: str, section: Callable[[], object]) -> None:
         started = time.perf_counter()
-        if started - self.begun > self.seconds:
-            self.figures[name] = f"Left out: {self.seconds:.0f} seconds were used up before it."
+        if started - self.begun > SECONDS:
+            self.figures[name] = f"Left out: {SECONDS:.0f} seconds were used up before it."
         else:
             try:
                 self.figures[name] = section()

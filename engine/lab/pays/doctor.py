@@ -64,12 +64,12 @@ def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
 
 def check(pair: LoadedPair, run: Run) -> None:
     """Raises `ValueError` when the run cannot be one of this pair."""
-    if run.setup is not None and run.setup.pair != pair.title:
-        names = [name for name, each in PAIRS.items() if each.title == run.setup.pair]
+    if run.lane and (title := run.lane.trace.pair) != pair.title:
+        names = [name for name, each in PAIRS.items() if each.title == title]
         wanted = f"Pass --pair {names[0]}." if names else "Name the pair that it ran on."
-        raise ValueError(f"{run.name} ran on the {run.setup.pair}, and this pair is the {pair.title}. {wanted}")
-    if run.setup is not None and run.setup.chat != pair.chat:
-        was, asked = ("as a chat message", "without --raw") if run.setup.chat else ("raw", "with --raw")
+        raise ValueError(f"{run.name} ran on the {title}, and this pair is the {pair.title}. {wanted}")
+    if run.lane and run.lane.trace.chat != pair.chat:
+        was, asked = ("raw", "with --raw") if pair.chat else ("as a chat message", "without --raw")
         raise ValueError(
             f"{run.name} was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
         )
@@ -94,11 +94,12 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     session = pair.target.open(len(ids))
     session.prefill(ids[:-1])
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])
-    setups = [run.setup for run in (a, b) if run.setup is not None]
-    sampling = sampling_of(pair, setups[0].temperature, setups[0].seed) if setups else Sampling()
+    lanes = [run.lane for run in (a, b) if run.lane]
+    traces = [lane.trace for lane in lanes]
+    sampling = sampling_of(pair, traces[0].temperature, traces[0].seed) if traces else Sampling()
     scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
-    limit = threshold(pair, logits[0].float(), [setup.dtype for setup in setups])
+    limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
     names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
     facts.append(
         f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}."
@@ -113,13 +114,13 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
         found[key] = {"token": token, "text": label(pair.tokenizer, token), "below_best": below[-1]}
         facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
     found |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
-    kinds = " and ".join(sorted({pair.dtype, *(setup.dtype for setup in setups)}))
+    kinds = " and ".join(sorted({pair.dtype, *(trace.dtype for trace in traces)}))
     if sampling.temperature:
         facts.append(f"These logits hold the noise of seed {sampling.seed} at temperature {sampling.temperature:g}.")
     facts.append(f"Rounding in {kinds} may turn around logits that are up to {limit:.3g} apart here.")
-    if not setups:
+    if not lanes:
         facts.append("The files name no temperature, so both runs are taken as greedy.")
-    return cause_of([(setup.temperature, setup.seed, setup.guarantee) for setup in setups], max(below) <= limit)
+    return cause_of([(lane.trace.temperature, lane.trace.seed, lane.guarantee) for lane in lanes], max(below) <= limit)
 
 
 def sampling_of(pair: LoadedPair, temperature: float, seed: int) -> Sampling:

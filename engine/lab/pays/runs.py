@@ -19,27 +19,13 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """How a lane of a race file ran. `pair` and `dtype` are names, `guarantee` is what its rule promises.
-
-    `chat`: the prompt was sent in the target's chat template."""
-
-    pair: str
-    dtype: str
-    temperature: float
-    seed: int
-    guarantee: str
-    chat: bool
-
-
-@dataclass(frozen=True)
 class Run:
-    """One run. `name` names it in sentences; `setup` is None for a file of tokens, which does not say it."""
+    """One run. `name` names it in sentences; `lane` says how it ran, and is None for a file of tokens, which does not."""
 
     name: str
     prompt: str
     tokens: list[int]
-    setup: Setup | None
+    lane: LaneRecord | None
 
 
 def read(path: Path, letter: str, lane: int | None) -> Run:
@@ -75,5 +61,4 @@ def of_lanes(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) 
         raise ValueError(
             "it was written under a constraint, and the doctor reads logits without one. Give a free race."
         )
-    setup = Setup(trace.pair, trace.dtype, trace.temperature, trace.seed, lanes[number].guarantee, trace.chat)
-    return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, setup)
+    return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, lanes[number])

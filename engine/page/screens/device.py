@@ -45,10 +45,9 @@ class Call(Job):
 class Device:
     """The worker and the line before it. Its thread begins with the first call; if it has died, the next call begins another."""
 
-    def __init__(self, budget: float = math.inf):
-        """`budget` is in bytes, for the caches of all that run together."""
+    def __init__(self):
         self.changed = threading.Condition()
-        self.line: Line[Call] = Line(budget)
+        self.line: Line[Call] = Line()
         self.calls: dict[str, Call] = {}
         self.unwanted: dict[str, None] = {}  # names of calls that were dropped before they came
         self.doing = ""  # what is being made ready, in words

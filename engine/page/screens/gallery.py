@@ -1,12 +1,9 @@
 """What a visitor may begin with: prompts to try, and recorded races. Knows the files in `assets/`; knows no page."""
 
-import json
-from pathlib import Path
-
+from engine.measure.options import ASSETS, gallery
 from engine.record.race_file import Record
 
-ASSETS = Path(__file__).resolve().parents[3] / "assets"
-PROMPTS = json.loads((ASSETS / "prompts.json").read_text("utf-8"))
+PROMPTS = gallery()
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
 
 

@@ -51,7 +51,7 @@ class Line(Generic[J]):
     """Jobs that run and jobs that wait. Its owner calls it under a lock."""
 
     def __init__(self, budget: float = math.inf, now: Callable[[], float] = time.monotonic):
-        """`budget` is in bytes, for all running jobs together."""
+        """`budget` is in bytes, for the caches of all that run together."""
         self.budget, self.now = budget, now
         self.running: list[J] = []
         self.waiting: list[J] = []
