@@ -39,8 +39,8 @@ class Setting:
 
     @property
     def chain(self) -> int:
-        """The longest chain of guesses that the tree can hold; the root is one of its nodes."""
-        return min(self.system.depth, self.system.nodes - 1)
+        """The longest chain of guesses in a round. A tree's root is one of its nodes; what never branches reads its depth alone."""
+        return min(self.system.depth, self.system.nodes - 1) if self.system.branches else self.system.depth
 
     @property
     def width(self) -> int:
