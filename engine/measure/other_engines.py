@@ -60,7 +60,7 @@ def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Other
     """The servers, and the engines whose packages are installed, with the pair's weights loaded. Their files are gone afterwards."""
     found = Others()
     there = [name for name, (module, _) in PACKAGES.items() if importlib.util.find_spec(module)]
-    for name in PACKAGES.keys() - set(there):
+    for name in (each for each in PACKAGES if each not in there):
         found.said.append(f"{name} is left out: `pip install {PACKAGES[name][1]}` adds it.")
     if there and pair.target.device.type != "cpu":
         found.said.append(f"{' and '.join(there)} would run on the CPU and are left out beside {pair.hardware}.")
