@@ -14,6 +14,7 @@ Source: Dettmers et al. 2022, LLM.int8(), section 3; Dettmers et al. 2023, QLoRA
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,18 +68,26 @@ def in_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
     """The float model on a CPU, its linear layers but for the head replaced by bitsandbytes' own, as loading it in "8-bit" does."""
     from bitsandbytes import nn  # seconds that a plain model need not wait
 
+    def made(linear: torch.nn.Linear) -> torch.nn.Module:
+        weight = nn.Int8Params(linear.weight.detach(), requires_grad=False, has_fp16_weights=False)
+        layer = nn.Linear8bitLt(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, has_fp16_weights=False
+        )
+        layer.weight = weight.to("cpu")
+        return layer
+
+    replace_linear(model, made)
+    return model.requires_grad_(False).eval()
+
+
+def replace_linear(model: PreTrainedModel, made: Callable[[torch.nn.Linear], torch.nn.Module]) -> None:
+    """Puts what is `made` of each of the model's plain linear layers, but for the head, in its place. Biases stay."""
     for module in list(model.modules()):
         for name, linear in list(module.named_children()):
             if type(linear) is torch.nn.Linear and linear is not model.get_output_embeddings():
-                made = nn.Linear8bitLt(
-                    linear.in_features, linear.out_features, linear.bias is not None, has_fp16_weights=False
-                )
-                made.weight = nn.Int8Params(linear.weight.detach(), requires_grad=False, has_fp16_weights=False).to(
-                    "cpu"
-                )
-                made.bias = linear.bias
-                setattr(module, name, made)
-    return model.requires_grad_(False).eval()
+                layer = made(linear)
+                layer.bias = linear.bias
+                setattr(module, name, layer)
 
 
 def kept_on(device: torch.device) -> tuple[str, ...]:

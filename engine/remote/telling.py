@@ -25,9 +25,8 @@ from engine.remote.server import CONNECT, SILENCE, Server, quoted
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
 N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
 DRAFTS = TYPES.partition(".")[0]  # of one of its slots: whether it drafts
-ASKED: dict[
-    str, dict[str, Any]
-] = {  # beside the text, so that nothing is kept from the other arm, and guesses are told
+# In every request beside the text, so that nothing is kept from the other arm, and guesses and tokens are told
+ASKED: dict[str, dict[str, Any]] = {
     "llama-server": {"cache_prompt": False},
     "SGLang": {"return_spec_tokens_details": True},
 }

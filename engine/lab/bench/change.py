@@ -5,8 +5,9 @@ the same state. The texts are the target's own and equal in both.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -27,41 +28,36 @@ POLICY = "rank_guided"
 LANES = {"frozen": "specblock", "adapting": "specblock-adapt"}
 
 
-@dataclass
-class Count:
-    """What a lane did: tokens, target forwards, seconds after prefill, and the tokens themselves."""
+class Decoded(NamedTuple):
+    """What a lane did with one prompt: the tokens, its target forwards, and its seconds after prefill."""
 
-    tokens: int = 0
-    rounds: int = 0
-    seconds: float = 0.0
-    text: tuple[int, ...] = ()
+    text: list[int]
+    rounds: int
+    seconds: float
 
-    def __add__(self, other: "Count") -> "Count":
-        return Count(self.tokens + other.tokens, self.rounds + other.rounds, self.seconds + other.seconds)
 
-    @property
-    def tau(self) -> float:
-        return self.tokens / self.rounds
+class Rates(NamedTuple):
+    """Tokens a round and a second."""
 
-    @property
-    def speed(self) -> float:
-        return self.tokens / self.seconds
+    tau: float
+    speed: float
 
 
 def run(
     pair: LoadedPair, parts: tuple[Drafter, Policy, Acceptance], prompt: list[int], sampling: Sampling, tokens: int
-) -> Count:
+) -> Decoded:
     """One prompt, decoded with a drafter that keeps what it learned before."""
-    target, count, text = Target(pair.target, len(prompt) + tokens + LARGEST_TREE, True), Count(), []
+    target, text, spent = Target(pair.target, len(prompt) + tokens + LARGEST_TREE, True), [], []
     for each in decode(HostRounds(target, *parts, sampling), prompt, tokens, pair.stop_ids, pair.context):
         text += each.burst
-        spent = sum(seconds for phase, seconds in each.seconds.items() if phase != "prefill")
-        count += Count(len(each.burst), 1, spent)
-    return replace(count, text=tuple(text))
+        spent.append(sum(seconds for phase, seconds in each.seconds.items() if phase != "prefill"))
+    return Decoded(text, len(spent), sum(spent))
 
 
-def total(counts: list[Count]) -> Count:
-    return sum(counts, Count())
+def rates(prompts: list[Decoded]) -> Rates:
+    """Over several prompts together."""
+    tokens = sum(len(each.text) for each in prompts)
+    return Rates(tokens / sum(each.rounds for each in prompts), tokens / sum(each.seconds for each in prompts))
 
 
 def with_net(pair: LoadedPair, folder: Path | None) -> LoadedPair:
@@ -100,7 +96,7 @@ def main(options: Namespace) -> dict:
     stream = changing(pair, {"stories": options.stories, "code": options.code})
     capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
     lanes = {lane: system.build(pair, capacity, *options.shape) for lane, system in systems.items()}
-    found: dict[str, list[Count]] = {lane: [] for lane in lanes}
+    found: dict[str, list[Decoded]] = {lane: [] for lane in lanes}
     print(f"{'prompts':>9} {'subject':>8}   tau frozen  adapting   tokens/s adapting / frozen")
     for index, (domain, prompt) in enumerate(tqdm(stream, desc="prompts", unit="prompt")):
         order = list(lanes) if index % 2 else list(lanes)[::-1]
@@ -111,13 +107,13 @@ def main(options: Namespace) -> dict:
             raise RuntimeError(f"The texts of prompt {index} differ, which no drafter can cause under token match.")
         first = index - index % options.window
         if index % options.window == options.window - 1 or index == len(stream) - 1:
-            frozen, adapting = (total(found[lane][first:]) for lane in LANES)
+            frozen, adapting = (rates(found[lane][first:]) for lane in LANES)
             name, ratio = f"{first + 1}-{index + 1}", adapting.speed / frozen.speed
             tqdm.write(f"{name:>9} {domain:>8} {frozen.tau:12.2f} {adapting.tau:10.2f} {ratio:12.2f}")
     bandit, figures = lanes["adapting"][0].bandit, {}  # type: ignore[attr-defined]
     for domain in dict.fromkeys(domain for domain, _ in stream):
         at = [index for index, (each, _) in enumerate(stream) if each == domain]
-        frozen, adapting = (total([found[lane][index] for index in at]) for lane in LANES)
+        frozen, adapting = (rates([found[lane][index] for index in at]) for lane in LANES)
         figures[domain] = {
             "tau frozen": frozen.tau, "tau adapting": adapting.tau, "speed ratio": adapting.speed / frozen.speed,
         }  # fmt: skip

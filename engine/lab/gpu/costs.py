@@ -5,14 +5,15 @@ A forward's time depends on shapes and precision, not on the weights' values, so
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
+from engine.models.quantising import replace_linear
 from engine.rounds.timing import binary, interleaved
 from engine.tree import DraftTree
 
@@ -80,24 +81,17 @@ def to_four_bit(model: PreTrainedModel) -> None:
     """
     from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
-    for module in list(model.model.layers.modules()):
-        for name, linear in list(module.named_children()):
-            if type(linear) is not nn.Linear:
-                continue
-            four = four_bit.Linear4bit(
-                linear.in_features,
-                linear.out_features,
-                bias=linear.bias is not None,
-                compute_dtype=linear.weight.dtype,
-                compress_statistics=False,
-                quant_type="nf4",
-                device="meta",
-            )
-            plain = four_bit.Params4bit(
-                linear.weight.data, requires_grad=False, compress_statistics=False, quant_type="nf4", module=four
-            )
-            four.weight, four.bias = plain.to(linear.weight.device), linear.bias
-            setattr(module, name, four)
+    def made(linear: torch.nn.Linear) -> torch.nn.Module:
+        sizes = linear.in_features, linear.out_features
+        how: dict[str, Any] = {"compress_statistics": False, "quant_type": "nf4"}
+        four = four_bit.Linear4bit(
+            *sizes, bias=linear.bias is not None, compute_dtype=linear.weight.dtype, device="meta", **how
+        )
+        plain = four_bit.Params4bit(linear.weight.data, requires_grad=False, module=four, **how)
+        four.weight = plain.to(linear.weight.device)
+        return four
+
+    replace_linear(model, made)
 
 
 def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:

@@ -5,6 +5,7 @@ Nothing is timed, so the figures are the same on any machine.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -86,16 +87,11 @@ class Counting:
 
     def __init__(self, pair: LoadedPair, prompts: list[str], tokens: int):
         self.pair, self.prompts, self.tokens = pair, prompts, tokens
-        self.repeated: list[str] | None = None
         self.known: dict[tuple, list[Counts]] = {}
 
-    def texts(self, repeated: bool) -> list[str]:
-        """The prompts, or those of `asked_again`."""
-        if not repeated:
-            return self.prompts
-        if self.repeated is None:
-            self.repeated = asked_again(self.pair, self.prompts, self.tokens)
-        return self.repeated
+    @cached_property
+    def repeated(self) -> list[str]:
+        return asked_again(self.pair, self.prompts, self.tokens)
 
     def of_system(
         self, name: str, temperature: float, repeated: bool = False, memory: bool = False, **more: str
@@ -104,7 +100,9 @@ class Counting:
         key = (name, temperature, repeated, memory, *more.values())
         if key not in self.known:
             pair = replace(self.pair, memory=Memory()) if memory else self.pair
-            self.known[key] = counted(pair, self.texts(repeated), name, self.tokens, temperature, **more)
+            self.known[key] = counted(
+                pair, self.repeated if repeated else self.prompts, name, self.tokens, temperature, **more
+            )
         return self.known[key]
 
     def of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:

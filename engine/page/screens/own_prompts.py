@@ -11,6 +11,7 @@ from engine.models.pairs import LoadedPair
 from engine.page.views.stream import Steps
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
+from engine.record.parsing import holds_half
 from engine.record.quiet import Quiet
 
 MOST_PROMPTS = 50
@@ -31,10 +32,9 @@ def read(name: str, text: str) -> list[str]:
     if not isinstance(name, str) or not isinstance(text, str):
         raise refused("The file is no text.")
     by_line, name = name.lower().endswith(LINES), named(name)
-    try:
-        size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
-    except UnicodeEncodeError:
-        raise refused(f"{name} is not UTF-8.") from None
+    if holds_half(text):
+        raise refused(f"{name} is not UTF-8.")
+    size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
     if size > LARGEST_FILE:
         raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -66,10 +66,8 @@ def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
             raise refused(f"Prompt {number} is empty.")
         if len(prompt) > LONGEST_PROMPT:
             raise refused(f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read.")
-        try:
-            prompt.encode()
-        except UnicodeEncodeError:
-            raise refused(f"Prompt {number} holds half a character, which is not UTF-8.") from None
+        if holds_half(prompt):
+            raise refused(f"Prompt {number} holds half a character, which is not UTF-8.")
     return prompts
 
 
