@@ -36,9 +36,13 @@ def mean(speedups: list[float]) -> float:
 
 def interval(speedups: list[float], drawn: np.ndarray) -> list[float]:
     """The lower and the upper end of the mean's interval, from the resamples `drawn [R, prompts]`."""
-    means = np.log(speedups)[drawn].mean(axis=1)
+    return np.exp(ends(np.log(speedups)[drawn].mean(axis=1))).tolist()
+
+
+def ends(resampled: np.ndarray) -> np.ndarray:
+    """The lower and the upper end of a percentile bootstrap's interval, from what each resample gave `[R]`."""
     outside = (1 - CONFIDENCE) / 2
-    return np.exp(np.quantile(means, [outside, 1 - outside])).tolist()
+    return np.quantile(resampled, [outside, 1 - outside])
 
 
 def compared(mine: list[float], plain: list[float], generated: list[float], drawn: np.ndarray) -> dict:

@@ -189,7 +189,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a 90 % interval",
-            "verdict.py::interval",
+            "verdict.py::ends",
             "(1 - CONFIDENCE) / 2",
             "1 - CONFIDENCE",
             "lab/test_pays.py::test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means",

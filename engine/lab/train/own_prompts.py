@@ -23,7 +23,7 @@ from engine.lab.train.data import DOMAINS
 from engine.lab.train.learned import Written, observed, taught
 from engine.lab.train.writing import ROW, TEMPERATURES, kept, together
 from engine.measure.prompts import read
-from engine.measure.verdict import CONFIDENCE, resamples
+from engine.measure.verdict import CONFIDENCE, ends, resamples
 from engine.models.loading import load
 from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name
 from engine.nets import Net, net_in
@@ -196,14 +196,13 @@ def compared(was: np.ndarray, now: np.ndarray) -> dict:
     drawn = resamples(len(was), seed=0)
     means = [each[drawn].sum(1) for each in (was, now)]
     gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])
-    outside = (1 - CONFIDENCE) / 2
     before, after = (float(each[:, 0].sum() / each[:, 1].sum()) for each in (was, now))
     return {
         "held_out": len(was),
         "before": before,
         "after": after,
         "gain": after / before,
-        "interval": np.quantile(gains, [outside, 1 - outside]).tolist(),
+        "interval": ends(gains).tolist(),
         "written": after > before,
     }
 
