@@ -54,7 +54,7 @@ from engine.page.screens import readiness
 from helpers.decoding import hurry
 
 hurry()
-repeated.MOST = 2
+repeated.MOST, readiness.WARM_UP_TOKENS = 2, 2
 if sys.argv.pop(1) == "bare":
     repeated.MOST, readiness.Readiness.make_rest = 1, lambda ready: None
 import app

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -17,6 +19,7 @@ PROMPT = "Story: Once upon a time, there was a little fox who"
 [ENDLESS] = [
     each["prompt"] for each in PROMPTS["code"] if each["title"] == "A stack"
 ]  # a story ends within a second, this goes on
+TRACED = ["devtools.timeline", "disabled-by-default-devtools.timeline"]  # what Chromium traces
 RESULT = {"lanes": [{"tokens": 3}] * 2, "speedup": 2.0, "identical": True, "divergence": None}
 IMAGE = "<img src=x onerror=window.__hostile=1>"
 HOSTILE = [" <b>x</b>", IMAGE, "<a href='javascript:1'>y</a>", "&amp;", "${1+1}{{x}}"]
@@ -211,3 +214,25 @@ def open_view(page: Page, view: str) -> None:
     """Opens one of the lab's views: sweep, prompts, pays, predict or production."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
     page.locator(f"[name=lab][value={view}]").check(force=True)
+
+
+@contextmanager
+def traced(page: Page) -> Iterator[list[float]]:
+    """Fills the list with the seconds of the processor that each task of a page's main thread took meanwhile, the longest last.
+
+    Other work on the machine delays a task, and makes its time no longer.
+    """
+    browser, tasks = page.context.browser, []
+    browser.start_tracing(page=page, categories=TRACED)
+    try:
+        yield tasks
+    finally:
+        tasks += sorted(tasks_of(browser.stop_tracing()))
+
+
+def tasks_of(trace: bytes) -> list[float]:
+    events = json.loads(trace)["traceEvents"]
+    named = [event for event in events if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"]
+    mains = {(event["pid"], event["tid"]) for event in named}
+    tasks = [event for event in events if event["name"] == "RunTask" and (event["pid"], event["tid"]) in mains]
+    return [event["tdur"] / 1e6 for event in tasks if "tdur" in event]

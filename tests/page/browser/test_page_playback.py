@@ -5,9 +5,8 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from helpers.page import RESULT, ROUNDS, pace, play_two_lanes, race, state, two_lanes
+from helpers.page import RESULT, ROUNDS, pace, play_two_lanes, race, state, traced, two_lanes
 from helpers.traces import FakeRace, events
-from helpers.tracing import traced
 
 SPEEDS = {"½×": 0.5, "1×": 1, "2×": 2, "real time": None}  # of the pace at which a race lasts ten seconds
 LAYOUT_SHIFTS = """() => {

@@ -2,8 +2,7 @@
 
 import pytest
 
-from helpers.page import PATIENCE, start_race, until
-from helpers.tracing import traced
+from helpers.page import PATIENCE, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
 LONGEST = 0.1  # seconds of a task
