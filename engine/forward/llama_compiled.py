@@ -32,7 +32,7 @@ from engine.kernels.phases import (
 )
 from engine.kernels.sequences import EACH, Sequence, table_of
 from engine.kernels.sharing import LINE, Team, cores
-from engine.kernels.stored import Stored
+from engine.kernels.stored import Pieces, Stored
 
 FEWEST = 16  # rows that working space is made for
 SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
@@ -63,7 +63,7 @@ class CompiledLlama:
     def __init__(self, model: PreTrainedModel, threads: int | None = None):
         """`threads` None takes all cores that the process may use."""
         config, self.threads = model.config, threads or cores()
-        root, size = config.hidden_size**0.5, head_dim_of(config)
+        root, size, pieces = config.hidden_size**0.5, head_dim_of(config), Pieces()
         self.vocab, self.hidden = config.vocab_size, config.hidden_size
 
         def norm(module: torch.nn.Module) -> np.ndarray:
@@ -73,8 +73,8 @@ class CompiledLlama:
             bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
             if linears[0].weight.dtype == torch.int8:
                 scales = torch.cat([scale_of(each) for each in linears])
-                return Stored.in_eight_bits(torch.cat([each.weight for each in linears]), scales, bias)
-            return Stored.of(torch.cat([each.weight for each in linears]), bias, self.threads)
+                return pieces.hold(Stored.in_eight_bits(torch.cat([each.weight for each in linears]), scales, bias))
+            return pieces.hold(Stored.of(torch.cat([each.weight for each in linears]), bias, self.threads))
 
         layers = []
         for part in model.model.layers:

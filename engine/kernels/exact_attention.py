@@ -13,9 +13,12 @@ from numba.extending import intrinsic
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST, exp
 from engine.kernels.intrinsics import (
+    LINE,
     REAL,
     WIDE,
     added_up,
+    ask,
+    ask_for,
     constant,
     larger,
     loaded,
@@ -28,6 +31,7 @@ from engine.kernels.intrinsics import (
 
 LANES = 8
 TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
+NEAR = 1 << 18  # bytes of keys; a second cache holds as many, their values, and the next head's keys
 
 
 def dotting(queries: int, keys: int) -> Callable:
@@ -80,15 +84,17 @@ def mixing(queries: int, vectors: int) -> Callable:
     """An intrinsic that writes, for each query, the weighted sum of `8 * vectors` columns of all values, and the sum of its weights.
 
     Its arguments are addresses and distances in bytes: the weights and from one query's to the next one's, the values and from one
-    to the next, how many there are, the results and from one to the next, and the sums of weights `[queries]`.
+    to the next, what is asked for meanwhile at the same distances, how many values there are, the results and from one to the next, and
+    the sums of weights `[queries]`.
     """
     wide, each_has = vector(REAL, LANES), vectors + 1  # a query has its columns and the sum of its weights
 
     def build(context, code, signature, arguments):
-        weights, between, values, along, terms, out, apart, totals = arguments
+        weights, between, values, along, following, terms, out, apart, totals = arguments
 
         def body(term, totals_so_far):
             base, added = place(code, values, (term, along)), []
+            ask_for(code, place(code, following, (term, along)), 4 * LANES * vectors, 2)
             those = [loaded(code, place(code, base, constant(4 * LANES * number)), wide) for number in range(vectors)]
             for row in range(queries):
                 one = spread(code, loaded(code, place(code, weights, (between, row), (term, 4)), REAL), LANES)
@@ -106,8 +112,8 @@ def mixing(queries: int, vectors: int) -> Callable:
         return context.get_dummy_value()
 
     @intrinsic
-    def mix(typing, weights, between, values, along, terms, out, apart, totals):
-        return types.void(*[types.intp] * 8), build
+    def mix(typing, weights, between, values, along, following, terms, out, apart, totals):
+        return types.void(*[types.intp] * 9), build
 
     return mix
 
@@ -138,12 +144,22 @@ def most_of(row):
 
 
 @exactly_within
-def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
+def ask_rows(address, rows, along):
+    """Ask for so many rows of `along` bytes from the address on."""
+    for line in range(0, rows * along, LINE):
+        ask(address + line)
+
+
+@exactly_within
+def attend_exactly(asking, keys, values, following, visible, ends, scores, mixed, totals):
     """Write the attention of one, two or four queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
 
     Query i sees those of the last M rows of `keys` and `values` `[rows, head_dim]` that `visible[i]`, bool `[M]`, marks, and all rows
     before them; behind row `ends[i]` it sees none. `scores [q, rows]` and `totals [q]` are room for the work. `head_dim` is a
     multiple of 8.
+
+    Memory is read while the processor computes: values are asked for while keys are multiplied, and keys from the address `following`
+    on while values are. Longer contexts than `NEAR` would only drive each other out of the cache.
     """
     count, size = asking.shape
     rows = len(keys)
@@ -153,19 +169,28 @@ def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
     chunks, before = size // LANES, rows - visible.shape[1]
     source, key, value = asking.ctypes.data, keys.ctypes.data, values.ctypes.data
     along, target, apart = 4 * size, scores.ctypes.data, 4 * scores.shape[1]
+    near = end * along <= NEAR
+    if not near:
+        following = value
     whole = end - end % (8 if count == 1 else 4)
     if count == 4:
         for row in range(0, whole, 4):
+            if near:
+                ask_rows(value + row * along, 4, along)
             four_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
         for row in range(whole, end):
             four_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
     elif count == 2:
         for row in range(0, whole, 4):
+            if near:
+                ask_rows(value + row * along, 4, along)
             two_by_four(source, along, key + row * along, along, chunks, target + 4 * row, apart)
         for row in range(whole, end):
             two_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
     else:
         for row in range(0, whole, 8):
+            if near:
+                ask_rows(value + row * along, 8, along)
             one_by_eight(source, along, key + row * along, along, chunks, target + 4 * row, apart)
         for row in range(whole, end):
             one_by_one(source, along, key + row * along, along, chunks, target + 4 * row, apart)
@@ -181,23 +206,24 @@ def attend_exactly(asking, keys, values, visible, ends, scores, mixed, totals):
             some[row] = weight if score > LOWEST else np.float32(0)
     column, sums = 0, totals.ctypes.data
     while column < size:
+        ahead = following + 4 * column
         at, out, left = value + 4 * column, mixed.ctypes.data + 4 * column, size - column
         if count == 1 and left >= 64:
-            one_of_64(target, apart, at, along, end, out, along, sums)
+            one_of_64(target, apart, at, along, ahead, end, out, along, sums)
             column += 64
         elif count == 4 and left >= 32:
-            four_of_32(target, apart, at, along, end, out, along, sums)
+            four_of_32(target, apart, at, along, ahead, end, out, along, sums)
             column += 32
         elif count == 2 and left >= 32:
-            two_of_32(target, apart, at, along, end, out, along, sums)
+            two_of_32(target, apart, at, along, ahead, end, out, along, sums)
             column += 32
         else:
             if count == 4:
-                four_of_8(target, apart, at, along, end, out, along, sums)
+                four_of_8(target, apart, at, along, ahead, end, out, along, sums)
             elif count == 2:
-                two_of_8(target, apart, at, along, end, out, along, sums)
+                two_of_8(target, apart, at, along, ahead, end, out, along, sums)
             else:
-                one_of_8(target, apart, at, along, end, out, along, sums)
+                one_of_8(target, apart, at, along, ahead, end, out, along, sums)
             column += 8
     for query in range(count):
         for k in range(size):

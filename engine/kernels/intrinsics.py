@@ -160,6 +160,17 @@ def blending(rows: int, lanes: int = 8) -> Callable:
 
 
 @intrinsic
+def ask(typing, address):
+    """Ask for the line at the address, which will be needed soon, for the second cache."""
+
+    def build(context, code, signature, arguments):
+        ask_for(code, arguments[0], LINE, 2)
+        return context.get_dummy_value()
+
+    return types.void(types.intp), build
+
+
+@intrinsic
 def fused(typing, a, b, c):
     """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
 

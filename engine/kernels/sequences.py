@@ -97,6 +97,7 @@ def attend_some(room, number, layer, head, first, last, work):
     size, rows = kv.shape[4], numbers[COMMITTED] + numbers[COUNT]
     groups = room.attended.shape[1] // size // kv.shape[2]
     keys, values = kv[layer, 0, head, :rows], kv[layer, 1, head, :rows]
+    following = keys.ctypes.data + 4 * size * kv.shape[3]  # the next head's keys
     columns = sequence.visible.shape[1]
     visible = carray(pointer(np.int64(work.visible.ctypes.data)), (TOGETHER, columns), np.bool_)
     while first < last:
@@ -108,7 +109,7 @@ def attend_some(room, number, layer, head, first, last, work):
             put(room.qkv[row, part * size : (part + 1) * size], work.asking[each])
             put(sequence.visible[row - begin], visible[each])
             work.ends[each] = room.ends[row]
-        asked = work.asking[:count], keys, values, visible[:count], work.ends[:count]
+        asked = work.asking[:count], keys, values, following, visible[:count], work.ends[:count]
         attend_exactly(*asked, work.scores, work.mixed[:count], work.totals)
         for each in range(count):
             row, part = (first + each) // groups, head * groups + (first + each) % groups
@@ -131,20 +132,20 @@ def blocks_in(numbers, first, groups):
 
 @exactly_within
 def attend(turn, room, layer, first, work):
-    """Attention of the rows from `first` on."""
+    """Attention of the rows from `first` on. A head's tasks follow each other, so the thread that has them reads its keys once."""
     kv = sequence_of(room.sequences, np.int64(0)).kv
     heads, groups = kv.shape[2], room.attended.shape[1] // kv.shape[4] // kv.shape[2]
-    tasks = 0
+    blocks = 0
     for number in range(len(room.sequences) // EACH):
-        tasks += heads * blocks_in(room.sequences[EACH * number], first, groups)
-    task = next_task(turn, tasks)
+        blocks += blocks_in(room.sequences[EACH * number], first, groups)
+    task = next_task(turn, heads * blocks)
     while task >= 0:
-        number, block = np.int64(0), task // heads
+        number, block = np.int64(0), task % blocks
         here = blocks_in(room.sequences[0], first, groups)
         while block >= here:
             number, block = number + 1, block - here
             here = blocks_in(room.sequences[EACH * number], first, groups)
         begin, end = span_of(room.sequences[EACH * number], first, groups)
         at = begin + block * QUERIES
-        attend_some(room, number, layer, task % heads, at, min(at + QUERIES, end), work)
-        task = next_task(turn, tasks)
+        attend_some(room, number, layer, task // blocks, at, min(at + QUERIES, end), work)
+        task = next_task(turn, heads * blocks)

@@ -19,6 +19,7 @@ from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
 from engine.kernels.intrinsics import (
     AHEAD,
+    LINE,
     REAL,
     WIDE,
     WORD,
@@ -37,6 +38,7 @@ from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
 from engine.kernels.rounded import WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
 
 LANES = 16 if WIDE else 8
+PIECE = 1 << 26  # bytes
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
 ROUNDED = KINDS.index(torch.int8)
@@ -89,6 +91,27 @@ class Stored(NamedTuple):
 
 
 NONE = np.zeros(0, np.float32)
+
+
+class Pieces:
+    """Large pieces of memory for matrices that are read in one go.
+
+    numpy asks the system to keep such a piece in large pages. So the processor need not look up every few lines where they lie.
+    """
+
+    def __init__(self) -> None:
+        self.left = np.empty(0, np.uint8)
+
+    def hold(self, matrix: Stored) -> Stored:
+        """The matrix with a copy of its codes in a piece; what no matrix fills yet takes no memory."""
+        codes = matrix.codes
+        size = len(codes) + -len(codes) % LINE
+        if len(self.left) < size:
+            piece = np.empty(max(PIECE, size) + LINE, np.uint8)
+            self.left = piece[-piece.ctypes.data % LINE :]
+        held, self.left = self.left[: len(codes)], self.left[size:]
+        held[:] = codes
+        return matrix._replace(codes=held)
 
 
 def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:

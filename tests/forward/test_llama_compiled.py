@@ -193,3 +193,18 @@ def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
     closed_over = stored.multiplying(0, stored.BLOCK).py_func.__closure__
     assert all(type(each.cell_contents) is int for each in closed_over)  # else every start would compile it again
     assert np.array_equal(stored.Stored.of(made, torch.arange(40)).bias, np.arange(40))
+
+
+def test_matrices_lie_in_pieces_so_large_that_the_system_can_keep_them_in_large_pages(monkeypatch):
+    monkeypatch.setattr(stored, "PIECE", 10_000)
+    pieces, made = stored.Pieces(), [torch.randn(40, 24 * each) for each in (1, 1, 5, 1)]
+    alone = [stored.Stored.of(each.half().float()) for each in made]
+    held = [pieces.hold(each) for each in alone]
+    for one, other in zip(alone, held, strict=True):
+        assert np.array_equal(one.codes, other.codes) and other.codes.ctypes.data % stored.LINE == 0
+        assert all(left is right for left, right in zip(one[1:], other[1:], strict=True))
+    bases = [each.codes.base for each in held]
+    assert bases[0] is bases[1]  # 3,072 bytes each, and 15,360 of the third
+    assert (
+        bases[2] is not bases[3] and bases[2].nbytes == 15_360 + stored.LINE and bases[3].nbytes == 10_000 + stored.LINE
+    )
