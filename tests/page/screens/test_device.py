@@ -117,6 +117,7 @@ def test_an_error_is_its_own_callers_and_nobody_elses(error):
 
 def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
     monkeypatch.setitem(devices.MOST_SECONDS, LONG, 0.05)
+    monkeypatch.setattr(devices, "GRACE", 0.05)
     closed = threading.Event()
 
     def endless():
@@ -129,6 +130,32 @@ def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
     with pytest.raises(ValueError, match="has used 0 s of the device, the most that one may"):
         run(all_of(Device(), Call(endless, "a", LONG)))
     assert closed.wait(LONGEST)
+
+
+def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monkeypatch):
+    """Every turn is one step and is charged a second, so that no machine is too slow for it."""
+    monkeypatch.setitem(devices.MOST_SECONDS, LONG, 19.5)
+    monkeypatch.setattr(devices, "SLICE", 0.0)
+    monkeypatch.setattr(devices, "GRACE", 2.0)
+    device, written, heard = Device(), [], []
+    charge = device.line.charge
+    monkeypatch.setattr(device.line, "charge", lambda call, _: charge(call, 1.0))
+
+    def race():
+        while True:
+            held_back = []
+            for _ in range(3):
+                held_back.append(len(written))
+                written.append(len(written))
+                yield Quiet.STEP if len(held_back) < 3 else News(json.dumps(held_back))
+
+    async def raced():
+        with pytest.raises(ValueError, match="has used 20 s of the device"):
+            async for news in device.stream(Call(race, "a", LONG)):
+                heard.extend(json.loads(news) if "place" not in news else [])
+
+    run(raced())
+    assert heard == written == list(range(21))
 
 
 def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
