@@ -2,7 +2,8 @@
 
 import pytest
 
-from helpers.page import PATIENCE, start_race, traced, until
+from engine.systems import SYSTEMS
+from helpers.page import PATIENCE, choose, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
 LONGEST = 0.1  # seconds of a task
@@ -96,6 +97,7 @@ def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visite
             tab.goto(server)
             until(tab, "Boolean(window.TreeRace?.view?.playing)")
             tab.wait_for_timeout(2000)  # of the recorded race
+            choose(tab, 1, SYSTEMS["tree"].title)  # it guesses, whatever a forward took when `auto` timed it
             start_race(tab, tokens=64)
             until(tab, TELLING)
         with traced(tab) as telling:
