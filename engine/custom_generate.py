@@ -142,8 +142,7 @@ def tokens(
     if len(prompt) >= pair.context:
         raise ValueError(f"The prompt has {len(prompt):,} tokens. The context holds {pair.context:,}, answer included.")
     capacity = min(pair.context, len(prompt) + most) + LARGEST_TREE
-    costs = system.costs(pair) if system.reads_costs else None
-    rounds = system.rounds(pair, capacity, shape, sampling, costs)
+    rounds = system.rounds(pair, capacity, shape, sampling)
     steps, end = decode(rounds, prompt, most, stops, pair.context), ""
     while not end:
         with pair.target.undisturbed():

@@ -173,9 +173,8 @@ class Lane:
     def open(self) -> None:
         """Borrow or make the caches, and stand at the text's beginning."""
         pair, system, trace = self.pair, self.system, self.trace
-        costs = system.costs(pair) if system.reads_costs else None
         shape = {name: getattr(trace, name) for name in SHAPE}
-        self.rounds: Rounds | None = system.rounds(pair, self.capacity, shape, self.sampling, costs)
+        self.rounds: Rounds | None = system.rounds(pair, self.capacity, shape, self.sampling)
         self.decoding = decode(self.rounds, trace.prompt_tokens, trace.max_new_tokens, pair.stop_ids, pair.context)
 
     def step(self) -> Step:

@@ -110,12 +110,11 @@ class System:
             return self.own_shape
         return dict(zip(SHAPE, sizes(self.costs(pair).best_shape), strict=True))
 
-    def rounds(
-        self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling, costs: Costs | None = None
-    ) -> Rounds:
+    def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         if not self.broken and on_device(pair, *self.parts, sampling):
             return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
+        costs = self.costs(pair) if self.reads_costs else None
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
         target = self.target(pair, capacity, drafter.reads_features)
         return HostRounds(target, drafter, policy, rule, sampling, self.mask)

@@ -19,16 +19,15 @@ from engine.drafters import DRAFTERS
 from engine.lab import shapes
 from engine.measure.options import gallery, given_pair, load_given, own_place, writable
 from engine.measure.prompts import read
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import plainly
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import EMBEDDED, LoadedPair
-from engine.race import BASELINE, Settings
+from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
 from engine.rounds.stopwatch import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
-from engine.systems import find
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -44,8 +43,7 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     sampling, texts = Sampling(temperature), []
     for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
         ids = prompt_tokens(pair, prompt)[: pair.context // 2]
-        written = rounds_behind(pair, find(BASELINE), ids, tokens, sampling)
-        texts.append((ids, [token for each in written for token in each.burst]))
+        texts.append((ids, plainly(pair, ids, tokens, sampling)))
     return texts
 
 
@@ -177,8 +175,6 @@ def main(options: Namespace) -> None:
     else:
         prompts = [prompt.text for prompt in read(options.data, "--data", fewest=1)]
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
     loaded = load_given(options, pair)
     measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
     out.write_text(text_of(measured), encoding="utf-8")

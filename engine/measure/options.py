@@ -2,7 +2,7 @@
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +49,13 @@ def first_prompts(domain: str, count: int) -> list[str]:
     if not 1 <= count <= len(texts[domain]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
+
+
+def count(text: str) -> int:
+    """The type of an option that counts something, of which there is at least one."""
+    if (number := int(text)) < 1:
+        raise ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def add_pair(parser: ArgumentParser) -> None:

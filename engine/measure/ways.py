@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
-from engine.race import WARM_UP_TEXT
+from engine.race import BASELINE, WARM_UP_TEXT
 from engine.record.trace import Trace, first_divergence
 from engine.sampling import Sampling
-from engine.systems import System
+from engine.systems import System, find
 from engine.tree import LARGEST_TREE
 
 
@@ -60,6 +60,11 @@ def rounds_behind(
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     rounds = system.rounds(pair, capacity, system.own_shape, sampling)
     return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
+
+
+def plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
+    """The tokens that plain decoding writes behind the prompt, up to so many."""
+    return [token for done in rounds_behind(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
 
 
 def first_calls(pair: LoadedPair, ways: Iterable[AnyWay], temperature: float) -> None:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, held_out
+from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count, held_out
 from engine.shell.names import (
     BLOCKS,
     CONTEXTS,
@@ -93,7 +93,7 @@ def races(parser: ArgumentParser) -> None:
 
 
 def tree(parser: ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=int, default=25, help="timings of each number of nodes; the median counts")
+    parser.add_argument("--repeats", type=count, default=25, help="timings of each number of nodes; the median counts")
     add_pair(parser)
     add_json(parser)
 
@@ -106,7 +106,7 @@ def state(parser: ArgumentParser) -> None:
         default=list(STATE_FAMILIES),
         help="random models; without --target",
     )
-    parser.add_argument("--repeats", type=int, default=15, help="timings of each verification; the median counts")
+    parser.add_argument("--repeats", type=count, default=15, help="timings of each verification; the median counts")
     add_pair(parser)
     add_json(parser)
 
@@ -115,8 +115,8 @@ def size(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", nargs="+", choices=MODEL_SIZES, default=list(USUAL_SIZES))
     parser.add_argument("--stored", nargs="+", choices=STORED, default=list(STORED))
     parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS), help="tokens before the tree")
-    parser.add_argument("--threads", nargs="+", type=int, default=None, help="1 and all cores when left out")
-    parser.add_argument("--repeats", type=int, default=15, help="timings of each number of nodes; the median counts")
+    parser.add_argument("--threads", nargs="+", type=count, default=None, help="1 and all cores when left out")
+    parser.add_argument("--repeats", type=count, default=15, help="timings of each number of nodes; the median counts")
     add_json(parser)
 
 
@@ -140,24 +140,24 @@ def change(parser: ArgumentParser) -> None:
     parser.add_argument("--policy", help="of both lanes; the rank-guided one when left out")
     parser.add_argument("--shape", type=int, nargs=3, default=(4, 4, 12), metavar=("DEPTH", "WIDTH", "NODES"))
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--window", type=int, default=5, help="prompts a row of the table")
+    parser.add_argument("--window", type=count, default=5, help="prompts a row of the table")
     add_json(parser)
 
 
 def order(parser: ArgumentParser) -> None:
-    parser.add_argument("--sizes", type=int, nargs="+", default=TREE_SIZES, help="nodes")
+    parser.add_argument("--sizes", type=count, nargs="+", default=TREE_SIZES, help="nodes")
     parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
     parser.add_argument("--block", type=int, choices=BLOCKS, default=32, help="tile of the timed paths")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=count, default=7)
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     parser.add_argument("--out", type=Path, default=None, help="also write the table and the JSON object to this file")
     add_json(parser)
 
 
 def segments(parser: ArgumentParser) -> None:
-    parser.add_argument("--segments", type=int, nargs="+", default=[1, 2, 3, 6])
-    parser.add_argument("--length", type=int, default=512, help="tokens a row")
-    parser.add_argument("--rows", type=int, default=1)
-    parser.add_argument("--depth", type=int, default=6, help="positions an anchor predicts")
+    parser.add_argument("--segments", type=count, nargs="+", default=[1, 2, 3, 6])
+    parser.add_argument("--length", type=count, default=512, help="tokens a row")
+    parser.add_argument("--rows", type=count, default=1)
+    parser.add_argument("--depth", type=count, default=6, help="positions an anchor predicts")
     parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
     add_json(parser)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_pair
+from engine.measure.options import add_pair, count
 from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
@@ -18,7 +18,7 @@ def calibrate(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
-    parser.add_argument("--repeats", type=int, default=25, help="timings by size; the median counts")
+    parser.add_argument("--repeats", type=count, default=25, help="timings by size; the median counts")
     parser.add_argument("--out", type=Path, help="the file to write; an embedded pair's own when left out")
 
 

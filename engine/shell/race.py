@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape
+from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count
 from engine.shell.bench import add_acceptance, add_peers
 
 
@@ -65,8 +65,8 @@ def doctor(parser: ArgumentParser) -> None:
 
 
 def load(parser: ArgumentParser) -> None:
-    parser.add_argument("--visitors", type=int, default=50, help="open pages at once, each with a race of its own")
-    parser.add_argument("--waves", type=int, default=5, help="how often all of them race")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens a race")
+    parser.add_argument("--visitors", type=count, default=50, help="open pages at once, each with a race of its own")
+    parser.add_argument("--waves", type=count, default=5, help="how often all of them race")
+    parser.add_argument("--tokens", type=count, default=100, help="new tokens a race")
     parser.add_argument("--seed", type=int, default=0, help="of the visitors' prompts and settings")
     add_json(parser)

@@ -42,7 +42,7 @@ ARROWS = {
     "lab.bench": (
         "lab.train measure race systems decode rounds contracts target models nets forward kernels record sampling tree"
     ),
-    "lab.pays": "measure race batch systems decode drafters models nets forward remote record sampling tree",
+    "lab.pays": "measure race batch systems drafters models nets forward remote record sampling tree",
     "lab.study": "measure race breaks systems acceptance models record sampling",
     "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",
     "lab.train": "measure race models nets forward record sampling",

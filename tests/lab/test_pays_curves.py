@@ -12,10 +12,12 @@ from engine import __main__ as commands
 from engine.forward.cache import KVCache
 from engine.lab.pays import batch, command, context, curve_words
 from engine.measure import racing
+from engine.measure.ways import rounds_behind
 from engine.models import cache_memory
 from engine.race import Race, Settings, encoded
 from engine.record.disturbance import OTHERS
 from engine.sampling import Sampling
+from engine.systems import find
 from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
@@ -133,7 +135,8 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
 def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypatch):
     pair = tiny_pair()
     [text] = batch.texts_of(pair, STORIES[:1], wish(6), 1)
-    logits = list(batch.alone(pair, text.prompt, text.sampling, 3))[-1].logits[0]
+    *_, third = rounds_behind(pair, find("vanilla"), text.prompt, 3, text.sampling)
+    logits = third.logits[0]
     order = logits.argsort(descending=True).tolist()
     assert order[0] == text.alone[2]
     close, far = ([*text.alone[:2], token, 1, 1, 1] for token in (order[1], order[-1]))

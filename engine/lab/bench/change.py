@@ -88,8 +88,6 @@ def main(options: Namespace) -> dict:
     systems = {lane: find(f"{drafter}/{options.policy or POLICY}/token_match") for lane, drafter in LANES.items()}
     how = {**dict(zip(SHAPE, options.shape, strict=True)), "temperature": options.temperature}
     Settings("a prompt", (), **how, max_new_tokens=options.tokens)
-    if options.window < 1:
-        raise ValueError(f"--window must be at least 1, got {options.window}.")
     if options.net and not (options.net / "config.json").is_file():
         raise ValueError(f"--net must name a folder with a SpecBlock net, and {str(options.net)!r} has no config.json.")
     pair = with_net(load_given(options), options.net)

@@ -193,12 +193,8 @@ HEAD += f"{'reading':>9}{'share':>8}{'peak':>8}"
 
 def main(options: Namespace) -> dict:
     threads = options.threads or sorted({1, cores()})
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
     if min(options.contexts) < 1 or max(options.contexts) > max(CONTEXTS):
         raise ValueError(f"--contexts must be between 1 and {max(CONTEXTS)}, got {options.contexts}.")
-    if min(threads) < 1:
-        raise ValueError(f"--threads must be at least 1, got {min(threads)}.")
     found: list[dict] = []
     read: list[dict] = []
     print(HEAD, flush=True)

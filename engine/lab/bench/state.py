@@ -96,8 +96,6 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main(options: Namespace) -> dict:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
     given = options.target or options.pair
     runners = (
         {"given": load_given(options).target} if given else {name: random_runner(name) for name in options.families}

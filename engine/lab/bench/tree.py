@@ -27,8 +27,6 @@ def by_tree(pair: LoadedPair, repeats: int) -> list[dict]:
 
 
 def main(options: Namespace) -> dict:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {options.repeats}.")
     pair = load_given(options)
     rows = by_tree(pair, options.repeats)
     print(f"{'nodes':>8}{'verify ms':>12}{'t(N)/t(1)':>12}")

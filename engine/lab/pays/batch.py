@@ -7,16 +7,15 @@ crossing is a lower bound. `auto` reckons with the costs of the whole batch, on 
 ends.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
 from engine.batch import decode_together
-from engine.decode import Round
 from engine.lab.pays.rounding import threshold
-from engine.measure.ways import in_turn, rounds_behind
+from engine.measure.ways import in_turn, plainly, rounds_behind
 from engine.models.cache_memory import too_large
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
@@ -77,11 +76,6 @@ def numbers(option: str, text: str, most: int) -> list[int]:
     return found
 
 
-def alone(pair: LoadedPair, prompt: list[int], sampling: Sampling, tokens: int) -> Iterator[Round]:
-    """Plain decoding's rounds without a batch."""
-    return rounds_behind(pair, find(BASELINE), prompt, tokens, sampling)
-
-
 def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
     device, found = pair.target.noise_place, []
@@ -91,8 +85,7 @@ def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) 
             seed = asked.seed + index // len(prompts)
             bound = constraint_of(pair, asked.constraint)
             sampling = Sampling(asked.temperature, seed=seed, device=device, constraint=bound)
-            written = [token for done in alone(pair, prompt, sampling, asked.max_new_tokens) for token in done.burst]
-            found.append(Request(prompt, sampling, written))
+            found.append(Request(prompt, sampling, plainly(pair, prompt, asked.max_new_tokens, sampling)))
     return found
 
 
@@ -119,8 +112,8 @@ def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     at = first_divergence(text.alone, other)
     if at is None or at == min(len(text.alone), len(other)):
         return False
-    rounds = list(alone(pair, text.prompt, text.sampling, at + 1))
-    logits = rounds[-1].logits[:1]
+    *_, last = rounds_behind(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
+    logits = last.logits[:1]
     scores = text.sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (
         text.sampling.temperature or 1
     )

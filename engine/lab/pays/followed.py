@@ -15,12 +15,11 @@ from engine.forward.layer_ops import normalised
 from engine.forward.session import tapped_layers
 from engine.lab.pays.context import lengthened
 from engine.measure.prompts import Prompt
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import plainly
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
-from engine.race import BASELINE, encoded
+from engine.race import encoded
 from engine.sampling import Sampling
-from engine.systems import find
 from engine.tree import LARGEST_TREE, DraftTree
 
 TOKENS = 64  # that the target writes behind each prompt
@@ -123,8 +122,7 @@ def written(
     pair: LoadedPair, ids: list[int], sampling: Sampling, tokens: int, group: str, layers: tuple[int, ...]
 ) -> TargetText:
     """The text that plain decoding writes behind `ids`, up to so many tokens, as the target sees it."""
-    rounds = rounds_behind(pair, find(BASELINE), ids, tokens, sampling)
-    text = ids + [token for each in rounds for token in each.burst]
+    text = ids + plainly(pair, ids, tokens, sampling)
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
     return TargetText(text, len(ids), group, layers, hidden)

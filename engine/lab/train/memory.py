@@ -31,8 +31,6 @@ def synthetic(rows: int, length: int) -> TrainingBatch:
 
 
 def main(options: Namespace) -> dict:
-    if min(*options.segments, options.length, options.rows, options.depth) < 1:
-        raise ValueError("--segments, --length, --rows and --depth must be at least 1.")
     device = checked_device(options.device, TRAINED_ON)
     torch.manual_seed(0)
     config = NetConfig("parallel", HIDDEN, HEADS, MLP, parallel.LAYERS, options.depth, VOCAB)

@@ -16,18 +16,6 @@ ALLOWED = (
     f"Allowed: a table of `python -m engine pays --server … --into FILE`, with at most {MOST_ROWS} rows and "
     f"{LARGEST_FILE // 1_000_000} MB."
 )
-FIGURES = (
-    "batch",
-    "plain_tokens_per_s",
-    "tokens_per_s",
-    "speedup",
-    "interval",
-    "answer",
-    "tau",
-    "acceptance",
-    "texts",
-    "identical",
-)
 
 
 def is_table(text: object) -> bool:
@@ -67,7 +55,7 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
         "how": served_words.how(row),
         "verdict": served_words.verdict(row),
         "cautions": [beginning(each, 2 * LONGEST) for each in served_words.cautions(row)],
-        "points": [{name: point[name] for name in FIGURES} for point in row["points"]],
+        "points": row["points"],
     }
 
 

@@ -54,7 +54,7 @@ def test_by_races(capsys, monkeypatch):
     [
         ("races", ("--races", "5"), "--races must be at least 30, got 5"),
         ("context", ("--prompts", "0"), "--prompts must be between 1 and 20, got 0"),
-        ("tree", ("--repeats", "0"), "--repeats must be at least 1, got 0"),
+        ("tree", ("--repeats", "0"), "--repeats: must be at least 1, got 0"),
         ("length", ("--systems", "perpetual"), "Unknown system 'perpetual'"),
         ("tree", ("--systems", "tree"), "unrecognized arguments: --systems tree"),
     ],

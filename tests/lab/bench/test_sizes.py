@@ -51,9 +51,9 @@ def test_the_command_prints_a_table_and_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--repeats", "0"), "--repeats must be at least 1, got 0"),
+        (("--repeats", "0"), "--repeats: must be at least 1, got 0"),
         (("--contexts", "901"), "--contexts must be between 1 and 900, got [901]"),
-        (("--threads", "0"), "--threads must be at least 1, got 0"),
+        (("--threads", "0"), "--threads: must be at least 1, got 0"),
     ],
 )
 def test_floor_refuses_in_a_sentence(capsys, arguments, sentence):

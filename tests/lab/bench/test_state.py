@@ -43,7 +43,7 @@ def test_random_models_have_a_kind_of_layer_each(tiny, capsys, monkeypatch):
 def test_what_cannot_be_measured_is_refused(capsys, tmp_path):
     write(tmp_path, max_position_embeddings=160)
     for arguments, sentence in (
-        (("--repeats", "0"), "--repeats must be at least 1, got 0"),
+        (("--repeats", "0"), "--repeats: must be at least 1, got 0"),
         (("--target", tmp_path), "A llama model keeps no state, so its trees cost what --by tree tells."),
     ):
         with pytest.raises(SystemExit):
