@@ -50,7 +50,7 @@ class EagleDrafter(GrowsAtOnce):
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         self.forwards += 1
-        return self.catch_up() if nodes == [0] else self.level(tree, nodes)
+        return self.session.root(*self.entries()) if nodes == [0] else self.level(tree, nodes)
 
     @torch.inference_mode()
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
@@ -68,12 +68,8 @@ class EagleDrafter(GrowsAtOnce):
         tokens, features, chosen, position, start = self.entries()
         return np.array(tokens), features.numpy(), np.array(chosen), position, start
 
-    def catch_up(self) -> torch.Tensor:
-        """Log-probabilities `[1, V]` behind the root. The entries committed since the last round enter with it."""
-        return self.session.root(*self.entries())
-
     def entries(self) -> tuple:
-        """The arguments of the session's `root`."""
+        """The arguments of the session's `root`: the entries committed since the last round enter with it."""
         rows = self.session.cache.rows
         self.base, self.asked = rows + len(self.pending), True
         return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)

@@ -10,6 +10,7 @@ from engine.contracts import Counterpart
 from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
+from engine.forward.layer_ops import fitted
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.uploads import uploaded
 from engine.kernels.expansion import Expansion
@@ -46,7 +47,7 @@ class ModelDrafter(GrowsAtOnce):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         self.forwards += 1
-        return self.fitted(self.first_level() if nodes == [0] else self.level(tree, nodes))
+        return fitted(self.first_level() if nodes == [0] else self.level(tree, nodes), self.vocab)
 
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
         session, count = self.session, len(tokens)
@@ -61,18 +62,11 @@ class ModelDrafter(GrowsAtOnce):
         session.keep(list(range(count)))
         self.rows.ahead(count)
         self.visible, self.position = visible, self.position + 1
-        return self.fitted(logits)
+        return fitted(logits, self.vocab)
 
     def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
         self.forwards += 1
         self.rows.asked(tree, nodes, rows)
-
-    def fitted(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary."""
-        width = logits.shape[-1]
-        if width != self.vocab:  # drafts may pad their logits to another size than the target's
-            logits = torch.nn.functional.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
-        return logits.float().log_softmax(-1)
 
     def entering(self) -> tuple:
         return (np.array(self.pending),)

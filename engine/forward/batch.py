@@ -75,10 +75,10 @@ class Batch:
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        if isinstance(self.slots, StateSlots):
-            session: Session = RecurrentSession(self.runner, capacity, features, cache=self.slots.enter())
-        else:
-            session = Session(self.runner, capacity, features, cache=None if self.slots is None else self.slots.enter())
+        kind: Any = RecurrentSession if self.runner.recurrent else Session
+        session: Session = kind(
+            self.runner, capacity, features, cache=None if self.slots is None else self.slots.enter()
+        )
         self.sessions.append(session)
         return session
 

@@ -103,6 +103,14 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     return (found[:, :1] if twice else found).reshape(count, -1)
 
 
+def fitted(logits: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Log-probabilities `[n, vocab]` of the target's tokens from a draft's `logits`, which may be padded to another size."""
+    width = logits.shape[-1]
+    if width != vocab:
+        logits = F.pad(logits[:, :vocab], (0, max(0, vocab - width)), value=-torch.inf)
+    return logits.float().log_softmax(-1)
+
+
 def over_all(own: torch.Tensor, vocabulary: torch.Tensor, vocab: int) -> torch.Tensor:
     """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
     return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)

@@ -12,7 +12,6 @@ from torch import nn
 from transformers import (
     LlamaForCausalLM,
     MistralForCausalLM,
-    PreTrainedConfig,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -22,6 +21,7 @@ from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LayerOps, Sizes, features_of
 from engine.forward.packed_linear import on_cpu, pack, packed_product
 from engine.forward.sizes import head_dim_of
+from engine.forward.windows import layer_types, narrow
 from engine.kernels.attention import turns_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -36,11 +36,10 @@ def serves(model: PreTrainedModel) -> bool:
 def is_known(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
-    window = getattr(config, "sliding_window", None)
     return (
         type(model) in FAMILIES
-        and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
-        and (window is None or window >= config.max_position_embeddings)
+        and layer_types(config) == {"full_attention"}
+        and not narrow(config)
         and config.hidden_act == "silu"
         and model.model.rotary_emb.rope_type in STEADY_ROPE
     )
@@ -53,14 +52,22 @@ def rotations(model: PreTrainedModel) -> torch.Tensor:
     return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
 
 
-def head_norm_of(attention: nn.Module, config: PreTrainedConfig) -> torch.Tensor | None:
+def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> torch.Tensor | None:
     """Weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, times sqrt(head_dim); None without such norms."""
     if not hasattr(attention, "q_norm"):
         return None
-    counts = ((attention.q_norm, config.num_attention_heads), (attention.k_norm, config.num_key_value_heads))
-    return (
-        torch.stack([norm.weight for norm, count in counts for _ in range(count)]).detach() * head_dim_of(config) ** 0.5
-    )
+    weights = torch.stack([attention.q_norm.weight] * heads + [attention.k_norm.weight] * kv_heads).detach()
+    return weights * weights.shape[1] ** 0.5
+
+
+def joined(*linears: nn.Linear) -> torch.Tensor:
+    """The matrices of linear layers that read the same input, one below the other."""
+    return torch.cat([each.weight for each in linears]).detach()
+
+
+def bias_of(*linears: nn.Linear) -> torch.Tensor | None:
+    """The biases of linear layers in a row; None for layers without."""
+    return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 
 
 def root_of(number: float) -> np.ndarray:
@@ -69,12 +76,10 @@ def root_of(number: float) -> np.ndarray:
 
 
 class Weight:
-    """The matrices of linear layers that read the same input, stacked `[out, in]` and packed."""
+    """The `joined` matrices of linear layers, packed, and their biases."""
 
     def __init__(self, *linears: nn.Linear):
-        biases = [each.bias for each in linears]
-        self.packed = pack(torch.cat([each.weight.detach() for each in linears]))
-        self.bias = None if biases[0] is None else torch.cat(biases).detach()
+        self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
@@ -95,7 +100,7 @@ class TensorLlama:
         for layer in model.model.layers:
             attention, mlp = layer.self_attn, layer.mlp
             norms += [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
-            head_norms.append(head_norm_of(attention, config))
+            head_norms.append(head_norm_of(attention, heads, kv_heads))
             self.layers.append(
                 (
                     Weight(attention.q_proj, attention.k_proj, attention.v_proj),

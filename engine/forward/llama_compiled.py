@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_norm_of, root_of, rotations
+from engine.forward.llama import bias_of, head_norm_of, joined, root_of, rotations
 from engine.forward.sizes import head_dim_of
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
@@ -70,15 +70,16 @@ class CompiledLlama:
             return (module.weight.detach() * root).numpy()
 
         def stored(*linears: torch.nn.Linear) -> Stored:
-            bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
-            if linears[0].weight.dtype == torch.int8:
+            matrix, bias = joined(*linears), bias_of(*linears)
+            if matrix.dtype == torch.int8:
                 scales = torch.cat([scale_of(each) for each in linears])
-                return pieces.hold(Stored.in_eight_bits(torch.cat([each.weight for each in linears]), scales, bias))
-            return pieces.hold(Stored.of(torch.cat([each.weight for each in linears]), bias, self.threads))
+                return pieces.hold(Stored.in_eight_bits(matrix, scales, bias))
+            return pieces.hold(Stored.of(matrix, bias, self.threads))
 
         layers = []
         for part in model.model.layers:
-            attention, mlp, scales = part.self_attn, part.mlp, head_norm_of(part.self_attn, config)
+            attention, mlp = part.self_attn, part.mlp
+            scales = head_norm_of(attention, config.num_attention_heads, config.num_key_value_heads)
             layers.append(
                 TargetLayer(
                     norm=norm(part.input_layernorm),

@@ -4,14 +4,14 @@ A whole forward is one compiled call. It is for drafts only, like every product 
 losslessness. A larger draft gains from all threads, which `engine.forward.llama_compiled` gives it, exactly.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_norm_of, rotations, serves
+from engine.forward.llama import bias_of, head_norm_of, joined, rotations, serves
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit
@@ -70,31 +70,30 @@ def eight_bits_pay(draft: PreTrainedModel) -> bool:
     return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
 
 
+def in_eight_bits(layer: torch.nn.Module, scales: torch.Tensor | None) -> LayerWeights:
+    """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `head_norm_of`."""
+    attention, mlp = layer.self_attn, layer.mlp
+    inward = attention.q_proj, attention.k_proj, attention.v_proj
+    bias, out_bias = bias_of(*inward), bias_of(attention.o_proj)
+    beside: dict[str, Any] = {"bias": None if bias is None else bias[None], "scales": scales, "out_bias": out_bias}
+    return LayerWeights(
+        qkv=folded(joined(*inward), layer.input_layernorm.weight),
+        out=EightBit.of(attention.o_proj.weight),
+        gate_up=folded(joined(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight),
+        down=EightBit.of(mlp.down_proj.weight),
+        **{name: each.numpy() for name, each in beside.items() if each is not None},
+    )
+
+
 class EightBitLlama:
     """The weights of a model that `is_small`, and its forward. It is called like a `TensorLlama`."""
 
     eight_bit = True
 
     def __init__(self, model: PreTrainedModel):
-        config, layers = model.config, []
-        size = head_dim_of(config)
-        for part in model.model.layers:
-            attention, mlp = part.self_attn, part.mlp
-            inward = attention.q_proj, attention.k_proj, attention.v_proj
-            bias, scales = inward[0].bias, head_norm_of(attention, config)
-            weights = LayerWeights(
-                qkv=folded(torch.cat([each.weight for each in inward]), part.input_layernorm.weight),
-                out=EightBit.of(attention.o_proj.weight),
-                gate_up=folded(
-                    torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), part.post_attention_layernorm.weight
-                ),
-                down=EightBit.of(mlp.down_proj.weight),
-            )
-            if bias is not None:
-                weights = weights._replace(bias=torch.cat([each.bias for each in inward]).detach().numpy()[None])
-            if scales is not None:
-                weights = weights._replace(scales=scales.numpy())
-            layers.append(weights)
+        config, size = model.config, head_dim_of(model.config)
+        counts = config.num_attention_heads, config.num_key_value_heads
+        layers = [in_eight_bits(each, head_norm_of(each.self_attn, *counts)) for each in model.model.layers]
         ends = DraftEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             head=folded(model.lm_head.weight, model.model.norm.weight),

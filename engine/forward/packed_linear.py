@@ -47,7 +47,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().contiguous()
 
 
-def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
     if not packed.is_mkldnn:
         return F.linear(x, packed, bias)

@@ -7,14 +7,13 @@ SHARE = 0.5  # of the memory that is free, for all caches
 NODES = 64  # of the largest tree that a race may ask for
 
 
-def cache_row_bytes(pair: LoadedPair) -> int:
-    """Bytes of a row in the target's cache and in the draft's beside it. Without a draft model the target's counts twice."""
-    return pair.target.row_bytes + (pair.draft.row_bytes if pair.draft else pair.target.row_bytes)
-
-
 def cache_bytes(pair: LoadedPair, rows: int) -> int:
-    """Bytes that a lane's caches of so many rows take at most, with a target's states and what a tree's nodes add to them."""
-    return rows * cache_row_bytes(pair) + pair.target.state_bytes + NODES * pair.target.node_bytes
+    """Bytes that a lane's caches of so many rows take at most, with a target's states and what a tree's nodes add to them.
+
+    Without a draft model, whose rows lie beside the target's, these count twice.
+    """
+    row = pair.target.row_bytes + (pair.draft or pair.target).row_bytes
+    return rows * row + pair.target.state_bytes + NODES * pair.target.node_bytes
 
 
 def cache_budget(pair: LoadedPair) -> float:

@@ -28,7 +28,7 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, message: str) -> str:
     try:
         return tokenizer.apply_chat_template(conversation(message), tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is a program, and may fail in any way
-        raise failed(error) from None
+        raise ValueError(f"The target's chat template failed: {shown(str(error))}. {OTHERWISE}") from None
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
@@ -49,7 +49,8 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
         )["input_ids"]
     except ValueError:
         tokens = None
-    if tokens is None or controls(tokenizer, tokens) != controls(tokenizer, encoded_whole(tokenizer, empty)):
+    written = tokenizer(empty, add_special_tokens=False)["input_ids"]
+    if tokens is None or controls(tokenizer, tokens) != controls(tokenizer, written):
         raise ValueError(
             "The prompt holds a control token of the target's chat, which its tokenizer cannot read as text. Take it out of the prompt."
         )
@@ -60,16 +61,8 @@ def conversation(message: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": message}]
 
 
-def encoded_whole(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
 def controls(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> list[int]:
     """The control tokens among these, in order. A token for what the tokenizer does not know is none."""
     special = {token for token, what in tokenizer.added_tokens_decoder.items() if what.special}
     special.discard(tokenizer.unk_token_id)
     return [token for token in tokens if token in special]
-
-
-def failed(error: Exception) -> ValueError:
-    return ValueError(f"The target's chat template failed: {shown(str(error))}. {OTHERWISE}")

@@ -39,9 +39,6 @@ class Assistant(Net):
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
-    def packed(self) -> None:
-        """It drafts with tensors on every device."""
-
     def open(self, capacity: int) -> "AssistantSession":
         """A session for a text of so many tokens."""
         return AssistantSession(self, capacity)

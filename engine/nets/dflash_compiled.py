@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from engine.forward.cache import KVCache
+from engine.forward.llama import bias_of, head_norm_of, joined
+from engine.forward.llama_eight_bit import in_eight_bits
 from engine.kernels.attention import store
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
@@ -16,7 +18,7 @@ from engine.kernels.elementwise import add, log_softmax, over_all, put, side_by_
 from engine.kernels.growing_compiled import Root, call_grow
 from engine.kernels.intrinsics import ticks
 from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, arrays_of, unpacked
-from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, log_q_behind, project, through
+from engine.kernels.stack import LAYER, Stack, folded, log_q_behind, project, through
 from engine.nets.layer import Net
 
 
@@ -34,8 +36,8 @@ class ContextWeights(NamedTuple):
     """What makes a layer's keys and values of the context, as in `LayerWeights`."""
 
     kv: EightBit
-    bias: Matrix
     scales: Matrix
+    bias: Matrix = np.zeros((0, 0), np.float32)
 
 
 ENDS, CONTEXT = np.int64(arrays_of(DFlashEnds)), arrays_of(ContextWeights)
@@ -71,23 +73,13 @@ class CompiledDFlash:
     def __init__(self, net: Net):
         sizes, layers, contexts = net.sizes, [], []
         for each in net.layers:
-            attention, mlp = each.self_attn, each.mlp
-            queries, keys, values = (attention[f"{name}_proj"] for name in "qkv")
-            norms = (attention.q_norm.weight, sizes.heads), (attention.k_norm.weight, sizes.kv_heads)
-            scales = torch.cat([weight.detach().expand(heads, -1) for weight, heads in norms]) * sizes.head_dim**0.5
-            layers.append(
-                LayerWeights(
-                    qkv=folded(joined(queries, keys, values), each.input_layernorm.weight),
-                    out=EightBit.of(attention.o_proj.weight),
-                    gate_up=folded(joined(mlp.gate_proj, mlp.up_proj), each.post_attention_layernorm.weight),
-                    down=EightBit.of(mlp.down_proj.weight),
-                    bias=bias_of(queries, keys, values)[None],
-                    scales=scales.numpy(),
-                    out_bias=bias_of(attention.o_proj),
-                )
-            )
-            pairs = folded(joined(keys, values), net.hidden_norm.weight)
-            contexts.append(ContextWeights(pairs, bias_of(keys, values)[None], scales[sizes.heads :].numpy()))
+            scales = head_norm_of(each.self_attn, sizes.heads, sizes.kv_heads)
+            assert scales is not None  # its layers norm their heads
+            layers.append(in_eight_bits(each, scales))
+            inward = each.self_attn.k_proj, each.self_attn.v_proj
+            context = ContextWeights(folded(joined(*inward), net.hidden_norm.weight), scales[sizes.heads :].numpy())
+            bias = bias_of(*inward)
+            contexts.append(context if bias is None else context._replace(bias=bias[None].numpy()))
         ends = DFlashEnds(
             embedding=net.embedding.detach().contiguous().numpy(),
             features=EightBit.of(net.fc.weight),
@@ -197,14 +189,3 @@ class CompiledDSpark(CompiledDFlash):
     def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         """As `engine.nets.dspark.DSpark.following`."""
         return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))
-
-
-def joined(*linears: torch.nn.Linear) -> torch.Tensor:
-    """The linears' matrices, one below the other."""
-    return torch.cat([one.weight for one in linears])
-
-
-def bias_of(*linears: torch.nn.Linear) -> np.ndarray:
-    """The linears' biases in a row; zeros for one without."""
-    each = [torch.zeros(one.out_features) if one.bias is None else one.bias.detach() for one in linears]
-    return torch.cat(each).numpy()

@@ -57,9 +57,6 @@ class MedusaStack(Net):
         self.unembeds = nn.ParameterList(torch.zeros(config.own_vocab, hidden) for _ in range(config.depth))
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
-    def packed(self) -> None:
-        """There are no compiled loops of this net: it drafts with tensors on every device."""
-
     def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
         """As `Medusa.log_q`; -inf for tokens that the heads do not guess."""
         x = final

@@ -34,9 +34,6 @@ class Mtp(Net):
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
-    def packed(self) -> None:
-        """It drafts with tensors on every device."""
-
     def open(self, capacity: int) -> "MtpSession":
         """A session with room for so many rows."""
         return MtpSession(self, capacity)

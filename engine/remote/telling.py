@@ -153,12 +153,9 @@ def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[s
     elif engine == "SGLang":
         flags = values(client, f"{address}/get_server_info") or values(client, f"{address}/server_info")
         wanted, version = ("speculative_", "tp_size", "quantization", "attention_backend"), flags.get("version")
-    told = {name: plain(value) for name, value in flags.items() if name.startswith(wanted) and is_plain(value)}
+    bearing = {name: value for name, value in flags.items() if name.startswith(wanted)}
+    told = {name: plain(value) for name, value in bearing.items() if isinstance(value, str | int | float | bool)}
     return plain(version) if isinstance(version, str) else "", told
-
-
-def is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float | bool)
 
 
 def plain(value: Any) -> Any:

@@ -8,8 +8,8 @@ their children out. Dead nodes fill the shapes and have no living descendants.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
+from engine.forward.layer_ops import fitted
 from engine.forward.runner_gpu import StaticForward
 from engine.policies.best_first import LEAST_SCORE
 from engine.policies.shared.ranking import ranked
@@ -137,18 +137,11 @@ class DeviceDraft:
         slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
         positions = torch.cat([(base - 1).clamp(min=0), base])
         logits, _ = self.forward(torch.cat([previous, root]), positions, slots, columns <= slots[:, None])
-        return self.fitted(logits[1:])
+        return fitted(logits[1:], self.vocab)
 
     def below(self, level: DeviceTree, base: torch.Tensor) -> torch.Tensor:
         """Log q `[n, V]` behind the n nodes of a level. Their ancestors' rows are written already."""
         positions = torch.where(level.score > 0, base + level.depth, base)
         visible = self.forward.behind(base, level.lineage)
         logits, _ = self.forward(level.tokens, positions, base + level.slots, visible)
-        return self.fitted(logits)
-
-    def fitted(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log q `[n, V]` over the target's vocabulary, whose padded size may differ from the draft's."""
-        width = logits.shape[-1]
-        if width != self.vocab:
-            logits = F.pad(logits[:, : self.vocab], (0, max(0, self.vocab - width)), value=-torch.inf)
-        return logits.float().log_softmax(-1)
+        return fitted(logits, self.vocab)

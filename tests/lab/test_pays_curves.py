@@ -174,7 +174,7 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
 def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     pair = tiny_pair()
     rows = max(len(encoded(pair, text)) for text in STORIES) + 4 + 400
-    one = rows * cache_memory.cache_row_bytes(pair)
+    one = cache_memory.cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
     found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4), lambda: None)
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]

@@ -92,12 +92,6 @@ class HybridLayer(StateLayer, TransformersLayer):
         TransformersLayer.__init__(self, cache, layer)
         StateLayer.__init__(self)
 
-    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do, as in both."""
-
-    def get_max_length(self) -> int:
-        return self.cache.capacity
-
 
 class StateCache(KVCache):
     """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""

@@ -129,9 +129,6 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
         NodesLayer.__init__(self)
         self.attention, self.is_initialized = attention, True
 
-    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do, as in both."""
-
     def update(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return self.attention.update(*args, **kwargs)
 

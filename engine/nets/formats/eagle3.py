@@ -47,28 +47,15 @@ def names_of(prefix: str, taps: int) -> dict[str, tuple[str, ...]]:
 
 def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor that a checkpoint must have, by its published name."""
-    hidden, width, keys = config.hidden, config.heads * form.head_dim, form.kv_heads * form.head_dim
-    read = len(form.layers) * form.target_hidden
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "hidden_norm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (width, 2 * hidden),
-        "self_attn.k_proj.weight": (keys, 2 * hidden),
-        "self_attn.v_proj.weight": (keys, 2 * hidden),
-        "self_attn.o_proj.weight": (hidden, width),
-        "mlp.gate_proj.weight": (config.mlp, hidden),
-        "mlp.up_proj.weight": (config.mlp, hidden),
-        "mlp.down_proj.weight": (hidden, config.mlp),
-    }
-    if form.head_norms:
-        layer["self_attn.q_norm.weight"] = layer["self_attn.k_norm.weight"] = (form.head_dim,)
-    found = {prefix + name: shape for name, shape in layer.items()}
-    found |= {"fc.weight": (hidden, read), "norm.weight": (hidden,), "lm_head.weight": (config.own_vocab, hidden)}
-    if form.normed_input:
-        found["input_norm.weight"] = (read,)
-    if form.normed_taps:
-        found |= {f"fc_norm.{tap}.weight": (form.target_hidden,) for tap in range(len(form.layers))}
+    with torch.device("meta"):  # shapes alone
+        blank = torch.empty(config.vocab, config.hidden)
+        weights = Eagle(config, blank, blank, form).state_dict()
+    inward = [count * form.head_dim for count in (config.heads, form.kv_heads, form.kv_heads)]
+    found: dict[str, tuple[int, ...]] = {}
+    for name, parts in names_of(prefix, len(form.layers)).items():
+        if name in weights:
+            sizes = inward if name == "layer.qkv.weight" else len(weights[name]) // len(parts)
+            found |= {part: tuple(each.shape) for part, each in zip(parts, weights[name].split(sizes), strict=True)}
     return found
 
 
