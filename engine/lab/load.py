@@ -30,11 +30,8 @@ from engine.models.loading import hardware_name
 
 LEAVERS = 0.2  # of the visitors
 LOOK = 0.025  # seconds between two looks at whether somebody runs; the server answers 50 a second
-LEAVINGS, LONE_RACES, FLOODED_RACES = (
-    10,
-    10,
-    5,
-)  # times that somebody leaves; races beside all others, and beside each flood
+LEAVINGS = 10  # times that somebody leaves
+LONE_RACES, FLOODED_RACES = 10, 5  # races beside all others, and beside each flood
 WARM = 2.0  # seconds that a flood goes on before a race begins beside it
 NEAR = 0.1  # of a ratio from 1
 LONE = {"prompt": "Story: Once upon a time, there was a little fox who", "temperature": 0.0, "tokens": 200}

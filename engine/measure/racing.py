@@ -60,9 +60,8 @@ class Races:
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
     raced: dict[str, Raced]
-    written: dict[
-        str, list[Written]
-    ]  # by way: `generate()` first, then with MTP layers where the target has some, then others
+    # By way: `generate()` first, then with MTP layers where the target has some, then others
+    written: dict[str, list[Written]]
 
 
 def allows(pair: LoadedPair, system: System) -> str:

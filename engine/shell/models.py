@@ -43,9 +43,6 @@ def train(parser: ArgumentParser) -> None:
     )
     pair.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     pair.add_argument("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
-    pair.add_argument(
-        "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
-    )
     pair.add_argument("--eight-bits", action="store_true", help="write the target in 8 bits, as bitsandbytes keeps it")
     pair.add_argument("--compile", action="store_true", help="compile the target's step: faster, needs a C++ compiler")
     pair.add_argument("--minutes", type=float, default=75, help="wall-clock budget of the target's training")
@@ -59,19 +56,16 @@ def train(parser: ArgumentParser) -> None:
     pair.add_argument(
         "--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft"
     )
-    pair.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    add_how(pair)
     draft = recipes.add_parser("draft", help="the draft model alone, for an embedded pair's target")
     draft.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
     draft.add_argument("--pair", choices=EMBEDDED, default="small", help="train for this pair's target")
     draft.add_argument("--out", type=Path, help="where the draft is written; the pair's own folder when left out")
     draft.add_argument("--work", type=Path, default=Path(".train"), help="texts and checkpoints; a run resumes")
     draft.add_argument("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
-    draft.add_argument(
-        "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
-    )
     draft.add_argument("--minutes", type=float, default=12, help="wall-clock budget of the training")
     draft.add_argument("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
-    draft.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    add_how(draft)
     for name in RECIPES:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
@@ -91,9 +85,6 @@ def train(parser: ArgumentParser) -> None:
         )
         drafter.add_argument(
             "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
-        )
-        drafter.add_argument(
-            "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
         )
         drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         drafter.add_argument(
@@ -115,11 +106,19 @@ def train(parser: ArgumentParser) -> None:
         drafter.add_argument(
             "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"
         )
-        drafter.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+        add_how(drafter)
         if name == "parallel":
             drafter.add_argument(
                 "--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory"
             )
+
+
+def add_how(recipe: ArgumentParser) -> None:
+    """How any recipe computes, and where."""
+    recipe.add_argument(
+        "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
+    )
+    recipe.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
 
 
 def convert(parser: ArgumentParser) -> None:

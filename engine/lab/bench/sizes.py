@@ -48,11 +48,8 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 STORED = {"int8": torch.int8, "fp16": torch.float16, "fp32": torch.float32}
 VOCAB = 4096
 PASSES = 5  # over the bytes in one timed reading, so that starting threads does not count
-CACHED = (
-    64,
-    128,
-)  # outputs and inputs of a matrix that stays in the first cache, with the rows that it is multiplied by
-CACHED_ROWS, CACHED_PASSES = 24, 2000
+# Outputs and inputs of a matrix that stays in the first cache, with the rows that it is multiplied by
+CACHED, CACHED_ROWS, CACHED_PASSES = (64, 128), 24, 2000
 
 
 @compiled

@@ -14,9 +14,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from engine.tree import DraftTree
 
 FLEX_BLOCKS = (16, 32, 64, 128)
-FLEX_TILE = (
-    64  # rows and columns that one step of the kernel takes at most; a tile of the mask holds a whole number of them
-)
+# Rows and columns that one step of the kernel takes at most; a tile of the mask holds a whole number of them
+FLEX_TILE = 64
 
 
 def block_mask(mask: torch.Tensor, block: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ QUICK = Workload(
 )
 
 
+def attempted(work: Callable[[], object]) -> object:
+    """What the work gives, or a sentence on why it failed: one failure must not lose what else is measured."""
+    try:
+        return work()
+    except Exception as error:
+        return f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
 class Report:
     """Figures by section, written to a file after each section. A failed section has a sentence in place of its figures."""
 
@@ -66,13 +75,9 @@ class Report:
 
     def add(self, name: str, section: Callable[[], object]) -> None:
         started = time.perf_counter()
-        if started - self.begun > SECONDS:
-            self.figures[name] = f"Left out: {SECONDS:.0f} seconds were used up before it."
-        else:
-            try:
-                self.figures[name] = section()
-            except Exception as error:  # one failing section must not lose the others
-                self.figures[name] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        late = started - self.begun > SECONDS
+        too_late = f"Left out: {SECONDS:.0f} seconds were used up before it."
+        self.figures[name] = too_late if late else attempted(section)
         said = self.figures[name] if isinstance(self.figures[name], str) else "done"
         print(f"{name}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,15 +86,14 @@ class Report:
 
 def races(pair: LoadedPair, prompts: list[str], workload: Workload) -> dict:
     """The bench's figures by temperature and system, each system in a run of its own beside the baseline."""
-    found: dict[str, dict] = {}
-    for temperature in workload.temperatures:
-        for system in workload.systems:
-            try:
-                figures: Any = bench.run(pair, prompts, workload.settings((system,), temperature))
-            except Exception as error:  # a system that cannot run here must not lose the others
-                figures = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            found.setdefault(f"T = {temperature:g}", {})[system] = figures
-    return found
+
+    def raced(system: str, temperature: float) -> dict:
+        return bench.run(pair, prompts, workload.settings((system,), temperature))
+
+    return {
+        f"T = {temperature:g}": {system: attempted(partial(raced, system, temperature)) for system in workload.systems}
+        for temperature in workload.temperatures
+    }
 
 
 def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
@@ -123,17 +127,18 @@ def shape_costs(shape: Shape, device: torch.device, workload: Workload) -> dict:
     """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
     found: dict[str, object] = {"parameters": shape.parameters}
     model = random_model(shape, device, torch.bfloat16)
+
+    def measured(precision: str) -> dict[str, object]:
+        """Fails without bitsandbytes, or without memory."""
+        if precision == "nf4":
+            to_four_bit(model)
+        runner = Runner(model)
+        return {**cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": memory(runner)}
+
     for precision in ("bf16", "nf4"):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        try:
-            if precision == "nf4":
-                to_four_bit(model)
-            runner: Any = Runner(model)
-            found[precision] = {**cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": memory(runner)}
-        except Exception as error:  # no bitsandbytes, or no memory: the other precision's figures stay
-            found[precision] = f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        runner = None
+        found[precision] = attempted(partial(measured, precision))
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()

@@ -31,9 +31,8 @@ def rates(counts: list[list[Counts]], per: str) -> list[float]:
     """Tokens a forward, or a draft forward, text by text. `counts` are by temperature and text."""
     sums = [added(of_text) for of_text in zip(*counts, strict=True)]
     drafted = per == DRAFT_FORWARD
-    return [
-        each.tokens / max(1, each.draft_forwards if drafted else each.forwards) for each in sums
-    ]  # one token drafts nothing
+    # One token drafts nothing
+    return [each.tokens / max(1, each.draft_forwards if drafted else each.forwards) for each in sums]
 
 
 def compared(

@@ -9,10 +9,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-WARM_UP_STEPS, WARM_UP_SHARE = (
-    100,
-    0.05,
-)  # of a run; the shorter one counts, so that a run of minutes is not half warm-up
+# Of a run; the shorter one counts, so that a run of minutes is not half warm-up
+WARM_UP_STEPS, WARM_UP_SHARE = 100, 0.05
 COEFFICIENTS, STEPS = (3.4445, -4.7750, 2.0315), 5  # of Muon's Newton-Schulz iteration
 # A drafter's own head starts as the target's; at the full rate it drifts off before it gains
 SLOW, SLOWNESS = ("unembed", "head"), 0.1

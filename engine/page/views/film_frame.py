@@ -19,15 +19,8 @@ TREE_TOP, TREE_BOTTOM, CACHE_TOP = 330, 584, 536
 LEAST_LETTERS = 9.0
 SIGNS = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r"})  # Pillow's own letters have no arrows
 OPEN = ("guess", "chosen")  # looks of a node that has not been judged for all to see
-OLD_ROWS = (
-    "#eeede7",
-    "#e2e1d9",
-    "#d5d3ca",
-    "#c9c6bb",
-    "#bcb9ae",
-    "#b0ada2",
-    "#a9a79d",
-)  # stand for all rows of the text so far
+# Stand for all rows of the text so far
+OLD_ROWS = ("#eeede7", "#e2e1d9", "#d5d3ca", "#c9c6bb", "#bcb9ae", "#b0ada2", "#a9a79d")
 
 
 @dataclass(frozen=True)

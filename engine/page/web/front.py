@@ -22,9 +22,8 @@ from engine.page.web.pace import READS, SIGNS, sender
 from engine.page.web.shelf import rehearse
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
-ALIVE = (
-    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
-)
+# Where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
+ALIVE = "/alive"
 COMING = 3.0  # seconds in which a browser builds the live page
 SILENT = 30.0  # seconds in which a connection must have brought its next request
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."

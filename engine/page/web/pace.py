@@ -22,9 +22,8 @@ class Pace:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ):
         self.burst, self.rate, self.now, self.sleep = burst, rate, now, sleep
-        self.left: dict[
-            str, tuple[float, float]
-        ] = {}  # by name: calls that were left, and when; below 0 some wait for theirs
+        # By name: calls that were left, and when; below 0 some wait for theirs
+        self.left: dict[str, tuple[float, float]] = {}
 
     def wait(self, name: str, longest: float = 0.0) -> float:
         """Seconds until this one may begin another call. It counts as begun when they are no more than `longest`."""
