@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from engine.page.views import wire
 from engine.page.views.stream import News, numbered
 from engine.record.costs import Costs
+from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
 
@@ -82,6 +83,10 @@ class FakeRace:
 
     def polled(self) -> Iterator[tuple[int, Step]]:
         return self.run()
+
+    def again(self) -> Iterator[Quiet]:
+        """No further run, unless a test says otherwise."""
+        yield from ()
 
     def record(self) -> Record:
         costs = (PLAIN, DRAFTED)

@@ -50,7 +50,7 @@ def races(monkeypatch) -> list[Race]:
 
 
 def messages(race: Repeated) -> list[dict]:
-    strings = numbered("run", wire.messages(race, 0, race.again))
+    strings = numbered("run", wire.messages(race, batch_seconds=0))
     return [json.loads(each.text) for each in strings if isinstance(each, News)]
 
 
@@ -173,7 +173,7 @@ def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_c
 
 def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
     race = Repeated(pair, SETTINGS)
-    told = wire.messages(race, 0, race.again)
+    told = wire.messages(race, batch_seconds=0)
     for message in told:
         if isinstance(message, dict) and message.get("again"):
             break

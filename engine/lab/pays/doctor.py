@@ -96,7 +96,9 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])
     lanes = [run.lane for run in (a, b) if run.lane]
     traces = [lane.trace for lane in lanes]
-    sampling = sampling_of(pair, traces[0].temperature, traces[0].seed) if traces else Sampling()
+    sampling = Sampling()
+    if traces:  # noise as a race of this pair makes it
+        sampling = Sampling(traces[0].temperature, seed=traces[0].seed, device=pair.target.noise_place)
     scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
@@ -121,11 +123,6 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     if not lanes:
         facts.append("The files name no temperature, so both runs are taken as greedy.")
     return cause_of([(lane.trace.temperature, lane.trace.seed, lane.guarantee) for lane in lanes], max(below) <= limit)
-
-
-def sampling_of(pair: LoadedPair, temperature: float, seed: int) -> Sampling:
-    """Noise as a race of this pair makes it."""
-    return Sampling(temperature, seed=seed, device=pair.target.noise_place)
 
 
 def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:

@@ -50,15 +50,10 @@ def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
 
 
 def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
+    """Further runs, unseen, take place while nobody else wants the device."""
     asked = Settings(prompt, tuple(systems), **settings)
-
-    def steps() -> Steps:
-        """Further runs, unseen, take place while nobody else wants the device."""
-        made = Repeated(pair, asked, alone=DEVICE.is_alone)
-        return messages(made, again=made.again)
-
     return Order(
-        steps,
+        lambda: messages(Repeated(pair, asked, alone=DEVICE.is_alone)),
         RACE,
         len(asked.systems) * asked.max_new_tokens,
         cache_bytes(pair, [asked.prompt], asked.max_new_tokens, len(asked.systems)),

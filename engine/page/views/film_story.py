@@ -10,7 +10,6 @@ from engine.record.race_file import Record
 from engine.record.trace import Step
 
 LEVEL, SCENE = 4, 9  # frames in which a level of the tree is new, and of each later scene
-SCENES = 5  # after the levels
 PROMISES = {  # what a system's guarantee means for the text
     "tokens": "Nothing changes in the text: it only comes sooner.",
     "law": "The text stays just as likely as before: it only comes sooner.",

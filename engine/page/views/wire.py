@@ -1,4 +1,4 @@
-"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Race by its public face only.
+"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Repeated by its public face only.
 
 Every string carries "run" and a "seq" without gaps. The first one carries "start", with what forwards cost here; the last one "end",
 with the result. "steps" holds pairs [lane, step] in the order of the lanes' clocks. Each step is sent once.
@@ -10,7 +10,6 @@ last string holds its "times": for each lane the time and the seconds of every s
 import math
 import time
 import uuid
-from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
@@ -42,14 +41,10 @@ class Unsent:
         return head | {"steps": steps} if steps else head
 
 
-def messages(
-    race: Any,
-    batch_seconds: float = BATCH_SECONDS,
-    again: Callable[[], Generator[Quiet, None, None]] | None = None,
-) -> Steps:
+def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
-    `again` runs the race again, unseen, a step at a time; the record then holds all runs.
+    Then `race.again` runs it again, unseen, a step at a time, and the record holds all runs.
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
@@ -77,10 +72,9 @@ def messages(
             yield held_back()
             begun = True
         seen = [lane.trace for lane in record.lanes]
-        if again is not None:
-            with closing(again()) as unseen:
-                for number, step in enumerate(unseen):
-                    yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
+        with closing(race.again()) as unseen:
+            for number, step in enumerate(unseen):
+                yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
     except Exception:
         if batch.steps:  # what was written before the fault stays
             yield held_back()

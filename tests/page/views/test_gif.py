@@ -13,6 +13,7 @@ from helpers.commands import run
 from helpers.paths import ROOT
 from helpers.traces import made_race
 
+SCENES = 5  # of a story, after the levels
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
 
 
@@ -27,7 +28,7 @@ def test_the_film_plays_the_race_and_holds_the_verdict(tmp_path, capsys):
             film.seek(at)
             waits.append(film.info["duration"])
             pictures.add(film.convert("RGB").tobytes())
-    story = 100 * (2 * film_story.LEVEL + film_story.SCENES * film_story.SCENE)  # two levels, then five scenes
+    story = 100 * (2 * film_story.LEVEL + SCENES * film_story.SCENE)  # two levels, then five scenes
     assert waits[-1] == 2000 and sum(waits) == story + 4000 - 100 and len(pictures) > 8
 
 
@@ -35,7 +36,7 @@ def test_the_film_begins_with_a_step_told_slowly():
     """The tree of tests/helpers/traces.py: levels come, a sweep checks them, the target chooses, wrong ones fade, the burst joins."""
     level, scene = film_story.LEVEL, film_story.SCENE
     told = list(film_story.story(made_race(), 1.0))
-    assert len(told) == 2 * level + film_story.SCENES * scene
+    assert len(told) == 2 * level + SCENES * scene
     blue, orange = (tuple(int(hue[0][at : at + 2], 16) for at in (1, 3, 5)) for hue in film_frame.HUES)
     tree, cache, lane = (30, 370, 930, 530), (110, 540, 700, 580), (500, 120, 930, 280)
 

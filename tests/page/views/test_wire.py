@@ -128,7 +128,8 @@ def test_a_fault_when_a_race_runs_again_comes_behind_the_last_steps():
         yield
 
     race = race_of(20)
-    told = until_it_breaks(race, batch_seconds=1e6, again=again)
+    race.again = again
+    told = until_it_breaks(race, batch_seconds=1e6)
     assert sum(len(message["steps"]) for message in told) == 40 and not any("end" in message for message in told)
 
 

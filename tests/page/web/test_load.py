@@ -51,8 +51,9 @@ def url(monkeypatch, endless):
         def steps():
             while endless.is_set():
                 yield Quiet.STEP
-            runs = again if "again" in str(values.get("prompt")) else None
-            yield from messages(race, batch_seconds=0.0, again=runs)
+            if "again" in str(values.get("prompt")):
+                race.again = again
+            yield from messages(race, batch_seconds=0.0)
 
         return Order(steps, RACE, 1, 1)
 
