@@ -36,7 +36,6 @@ class DFlashDrafter(Drafter):
         self.reads_features = sizes.reads
         room = capacity + sizes.block
         self.cache = KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, room, torch.float32, device)
-        self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them

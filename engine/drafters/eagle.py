@@ -31,7 +31,6 @@ class EagleDrafter(GrowsAtOnce):
         self.reads_features, self.window = net.reads, net.window
         spare = 0 if net.compiled else LARGEST_TREE  # for rows that are drafted ahead
         self.session, self.vocab = net.open(capacity + spare), pair.target.vocab
-        self.forwards = 0
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
             self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)

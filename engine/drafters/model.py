@@ -33,7 +33,7 @@ class ModelDrafter(GrowsAtOnce):
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
-        self.forwards, net, cache = 0, pair.draft.own, self.session.cache
+        net, cache = pair.draft.own, self.session.cache
         if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
             parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
             self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))

@@ -8,7 +8,7 @@ import torch
 
 from engine.contracts import Counterpart, Drafter
 from engine.drafters.shared.drafted_rows import stream_start
-from engine.forward.cache import KVCache
+from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
 from engine.models.pairs import LoadedPair
 from engine.nets.parallel import Parallel
@@ -28,7 +28,6 @@ class ParallelDrafter(Drafter):
         config, device = self.net.config, self.net.embedding.device
         width, room = config.hidden // config.heads, capacity + config.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
-        self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
@@ -53,8 +52,7 @@ class ParallelDrafter(Drafter):
         x = net.stream(uploaded(tokens, device), features)
         if slots:
             x = torch.cat([x, net.slot().expand(slots, -1)])
-        mask = torch.zeros(count, rows + count, device=device)
-        mask[:, rows:] = torch.full((count, count), -torch.inf, device=device).triu_(1)
+        mask = additive(torch.ones(count, count, dtype=torch.bool, device=device).tril_(), rows + count)
         positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
         x = net(x[None], positions, mask, self.cache.kv, rows)[0]
         self.cache.keep(list(range(len(tokens))))

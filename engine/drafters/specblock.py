@@ -52,7 +52,6 @@ class SpecBlockDrafter(Drafter):
         self.depth = config.depth
         width, room = config.hidden // config.heads, capacity + LARGEST_TREE * self.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
-        self.forwards = 0
 
     def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
         assert features is not None  # it reads them
@@ -83,8 +82,7 @@ class SpecBlockDrafter(Drafter):
             x = torch.cat([x, net.entering(condition[-1], ids[-1], slice(1, None))])
         count, slots = len(x), len(x) - len(tokens)
         self.cache.room_for(count)
-        mask = torch.zeros(count, rows + count, device=device)
-        mask[:, rows:] = torch.full((count, count), -torch.inf, device=device).triu_(1)
+        mask = additive(torch.ones(count, count, dtype=torch.bool, device=device).tril_(), rows + count)
         before = torch.arange(count, device=device)
         before[count - slots :] -= 1
         positions = torch.arange(self.first + rows, self.first + rows + count, device=device)

@@ -22,7 +22,7 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.forest import Forest, parents_of
 from engine.forward.recurrent.nodes import reading_ends
-from engine.forward.recurrent.session import RecurrentSession, is_bare, nodes_of
+from engine.forward.recurrent.session import RecurrentSession, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
 
@@ -146,14 +146,14 @@ class Batch:
                 input_ids=ids.to(device),
                 use_cache=True,
                 output_hidden_states=bool(self.taps),
-                **slots.behind(positions.to(device), masks),
+                **self.runner.behind(positions.to(device), masks, slots.past),
             )
         answers: list[Answer] = []
         for each in asked:
             place, rows = slots.place(each.session.cache), len(each.ids)
             features = None
             if self.taps:
-                tapped = [output.hidden_states[abs(tap) - slots.bare][place, :rows] for tap in self.taps]
+                tapped = [output.hidden_states[abs(tap) - self.runner.bare][place, :rows] for tap in self.taps]
                 features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
             answers.append((output.logits[place, :rows], features))
         return answers
@@ -178,7 +178,6 @@ class Slots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
     caches: list[Any]
-    bare = False  # whether the model is one of those without attention
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         one = runner.new_cache(1).kv
@@ -207,10 +206,6 @@ class Slots:
         """Where a forward runs, given what is asked in every slot."""
         return nullcontext()
 
-    def behind(self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor]) -> dict[str, Any]:
-        """What else the model's forward takes."""
-        return {"position_ids": positions, "attention_mask": mask, "past_key_values": self.past}
-
     def aim(self, starts: torch.Tensor, count: int, columns: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads the first `columns` rows."""
         self.slots = starts[:, None] + torch.arange(count, device=starts.device)
@@ -230,7 +225,7 @@ class StateSlots(Slots):
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         super().__init__(runner, size, capacity)
-        self.runner, self.bare = runner, is_bare(runner.model)
+        self.runner = runner
         cache = runner.new_cache(1)
         assert isinstance(cache, StateCache)
         self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
@@ -257,9 +252,6 @@ class StateSlots(Slots):
                 each.session.ids, each.session.positions = each.ids, each.positions
         with reading_ends():
             yield
-
-    def behind(self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor]) -> dict[str, Any]:
-        return {"cache_params": self.past} if self.bare else super().behind(positions, mask)
 
 
 class BatchedLayer(CacheLayerMixin):

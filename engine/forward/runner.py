@@ -3,9 +3,11 @@
 All lanes share a `Runner`; `open` gives each a session of its own.
 """
 
+import inspect
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -55,6 +57,8 @@ class Runner:
         self.noise_place = noise_place(self.device)
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
         self.recurrent = keeps_state(model.config)
+        # Models without attention name their cache so, and list no embedding among their hidden states
+        self.bare = "cache_params" in inspect.signature(model.forward).parameters
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
         rounded = is_known(model) and in_eight_bits_on_cpu(model) and compiles(model)
         if serves(model) or rounded if own is None else own:
@@ -145,14 +149,20 @@ class Runner:
         """
         output = self.model(
             input_ids=ids[None],
-            position_ids=positions[None],
-            attention_mask=mask,
-            past_key_values=past,
             use_cache=True,
-            logits_to_keep=1 if last_only else 0,
+            logits_to_keep=int(last_only),
             output_hidden_states=bool(taps),
+            **self.behind(positions[None], mask, past),
         )
         if not taps:
             return output.logits[0], None
-        tapped = [output.hidden_states[abs(tap)][0] for tap in taps]
+        tapped = [output.hidden_states[abs(tap) - self.bare][0] for tap in taps]
         return output.logits[0], features_of(tapped, output.hidden_states[-1][0], taps)
+
+    def behind(
+        self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor], past: Cache
+    ) -> dict[str, Any]:
+        """What the model's forward takes beside tokens; one without attention takes its cache alone."""
+        if self.bare:
+            return {"cache_params": past}
+        return {"position_ids": positions, "attention_mask": mask, "past_key_values": past}

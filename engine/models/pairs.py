@@ -202,11 +202,6 @@ def checked_quantisation(name: str) -> str:
     return name
 
 
-def heads_for(target: str) -> Mapping[str, tuple[str, ...]]:
-    """The heads that are listed for this repository, by format."""
-    return next((pair.heads for pair in PAIRS.values() if pair.target == target), {})
-
-
 def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
     """A pair of models that a person names: each a folder, or `OWNER/NAME@COMMIT` on the Hub.
 
@@ -230,7 +225,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
         guess_revision,
         drafters=drafters,
         calibration=None if drafters is None else str(Path(drafters) / "calibration.json"),
-        heads=heads_for(path),
+        heads=next((pair.heads for pair in PAIRS.values() if pair.target == path), {}),
     )
 
 

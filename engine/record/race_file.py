@@ -28,6 +28,7 @@ NEAR = 0.5  # of log-probability: logits of 16 to 64 are a sixteenth to a half a
 EXACT = "fp32"  # the type in which a tree's rows have the numbers of plain decoding
 WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
+OF_TREES = ("tokens", *BY_NODE, "path")  # lists that are empty in a lane without trees
 # Equal in all lanes of a race
 SHARED = (
     "pair",
@@ -148,7 +149,7 @@ def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], 
 
 def check_piece(step: Step, at: int, where: str) -> None:
     """A step of a lane that another server wrote."""
-    for name in ("tokens", *BY_NODE, "path"):
+    for name in OF_TREES:
         require(not getattr(step, name), f"{where}.{name} must be empty: a remote lane has no trees.")
     require(len(step.pieces) == 1, f"{where}.pieces must hold one text, got {len(step.pieces)}.")
     check_figures(step, at, where)

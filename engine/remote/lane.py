@@ -4,9 +4,10 @@ Its clock is the server's own: seconds since the request, network included. No l
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from engine.record.costs import Costs
-from engine.record.race_file import LaneRecord
+from engine.record.race_file import OF_TREES, LaneRecord
 from engine.record.trace import WAIT, Step, Trace
 from engine.remote.server import Answer, Server
 
@@ -32,17 +33,10 @@ class RemoteLane:
             return None
         tokens = self.tokens_of(self.trace.text + piece.text)
         fresh, self.counted = tokens[self.counted :], max(self.counted, len(tokens))
+        empty: dict[str, Any] = {name: [] for name in OF_TREES}
         step = Step(
             index=len(self.trace.steps),
             position=len(self.trace.prompt_tokens) - 1 + self.counted,
-            tokens=[],
-            parents=[],
-            texts=[],
-            score=[],
-            q=[],
-            p=[],
-            verdicts=[],
-            path=[],
             bonus=0,
             bonus_text=piece.note,
             bonus_p=0.0,
@@ -51,6 +45,7 @@ class RemoteLane:
             end=piece.end,
             seconds={WAIT: piece.at - self.clock},
             draft_forwards=0,
+            **empty,
         )
         self.trace.steps.append(step)
         self.clock, self.finished = piece.at, bool(piece.end)

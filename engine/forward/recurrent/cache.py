@@ -4,7 +4,7 @@ Invariant: a forward leaves what is committed as it was. It works on copies, and
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +14,6 @@ from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 from engine.forward.cache import KVCache, TransformersLayer
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
-
-if TYPE_CHECKING:
-    from engine.forward.recurrent.nodes import NodesLayer
 
 
 def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
@@ -139,13 +136,6 @@ class StateCache(KVCache):
         for layer in self.states:
             layer.commit()
         self.rows += count
-
-    @torch.inference_mode()
-    def commit_nodes(self, layers: list["NodesLayer"], text: int, written: list[int]) -> None:
-        """Keep the nodes `written` of a text of the last forward, in path order. `layers` read them; their rows are in their places."""
-        for layer in layers:
-            layer.commit(text, written[-1])
-        self.keep(written)
 
     @property
     def state_bytes(self) -> int:

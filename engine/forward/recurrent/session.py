@@ -4,16 +4,13 @@ A tree is read as a forest of one text. Layers with a state read its nodes besid
 and layers with attention under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.forward.cache import TransformersLayer, additive
-from engine.forward.layer_ops import features_of
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_of
 from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, reading_ends, teach
@@ -21,11 +18,6 @@ from engine.forward.session import Session
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
-
-
-def is_bare(model: PreTrainedModel) -> bool:
-    """Whether a model is of those without attention. They name their cache so, and list no embedding among their hidden states."""
-    return "cache_params" in inspect.signature(model.forward).parameters
 
 
 def nodes_of(
@@ -53,7 +45,6 @@ class RecurrentSession(Session):
     ):
         super().__init__(runner, capacity, features, cache=cache)
         self.past = self.cache.past
-        self.bare = is_bare(runner.model)
         teach(runner.model)
         self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
@@ -78,25 +69,10 @@ class RecurrentSession(Session):
             self.read = self.nodes, 0, parents
         if visible is None:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
-        device, past = self.runner.device, self.past if last_only else self.grown
-        more: dict[str, Any] = {"cache_params": past}
-        if not self.bare:
-            mask = additive(visible, self.rows + count, self.runner.dtype)[None, None].to(device)
-            places = torch.tensor([positions]).to(device)
-            more = {"past_key_values": past, "position_ids": places, "attention_mask": mask}
+        mask = additive(visible, self.rows + count, self.runner.dtype)[None, None].to(self.runner.device)
+        tokens, places = torch.tensor([ids, positions]).to(self.runner.device)
         with reading_ends():
-            output = self.runner.model(
-                input_ids=torch.tensor([ids]).to(device),
-                use_cache=True,
-                output_hidden_states=bool(self.taps),
-                logits_to_keep=int(last_only),
-                **more,
-            )
-        if not self.taps:
-            return output.logits[0], None
-        hidden = [each[0] for each in output.hidden_states]
-        tapped = [hidden[abs(tap) - self.bare] for tap in self.taps]
-        return output.logits[0], features_of(tapped, hidden[-1], self.taps)
+            return self.runner.run(tokens, places, mask, self.past if last_only else self.grown, last_only, self.taps)
 
     @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
@@ -113,6 +89,7 @@ class RecurrentSession(Session):
         self.forward(ids, positions)
         return len(written)
 
+    @torch.inference_mode()
     def keep(self, written: list[int]) -> None:
         """Commit the tokens `written` of the last forward, as offsets in path order: all of a prompt. The others leave no trace."""
         self.replayed = self.replay(written)
@@ -120,7 +97,10 @@ class RecurrentSession(Session):
             self.cache.commit(len(written))
             return
         layers, text, _ = self.read
-        self.cache.commit_nodes(layers, text, list(range(len(written))) if self.replayed else written)
+        kept = list(range(len(written))) if self.replayed else written
+        for layer in layers:
+            layer.commit(text, kept[-1])
+        self.cache.keep(kept)
 
     @property
     def held_bytes(self) -> int:
