@@ -14,6 +14,7 @@ from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.measure import peers
 from engine.measure.other_engines import Others
+from engine.measure.ways import plainly
 from engine.models import loading
 from engine.models.cache_memory import cache_bytes
 from engine.page.screens.break_distance import measure
@@ -125,10 +126,7 @@ def test_texts_written_together_are_those_alone(name, loaded):
         for number, done in decode_together(pair, find(system), prompts, samplings, 16):
             texts[number] += done.burst
             assert done.replayed == 0
-    alone = []
-    for prompt, sampling in zip(prompts, samplings, strict=True):
-        steps = batch.alone(pair, prompt, sampling, 16)
-        alone.append([token for done in steps for token in done.burst])
+    alone = [plainly(pair, prompt, 16, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
     assert written == {"vanilla": alone, "lookup": alone}
 
 
