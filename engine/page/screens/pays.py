@@ -114,5 +114,5 @@ def what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
     return {
         "titles": {row["name"]: find(row["setting"]).title for row in figures["systems"]},
         "costs": costs.to_dict(),
-        "point": point.to_dict() | {"expected": speedup(costs, point), **measured},
+        "point": vars(point) | {"expected": speedup(costs, point), **measured},
     }

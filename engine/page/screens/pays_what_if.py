@@ -11,7 +11,7 @@ plain decoding does; and rows of several sequences cost what rows of one do. Pre
 `assets/page/lab/what-if-formula.js` computes the same; `tests/page/browser/lab/test_page_pays.py` holds them equal.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from engine.record.costs import Costs
 from engine.record.trace import Trace
@@ -43,9 +43,6 @@ class Point:
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
         )
-
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def deepest(parents: list[int]) -> int:

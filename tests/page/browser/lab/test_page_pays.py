@@ -130,7 +130,7 @@ def test_the_pages_formula_is_pythons(page):
           const measured = new TreeRace.roundCosts.Costs(costs);
           return points.map((point) => TreeRace.whatIfFormula.speedup(measured, point));
         }""",
-        [costs.to_dict() | {"verify_ms": {str(rows): ms for rows, ms in costs.verify_ms.items()}}, [each.to_dict() for each in points]],
+        [costs.to_dict() | {"verify_ms": {str(rows): ms for rows, ms in costs.verify_ms.items()}}, [vars(each) for each in points]],
     )  # fmt: skip
     expected = [speedup(costs, point) for point in points]
     assert [each is None for each in found] == [each is None for each in expected] and None in expected
