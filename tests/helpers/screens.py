@@ -3,12 +3,13 @@
 import json
 import uuid
 
+from engine.measure.repeated import Repeated
 from engine.page.screens import own_prompts, pays
 from engine.page.screens.prediction import SHAPES
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.views import wire
 from engine.page.views.stream import News, Steps, numbered
-from engine.race import BASELINE, Race, Settings
+from engine.race import BASELINE, Settings
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -39,7 +40,9 @@ def swept() -> list[dict]:
 
 
 def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
-    return heard(wire.messages(Race(tiny_pair(same=True), Settings(TEXT, systems, max_new_tokens=8))))
+    """A race that does not run again."""
+    settings = Settings(TEXT, systems, max_new_tokens=8)
+    return heard(wire.messages(Repeated(tiny_pair(same=True), settings, alone=lambda: False)))
 
 
 def predicted() -> list[dict]:
