@@ -18,9 +18,8 @@ from transformers import (
 )
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import LayerOps, Sizes, features_of
+from engine.forward.layer_ops import LayerOps, features_of
 from engine.forward.packed_linear import on_cpu, pack, packed_product
-from engine.forward.sizes import head_dim_of
 from engine.forward.windows import layer_types, narrow
 from engine.kernels.attention import turns_of
 
@@ -89,12 +88,9 @@ class Weight:
 class TensorLlama:
     """The weights of a model of `FAMILIES`, with query/key/value and gate/up stacked, and one forward over them."""
 
-    eight_bit = False
-
     def __init__(self, model: PreTrainedModel):
-        config, self.dtype = model.config, model.dtype
-        heads, kv_heads, hidden = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
-        head_dim = head_dim_of(config)
+        config = model.config
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.embedding = model.model.embed_tokens.weight.detach()
         self.layers, norms, head_norms = [], [], []
         for layer in model.model.layers:
@@ -109,19 +105,8 @@ class TensorLlama:
                     Weight(mlp.down_proj),
                 )
             )
-        norms.append(model.model.norm.weight)
         self.head = Weight(model.lm_head)
-        sizes = Sizes(
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            norms=[each.detach() * hidden**0.5 for each in norms],
-            head_norms=head_norms,
-            turns=rotations(model),
-            least=(hidden * config.rms_norm_eps) ** 0.5,
-            head_least=(head_dim * config.rms_norm_eps) ** 0.5,
-        )
-        self.ops = LayerOps(sizes, self.dtype)
+        self.ops = LayerOps(config, [*norms, model.model.norm.weight], head_norms, rotations(model))
 
     def __call__(
         self,

@@ -58,8 +58,6 @@ TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its t
 class CompiledLlama:
     """The weights of a model of `engine.forward.llama.FAMILIES` in float32 on a CPU, and its forward."""
 
-    eight_bit = False
-
     def __init__(self, model: PreTrainedModel, threads: int | None = None):
         """`threads` None takes all cores that the process may use."""
         config, self.threads = model.config, threads or cores()
@@ -108,11 +106,6 @@ class CompiledLlama:
         if self.threads not in TEAMS:
             TEAMS[self.threads] = Team(self.threads, helping, address_of(work_on, WORK_ON))
         self.team = TEAMS[self.threads]
-
-        # This call compiles, or loads compiled code, so that loading takes the time and no race does.
-        shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
-        ids = torch.zeros(1).long()
-        self(KVCache(*shape), ids, ids, None, last_only=True)
 
     def room(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.forward.cache import KVCache
 from engine.forward.llama import bias_of, head_norm_of, joined, rotations, serves
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able, compiled
@@ -88,8 +87,6 @@ def in_eight_bits(layer: torch.nn.Module, scales: torch.Tensor | None) -> LayerW
 class EightBitLlama:
     """The weights of a model that `is_small`, and its forward. It is called like a `TensorLlama`."""
 
-    eight_bit = True
-
     def __init__(self, model: PreTrainedModel):
         config, size = model.config, head_dim_of(model.config)
         counts = config.num_attention_heads, config.num_key_value_heads
@@ -101,11 +98,6 @@ class EightBitLlama:
             stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
         )
         self.weights = NamedArrays(ends, *layers)
-
-        # This call compiles, or loads compiled code, so that loading takes the time and no race does.
-        shape = (config.num_hidden_layers, config.num_key_value_heads, size, 1, model.dtype, model.device)
-        ids = torch.zeros(1).long()
-        self(KVCache(*shape), ids, ids, None, last_only=True)
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""

@@ -66,6 +66,10 @@ class Runner:
                 self.own = EightBitLlama(model)
             else:
                 self.own = CompiledLlama(model, threads) if compiles(model) else TensorLlama(model)
+            if not isinstance(self.own, TensorLlama):
+                # This call compiles, or loads compiled code, so that loading takes the time and no race does.
+                ids = torch.zeros(1).long()
+                self.own(self.new_cache(1), ids, ids, None, last_only=True)
         else:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import head_dim_of
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.runner import Runner
+from engine.forward.sizes import head_dim_of
 from engine.kernels import rounded as rounded_products
 from engine.kernels import stored
 from engine.models.quantising import in_eight_bits

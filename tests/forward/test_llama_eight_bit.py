@@ -7,7 +7,7 @@ import torch
 
 from engine.forward import llama_eight_bit
 from engine.forward.llama_compiled import CompiledLlama
-from engine.forward.llama_eight_bit import eight_bits_pay, is_small
+from engine.forward.llama_eight_bit import EightBitLlama, eight_bits_pay, is_small
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
 from helpers.families import answers, distance, random_model
@@ -25,7 +25,7 @@ def raced(pair, system: str, **settings) -> dict:
 def test_a_draft_in_eight_bits_costs_no_token(embedded, temperature):
     for pair in (tiny_pair(), embedded):
         pair = replace(pair, draft=Runner(pair.draft.model, eight_bit=True))
-        assert pair.draft.own.eight_bit and not pair.target.own.eight_bit
+        assert [isinstance(each.own, EightBitLlama) for each in (pair.draft, pair.target)] == [True, False]
         assert raced(pair, "tree", temperature=temperature)["identical"] is True
 
 
@@ -56,8 +56,8 @@ def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
 
 
 def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
-    assert eight_bits_pay(embedded.draft.model) and embedded.draft.own.eight_bit
-    assert not embedded.target.own.eight_bit
+    assert eight_bits_pay(embedded.draft.model) and isinstance(embedded.draft.own, EightBitLlama)
+    assert not isinstance(embedded.target.own, EightBitLlama)
     assert not eight_bits_pay(tiny_llama(0))
     assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
 
