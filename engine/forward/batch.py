@@ -180,16 +180,19 @@ class Slots:
     caches: list[Any]
 
     def __init__(self, runner: Runner, size: int, capacity: int):
-        one = runner.new_cache(1).kv
+        self.runner, one = runner, runner.new_cache(1).kv
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
         self.caches = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
     def enter(self) -> KVCache:
-        """A cache in the next free place, its rows filled with zeros."""
-        self.caches.append(SlotCache(self.kv[:, :, len(self.caches)]))
-        return self.caches[-1]
+        """A cache in the next free place, with the states of an empty text where the model keeps any."""
+        cache = self.runner.new_cache(1)
+        cache.stand_on(self.kv[:, :, len(self.caches)])
+        cache.numbers = None
+        self.caches.append(cache)
+        return cache
 
     def leave(self, cache: KVCache) -> None:
         """Free the cache's place. The last cache moves into it."""
@@ -212,32 +215,14 @@ class Slots:
         self.columns = columns
 
 
-class SlotCache(KVCache):
-    """A sequence's view `[layers, 2, heads, capacity, head_dim]` of the tensor of a batch."""
-
-    def __init__(self, kv: torch.Tensor):
-        self.rows, self.numbers = 0, None
-        self.stand_on(kv)
-
-
 class StateSlots(Slots):
     """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots as one forest."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         super().__init__(runner, size, capacity)
-        self.runner = runner
         cache = runner.new_cache(1)
         assert isinstance(cache, StateCache)
         self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
-
-    def enter(self) -> StateCache:
-        """As `Slots.enter`, with the states of an empty text."""
-        cache = self.runner.new_cache(1)
-        assert isinstance(cache, StateCache)
-        cache.stand_on(self.kv[:, :, len(self.caches)])
-        cache.numbers = None
-        self.caches.append(cache)
-        return cache
 
     @contextmanager
     def reading(self, asked: "list[Asked | None]") -> Iterator[None]:

@@ -25,6 +25,7 @@ class Forest:
     def __init__(self, trees: list[list[int]], device: torch.device):
         self.trees, self.device = trees, device
         self.texts, self.width = len(trees), max(map(len, trees), default=0)
+        self._windows: dict[int, torch.Tensor] = {}
 
     @property
     def places(self) -> int:
@@ -59,7 +60,3 @@ class Forest:
                 steps.append(before[steps[-1]])
             self._windows[columns] = torch.stack(steps[::-1], 1).to(self.device)
         return self._windows[columns]
-
-    @cached_property
-    def _windows(self) -> dict[int, torch.Tensor]:
-        return {}
