@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
+from engine.page.screens.heap import share_arenas
 from engine.page.views import opening
 from engine.page.web import import_gradio
 from engine.page.web.front import Front
@@ -30,6 +31,7 @@ AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when n
 
 def main() -> None:
     faulthandler.enable()  # a crash in compiled code says in which thread it was
+    share_arenas()
     parser = Parser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_pair(parser)

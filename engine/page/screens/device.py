@@ -5,7 +5,6 @@ it is taken, because sending it would disturb the next step's clock.
 """
 
 import asyncio
-import ctypes
 import math
 import threading
 import time
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from engine.page.screens.heap import give_memory_back
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, Line
 from engine.page.views.stream import News, placed
 from engine.record.quiet import Quiet
@@ -265,12 +265,6 @@ async def arrived(mail: asyncio.Queue[News | Ended]) -> News | Ended | Quiet:
         return await asyncio.wait_for(mail.get(), EVERY)
     except asyncio.TimeoutError:
         return Quiet.IDLE
-
-
-def give_memory_back() -> None:
-    """Has the C library return freed memory to the operating system. After some load, glibc keeps a quarter of the process (20 ms)."""
-    with suppress(OSError, TypeError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 DEVICE = Device()  # of this process

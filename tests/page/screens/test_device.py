@@ -327,9 +327,3 @@ def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monke
         assert given.count(device.thread) == rests - 1
         threading.Event().wait(0.5)
         assert given.count(device.thread) == rests
-
-
-def test_giving_memory_back_is_left_out_where_the_c_library_cannot(monkeypatch):
-    devices.give_memory_back()
-    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
-    devices.give_memory_back()
