@@ -128,8 +128,9 @@ def draft_ms(pair: LoadedPair, repeats: int) -> float:
         times.append(1000 * watch.lap("level"))
 
     watch, times = Stopwatch(pair.draft.device), []
-    for _ in range(repeats + 2):
-        level()
+    with pair.target.undisturbed():
+        for _ in range(repeats + 2):
+            level()
     return statistics.median(times[2:])
 
 
