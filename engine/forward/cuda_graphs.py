@@ -31,7 +31,7 @@ def why_eager(device: torch.device, windowed: bool = False, spread: bool = False
     if spread:
         return "Forwards run eagerly: a CUDA graph belongs to one GPU, and this model is spread over several devices."
     if recurrent:
-        return "Forwards run eagerly: a CUDA graph has one shape, and states go on level by level of a tree, which has another."
+        return "Forwards run eagerly: a CUDA graph replays what it captured, and layers with states are told of every tree anew."
     if windowed:
         return "Forwards run eagerly: a CUDA graph holds one mask for all rows of the cache, and this model has a sliding window."
     return ""
