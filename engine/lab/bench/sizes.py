@@ -1,10 +1,10 @@
 """`python -m engine bench --by size`: how near a forward on this CPU comes to what the machine can do.
 
-It varies model, context, tree and threads. One token reads every stored weight once. So its least time is the time in which a plain
-loop reads as many bytes, on as many threads. `share` is that least time over the time of a forward with one node. With many nodes
-arithmetic binds: `peak` is the share of the rate at which the same products run on weights that stay in the first cache, at the most
-nodes. Models are random Llamas; their weights are stored in 32, 16 or 8 bits. All numbers of nodes of a model take turns, and medians
-count.
+It varies model, context, tree and threads. One token reads every stored weight once. So its least time is the time in which memory
+gives a plain loop as many bytes, on as many threads. `share` is that least time over the time of a forward with one node: more than a
+whole where a cache gives the weights. With many nodes arithmetic binds: `peak` is the share of the rate at which the same products run
+on weights that stay in the first cache, at the most nodes. Models are random Llamas; their weights are stored in 32, 16 or 8 bits. All
+numbers of nodes of a model take turns, and medians count.
 
 A second table tells what a token of a prompt costs, here and in the forward with which `generate()` begins, both on all cores.
 """
@@ -47,7 +47,7 @@ CONTEXTS = (128, 900)
 NODES = (1, 2, 4, 8, 16, 32, 64)
 STORED = {"int8": torch.int8, "fp16": torch.float16, "fp32": torch.float32}
 VOCAB = 4096
-PASSES = 5  # over the bytes in one timed reading, so that starting threads does not count
+APART = 2**29  # bytes that are read at least: more than four times a last cache, as STREAM asks (McCalpin 1995)
 # Outputs and inputs of a matrix that stays in the first cache, with the rows that it is multiplied by
 CACHED, CACHED_ROWS, CACHED_PASSES = (64, 128), 24, 2000
 
@@ -74,14 +74,10 @@ def multiply_often(table, x, out, codes, mosts, sums, times):
 
 
 def reading_ms(size: int, threads: int, repeats: int) -> float:
-    """Median ms in which so many threads read `size` bytes once, each its own part."""
-    parts = np.array_split(np.ones(size // 4, np.float32), threads)
-
-    def read(part: np.ndarray) -> None:
-        for _ in range(PASSES):
-            read_all(part)
-
-    return ms_of([partial(read, part) for part in parts], repeats) / PASSES
+    """Median ms in which so many threads read `size` bytes from memory, each its own part."""
+    count = max(size, APART)
+    parts = np.array_split(np.ones(count // 4, np.float32), threads)
+    return ms_of([partial(read_all, part) for part in parts], repeats) * size / count
 
 
 def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:

@@ -9,6 +9,7 @@ from helpers.commands import run, told
 @pytest.fixture(autouse=True)
 def small_models(monkeypatch):
     monkeypatch.setattr(sizes, "SIZES", {"small": (64, 1, 1, 64), "large": (128, 2, 2, 128)})
+    monkeypatch.setattr(sizes, "APART", 2**20)
 
 
 def test_every_model_is_measured_with_every_storage_thread_and_context(capsys):
@@ -26,6 +27,13 @@ def test_every_model_is_measured_with_every_storage_thread_and_context(capsys):
 def test_more_bytes_take_longer_to_read():
     few, many = (sizes.reading_ms(mib * 2**20, 1, repeats=5) for mib in (1, 32))
     assert many > 4 * few > 0
+
+
+def test_no_cache_holds_what_is_read(monkeypatch):
+    read = []
+    monkeypatch.setattr(sizes, "read_all", lambda part: read.append(part.nbytes))
+    assert sizes.reading_ms(2**18, 2, repeats=1) > 0
+    assert sum(read) == 2 * sizes.APART  # the first time is not counted
 
 
 def test_the_command_prints_a_table_and_json(capsys, monkeypatch):
