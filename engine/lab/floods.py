@@ -14,7 +14,6 @@ from engine.lab.visitors import Page, posted
 
 READERS, CALLERS, SENDERS, MOST_UNHEARD = 8, 4, 300, 100
 UNFINISHED = 999_000  # bytes of a body, of which the last one never comes
-HOLD = 40.0  # seconds that it is held
 LATER = 0.5  # seconds after which somebody who was refused asks again
 
 
@@ -61,9 +60,11 @@ async def bodies(page: Page, counts: Counter) -> None:
             reader, writer = await connection(page)
             try:
                 writer.write(head.encode() + b"x" * (UNFINISHED - 1))
-                answer = await asyncio.wait_for(reader.readline(), HOLD)
+                answer = (
+                    await reader.readline()
+                )  # the server gives one in time; a limit of ours could swallow a cancellation
                 counts[f"bodies: {answer.split()[1].decode() if answer else 'closed'}"] += 1
-            except (OSError, asyncio.TimeoutError):  # it was refused while it was sent, or held
+            except OSError:  # it was refused while it was sent
                 counts["bodies: broken off"] += 1
             finally:
                 writer.close()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from unittest.mock import AsyncMock, Mock
 
 import psutil
 import pytest
@@ -149,6 +150,30 @@ def test_unfinished_bodies_are_broken_off_when_they_are_too_many(url, monkeypatc
     refused = "bodies: 503", "bodies: broken off"
     counts = within(flooded(url, "bodies", lambda counts: sum(counts[each] for each in refused) >= 7))
     assert set(counts) <= set(refused)
+
+
+@pytest.mark.parametrize("moments", range(5))
+def test_a_flood_that_is_ended_while_an_answer_comes_ends(monkeypatch, moments):
+    """Whoever waits for the flood's end would wait for ever."""
+
+    async def ended() -> bool:
+        answer = asyncio.get_running_loop().create_future()
+
+        async def readline() -> bytes:
+            return await answer
+
+        monkeypatch.setattr(floods, "connection", AsyncMock(return_value=(Mock(readline=readline), Mock())))
+        monkeypatch.setattr(floods, "SENDERS", 1)
+        flood = asyncio.create_task(floods.bodies(Mock(), Counter()))
+        await asyncio.sleep(0.01)
+        answer.set_result(b"HTTP/1.1 503 Busy")
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        flood.cancel()
+        await asyncio.wait([flood], timeout=0.2)
+        return flood.done()
+
+    assert awaited(ended())
 
 
 def test_runs_that_nobody_hears_end(url, monkeypatch, endless):
