@@ -60,9 +60,8 @@ async def bodies(page: Page, counts: Counter) -> None:
             reader, writer = await connection(page)
             try:
                 writer.write(head.encode() + b"x" * (UNFINISHED - 1))
-                answer = (
-                    await reader.readline()
-                )  # the server gives one in time; a limit of ours could swallow a cancellation
+                # The server answers in time. A limit of ours could swallow the cancellation that ends this
+                answer = await reader.readline()
                 counts[f"bodies: {answer.split()[1].decode() if answer else 'closed'}"] += 1
             except OSError:  # it was refused while it was sent
                 counts["bodies: broken off"] += 1
