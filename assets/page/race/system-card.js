@@ -44,6 +44,8 @@ TreeRace.systemCard = (() => {
        * measured them; `states` says what a tree costs a target with states */
       this.here = {};
       this.own = ""; // the shape of its paper
+      /** @type {ReturnType<Look> | undefined} what was asked last */
+      this.looking = undefined;
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
@@ -108,8 +110,9 @@ TreeRace.systemCard = (() => {
     async ask() {
       const { shown, look, pair } = this;
       if (!look || !shown) return;
-      const { costs, states } = await answered(look(shown, pair));
-      if (shown !== this.shown || pair !== this.pair) return;
+      const looking = (this.looking = look(shown, pair));
+      const { costs, states } = await answered(looking);
+      if (looking !== this.looking || shown !== this.shown || pair !== this.pair) return; // a newer answer stands, or one is to come
       this.here = { costs, states };
       this.measured();
     }

@@ -166,3 +166,19 @@ def test_the_card_says_what_a_tree_costs_a_target_with_states(page):
     }""")
     expect(states).to_have_text("24 nodes, measured here: <b>7.0 MB</b>")
     expect(page.locator(".right [data-states-name]")).to_be_visible()
+
+
+def test_an_old_answer_takes_nothing_back_from_a_newer_one(page):
+    """Asked twice about the same system, the server may answer the first question last."""
+    states = page.locator(".right [data-its-states]")
+    page.evaluate("""async () => {
+      const { card } = TreeRace.view.lanes[1];
+      let late;
+      card.look = () => new Promise((answer) => { late = answer; });
+      const first = card.ask();
+      card.look = async () => ({ states: "the newer answer" });
+      await card.ask();
+      late({ states: "the older answer" });
+      await first;
+    }""")
+    assert states.text_content() == "the newer answer"
