@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from engine.models import gguf
-from engine.models.loading import config_in, load_model, load_target, load_tokenizer_and_config
+from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
-from engine.nets import NETS, NetConfig
+from engine.nets import NETS, NetConfig, tables_of
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.formats.exported import EXPORTS, Verifier
-from engine.nets.layer import ANEW
+from engine.nets.layer import ANEW, narrower
 
 CARD = """# {kind} drafter for {target}
 
@@ -33,7 +33,10 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 
 
 def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
-    """The sizes and the stored weights of the pair's trained drafter. Raises `ValueError` when there is none of that kind."""
+    """The sizes and the weights of the pair's trained drafter, with those tables that it shares with its target.
+
+    Raises `ValueError` when there is none of that kind.
+    """
     folder = Path(pair.drafters or "") / kind
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
@@ -49,7 +52,12 @@ def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
     weights = tensors_of(folder)
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(config.vocab, config.hidden)
-        shapes = {name: tuple(each.shape) for name, each in NETS[kind](config, blank, blank).state_dict().items()}
+        net = NETS[kind](config, blank, blank)
+        shapes = {name: tuple(each.shape) for name, each in net.state_dict().items()}
+    if config.target_hidden and net.tables and not weights.keys() & set(net.tables):
+        target = load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32)
+        tables = dict(zip(("embedding", "head"), tables_of(target), strict=True))
+        weights |= {name: narrower(tables[name], config.hidden).half() for name in net.tables}
     refuse_other_tensors(folder, weights, shapes)
     return config, weights
 
@@ -85,7 +93,7 @@ def refuse_files(folder: Path) -> None:
 def plain_models(pair: Pair) -> Iterator[tuple[str, PreTrainedModel]]:
     """The pair's target and its draft model by what they are, one after the other, in float32 on a CPU."""
     cpu = torch.device("cpu")
-    yield "target", load_target(pair, cpu, torch.float32, "none")
+    yield "target", load_model(pair.target_checkpoint, cpu, torch.float32)
     if pair.draft_checkpoint is not None:
         yield "draft", load_model(pair.draft_checkpoint, cpu, torch.float32)
 

@@ -26,14 +26,12 @@ from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
 from engine.models.bigram import BigramTable
-from engine.models.growing import grown, grown_config
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
-from engine.models.pairs import Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
+from engine.models.pairs import EMBEDDED, Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
 from engine.models.quantising import (
     as_asked,
     config_of,
-    in_eight_bits,
     kept_in,
     quantisation_of,
     refuse_device,
@@ -113,7 +111,7 @@ def load_pair(
             f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
         )
-    model = load_target(pair, place, DTYPES[precision], quantisation, spread, tell)
+    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, spread, tell)
     drafting = None
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
@@ -139,7 +137,7 @@ def load_pair(
 def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
     """The pair's learned drafters, and the MTP layers that the target's own files hold."""
     folder = Path(pair.drafters) if pair.drafters else None
-    return load_nets(folder, target, pair.target_checkpoint.source, pair.copies)
+    return load_nets(folder, target, pair.target_checkpoint.source)
 
 
 def checked_files(
@@ -160,11 +158,9 @@ def checked_files(
     tokenizer, config = load_tokenizer_and_config(target)
     asked = None if quantisation is None else checked_quantisation(quantisation)
     refuse_one_device(spread, place)
-    if pair.growth:
-        config = grown_config(config, pair.growth)
-        quantisation = kept_grown(pair, place, asked, checked_spread(spread))
-    else:
-        quantisation = quantisation_of(target, config, asked)
+    if asked is None and pair.name in EMBEDDED and place.type != "cpu":
+        asked = "none"  # so small a target has nothing to gain from eight bits there
+    quantisation = quantisation_of(target, config, asked)
     refuse_device(target, config, quantisation, place)
     refuse_sizes(target, config, quantisation)
     if draft is not None:
@@ -268,32 +264,6 @@ def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
         return composite.text_of(AutoConfig.from_pretrained(**checkpoint.source))
 
 
-def kept_grown(pair: Pair, device: torch.device, asked: str | None, spread: str) -> str:
-    """How a target that grows is kept. Raises `ValueError` for what it cannot be."""
-    if asked == "nf4" or spread != "none":
-        refused = "in 4 bits" if asked == "nf4" else "on several devices"
-        raise ValueError(
-            f"The target of the {pair.title} grows when it is loaded and cannot be kept {refused}: "
-            "load it with the quantisation 8-bit or none and --spread none, or choose --pair small."
-        )
-    return asked or ("8-bit" if device.type == "cpu" else "none")
-
-
-def load_target(
-    pair: Pair,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantisation: str,
-    spread: str = "none",
-    tell: Tell | None = None,
-) -> PreTrainedModel:
-    """The pair's target, see `load_pair`; one that grows is made of the small one's weights."""
-    if pair.growth is None:
-        return load_model(pair.target_checkpoint, device, dtype, quantisation, spread, tell)
-    large = grown(load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32, tell=tell), pair.growth)
-    return (in_eight_bits(large) if quantisation == "8-bit" else large.to(dtype)).to(device)
-
-
 def load_model(
     checkpoint: Checkpoint,
     device: torch.device,
@@ -312,7 +282,7 @@ def load_model(
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
-        more |= {"device_map": {"": device}}
+        more |= {"device_map": {"": "cpu" if quantisation == "none" else device}}  # it is widened where any machine can
     elif quantisation != "none":
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}
@@ -334,6 +304,7 @@ def load_model(
             )
             if own != "none":
                 model = as_asked(model, quantisation, dtype)
+                model = model.to(device) if quantisation == "none" else model
             elif quantisation == spread == "none":
                 model = model.to(device)
             elif folder := more.get("offload_folder"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 # The embedded pairs by name, with the parameters of their targets. The first one is the default everywhere. Its weights take twice as
 # much as the last cache of a usual machine, so that a forward waits for memory, as it does for models that people serve.
-EMBEDDED = {"embedded": "71M", "small": "11M"}
+EMBEDDED = {"embedded": "67M", "small": "11M"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
@@ -47,21 +47,12 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Growth:
-    """How a target grows when it is loaded (`engine.models.growing`): `copies` of every hidden number, and `mlp` neurons a layer."""
-
-    copies: int
-    mlp: int
-
-
-@dataclass(frozen=True)
 class Pair:
     """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
 
     `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
     A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
-    that others published for this very target. With a `growth` the target is a larger one that computes what its files' target does,
-    kept in 8 bits on a CPU where nothing else is asked for. Draft and drafters are those of the files' target.
+    that others published for this very target.
 
     Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
     transformers would also fetch a converted copy from elsewhere.
@@ -78,7 +69,6 @@ class Pair:
     calibration: str | None = None
     gated: bool = False
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
-    growth: Growth | None = None
 
     def __post_init__(self):
         for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
@@ -94,11 +84,6 @@ class Pair:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
     @property
-    def copies(self) -> int:
-        """How often every hidden number of its drafters' target stands in the one that races."""
-        return self.growth.copies if self.growth else 1
-
-    @property
     def alone(self) -> "Pair":
         """The pair's target without anything that guesses for it."""
         return replace(self, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
@@ -111,7 +96,7 @@ class Pair:
         return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
 
 
-def embedded_pair(name: str, size: str, growth: Growth | None = None) -> Pair:
+def embedded_pair(name: str, size: str) -> Pair:
     """A pair whose files lie in `MODELS`."""
     folder = MODELS / name
     return Pair(
@@ -122,15 +107,13 @@ def embedded_pair(name: str, size: str, growth: Growth | None = None) -> Pair:
         bigram=str(folder / "bigram.safetensors"),
         drafters=str(folder / "drafters"),
         calibration=str(folder / "calibration.json"),
-        growth=growth,
     )
 
 
 PAIRS = {
     pair.name: pair
     for pair in (
-        embedded_pair("embedded", EMBEDDED["embedded"], Growth(copies=2, mlp=4 * 896)),
-        embedded_pair("small", EMBEDDED["small"]),
+        *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",

@@ -99,11 +99,10 @@ def kept_on(device: torch.device) -> tuple[str, ...]:
 
 
 def refuse_device(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str, device: torch.device) -> None:
-    """Raises `ValueError` where the checkpoint's weights are, or shall be, kept as they cannot be on the device."""
-    able = kept_on(device)
-    if quantisation not in able or kept_in(config) not in able:
+    """Raises `ValueError` where the checkpoint's weights shall be kept as they cannot be on the device."""
+    if quantisation not in kept_on(device):
         raise ValueError(
-            f"bitsandbytes does not keep weights in {quantisation if quantisation not in able else kept_in(config)} on {device.type}, "
+            f"bitsandbytes does not keep weights in {quantisation} on {device.type}, "
             f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
         )
 

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
 from engine.nets.formats import PUBLISHED, assistant, mtp
-from engine.nets.grown import for_grown
 from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
@@ -34,11 +33,8 @@ class Kind(Protocol):
 class StoredNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(
-        self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor, copies: int = 1
-    ):
-        """`copies` is how often every hidden number stands in the target that is served, which grew from the nets' own."""
-        self.folders, self.weights, self.copies = folders, (embedding, head), copies
+    def __init__(self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor):
+        self.folders, self.weights = folders, (embedding, head)
         self.lock, self.loaded = threading.Lock(), {}
 
     def __getitem__(self, name: str) -> Net:
@@ -47,8 +43,7 @@ class StoredNets(Mapping[str, Net]):
         with self.lock, torch.inference_mode(False):  # or a net could not learn that a race was the first to use
             if name not in self.loaded:
                 try:
-                    net = kind.load(folder, *self.weights)
-                    self.loaded[name] = net if self.copies == 1 else for_grown(net, self.copies)
+                    self.loaded[name] = kind.load(folder, *self.weights)
                 except (
                     ValueError
                 ) as error:  # a visitor reads it, and where the folder lies is the server's own business
@@ -65,17 +60,14 @@ class StoredNets(Mapping[str, Net]):
         return len(self.folders)
 
 
-def load_nets(
-    folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None, copies: int = 1
-) -> Mapping[str, Net]:
+def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
     A published drafter's folder may have any name, and `folder` may be that folder itself.
     `source` is what `from_pretrained` found the target by; None reads no MTP layers.
-    With `copies` the nets are those of the smaller target that this one grew from.
     Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
-    embedding, head = tables_of(target, copies)
+    embedding, head = tables_of(target)
     found: dict[str, tuple[Kind, Path]] = {}
     own = None if source is None else mtp.checkpoint_of(target, source)
     if own and source:
@@ -85,7 +77,7 @@ def load_nets(
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = kind, path.parent
-    return StoredNets(found, embedding, head, copies)
+    return StoredNets(found, embedding, head)
 
 
 def configs_in(folder: Path) -> list[Path]:
@@ -97,7 +89,7 @@ def configs_in(folder: Path) -> list[Path]:
 def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Kind]:
     """The name of the drafter that a config describes, and what makes its net.
 
-    It is for this target, or the smaller one that it grew from. Its `embedding` is `[V, H]`. Raises `ValueError` when it does not fit.
+    The target's `embedding` is `[V, H]`. Raises `ValueError` when it does not fit.
     """
     config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
@@ -109,21 +101,19 @@ def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel)
     return folder.name, NETS[config["kind"]]
 
 
-def net_in(folder: Path, target: PreTrainedModel, copies: int = 1) -> Net:
-    """The net in a drafter's own folder, for this target; `copies` is as in `load_nets`. Its `config.kind` is the drafter's name.
+def net_in(folder: Path, target: PreTrainedModel) -> Net:
+    """The net in a drafter's own folder, for this target. Its `config.kind` is the drafter's name.
 
     Raises `ValueError` when the folder holds none that fits the target.
     """
-    tables = tables_of(target, copies)
+    tables = tables_of(target)
     _, kind = kind_in(folder / "config.json", tables[0], target)
-    net = kind.load(folder, *tables)
-    return net if copies == 1 else for_grown(net, copies)
+    return kind.load(folder, *tables)
 
 
-def tables_of(target: PreTrainedModel, copies: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The embedding and the head `[V, H / copies]` of a target whose copies of a number are all the same."""
-    tables = target.get_input_embeddings().weight, target.get_output_embeddings().weight
-    return tables[0][:, : tables[0].shape[1] // copies], tables[1][:, : tables[1].shape[1] // copies]
+def tables_of(target: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """The target's embedding and head, each `[V, H]`."""
+    return target.get_input_embeddings().weight, target.get_output_embeddings().weight
 
 
 def config_in(path: Path) -> dict:
@@ -142,4 +132,4 @@ def config_in(path: Path) -> dict:
     return config
 
 
-__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in"]
+__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in", "tables_of"]

@@ -98,7 +98,6 @@ class DFlashLayer(LlamaLayer):
 class DFlash(Net):
     kind = "dflash"
     tables = "embedding", "head"
-    entry = "fc"
     names = MappingProxyType({"embedding": "embed_tokens.weight", "head": "lm_head.weight"})
 
     def __init__(

@@ -50,7 +50,6 @@ class EagleForm:
 
 
 class Eagle(Net):
-    entry = "fuse"
     # The target's features, as `engine.forward.session.Session` takes them
     reads: bool | tuple[int, ...] = True
     window = WINDOW  # rows attended to

@@ -272,16 +272,29 @@ class Layer(LlamaLayer):
         )
 
 
+def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
+    """`[V, hidden]` in float32 from a target's `table [V, H]`: every number is the mean of H / hidden numbers.
+
+    Raises `ValueError` where H is no multiple of `hidden`.
+    """
+    if table.shape[1] % hidden:
+        raise ValueError(
+            f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "
+            f"multiple of it. {ANEW}"
+        )
+    return table.detach().float().view(len(table), -1, hidden).mean(1)
+
+
 class Net(nn.Module):
     """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved.
 
     On a GPU they stay the target's own tensors, in its type: copies in float32 would take gigabytes. On a CPU they are float32.
 
-    A net with a width of its own cannot share them. Its `tables` are weights of its own, `[V, hidden]`, which are trained and saved.
+    A net with a width of its own cannot share them as they are. Its `tables` are weights of its own, `[V, hidden]`, which are trained
+    and saved, or the target's made narrower (`share`).
     """
 
     tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
-    entry = ""  # the matrix that reads the target's features; None where a net reads them as they are
     names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
@@ -301,6 +314,13 @@ class Net(nn.Module):
         if config.target_hidden:
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
         return cls(config, embedding, head)
+
+    def share(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
+        """Takes the target's tables, each `[V, H]` and made `narrower`, in place of tables of its own."""
+        for name, table in (("embedding", embedding), ("head", head)):
+            if name in self.tables:
+                delattr(self, name)
+                self.register_buffer(name, narrower(table, self.config.hidden), persistent=False)
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
@@ -343,7 +363,10 @@ class Net(nn.Module):
         """Raises `ValueError` when the files do not fit this class or the target."""
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
-            net.load_state_dict({name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
+            stored = load_file(folder / "model.safetensors")
+            if net.config.target_hidden and not stored.keys() & set(net.tables):
+                net.share(embedding, head)
+            net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")
             raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error

@@ -17,7 +17,6 @@ from engine.nets.medusa_compiled import CompiledMedusa
 
 class Medusa(Net):
     tables = ()
-    entry = "narrow"
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)

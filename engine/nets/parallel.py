@@ -19,7 +19,6 @@ from engine.nets.parallel_compiled import CompiledParallel
 
 class Parallel(Net):
     tables = "embedding", "head"
-    entry = "feat_proj"
 
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)

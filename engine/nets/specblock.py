@@ -43,8 +43,6 @@ def bucket(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 class SpecBlock(Net):
-    entry = "cond_proj"
-
     def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden

@@ -42,6 +42,8 @@ def train(parser: ArgumentParser) -> None:
         "--tokenizer", type=Path, help="a folder whose tokenizer to keep; a new one is trained when left out"
     )
     pair.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
+    pair.add_argument("--dropout", type=float, default=0.0, help="share of numbers left out of what a layer adds")
+    pair.add_argument("--decay", type=float, default=0.1, help="weight decay of the layers' matrices")
     pair.add_argument("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
     pair.add_argument("--eight-bits", action="store_true", help="write the target in 8 bits, as bitsandbytes keeps it")
     pair.add_argument("--compile", action="store_true", help="compile the target's step: faster, needs a C++ compiler")
@@ -91,6 +93,11 @@ def train(parser: ArgumentParser) -> None:
             "--hidden",
             type=int,
             help="the drafter's width; when left out the target's, or half of it where the target is wide",
+        )
+        drafter.add_argument(
+            "--shared-tables",
+            action="store_true",
+            help="a drafter narrower than its target reads the target's embedding and head, made narrower, and stores none",
         )
         drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
         drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")

@@ -8,7 +8,7 @@ TREE_SIZES, PREFIXES, BLOCKS = (
     (0, 128, 512),
     (16, 32, 64, 128),
 )
-TARGET_SIZES = ("11M", "16M", "28M", "60M")
+TARGET_SIZES = ("11M", "16M", "28M", "67M")
 STATE_FAMILIES = ("mamba2", "lfm2", "qwen3_5", "falcon_h1")  # of random models, one of each kind of layer with states
 RECIPES = ("medusa", "parallel", "specblock", "eagle", "dflash", "dspark")
 DOMAINS = ("stories", "problems", "code")

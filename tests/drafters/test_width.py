@@ -2,24 +2,20 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.lab.train.features import observe
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
 from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
-from engine.nets.grown import for_grown
-from engine.sampling import seeded
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of
@@ -175,15 +171,24 @@ def test_medusas_format_has_no_narrow_heads(tmp_path):
         export(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", RECIPES)
-def test_a_drafter_guesses_the_same_for_a_target_that_grew_from_its_own(kind, embedded):
-    """Its loss on the same rows is the same, where every hidden number of the target stands twice."""
-    small = embedded.target.model
-    own, widened = (load_nets(Path(embedded.pair.drafters), small)[kind] for _ in range(2))
-    for_grown(widened, 2)
-    assert widened.config.reads == 2 * own.config.reads
-    rows = torch.randint(4096, (2, 64), generator=seeded("rows"))
-    seen = observe(small, rows)
-    doubled = replace(seen, features=seen.features.repeat(1, 1, 1, 2))
-    losses = [RECIPES[kind].loss(net, batch, 0).item() for net, batch in ((own, seen), (widened, doubled))]
-    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+@pytest.mark.parametrize("kind", NETS)
+def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(kind, tmp_path):
+    pair, target = trained(tmp_path, kind, "narrow"), tiny_llama(0, layers=8)
+    folder = tmp_path / "drafters" / kind
+    stored = load_file(folder / "model.safetensors")
+    kept = load_nets(tmp_path / "drafters", target)[kind]
+    names = [kept.names.get(name, name) for name in kept.tables]
+    save_file({name: each for name, each in stored.items() if name not in names}, folder / "model.safetensors")
+    shared = load_nets(tmp_path / "drafters", target)[kind]
+    assert pair.drafters and shared.config == kept.config and not {*shared.tables} & {*dict(shared.named_parameters())}
+    tables = {"embedding": target.get_input_embeddings().weight, "head": target.get_output_embeddings().weight}
+    for name in shared.tables:
+        assert getattr(kept, name).requires_grad is False and torch.equal(
+            getattr(shared, name), tables[name].detach().view(256, -1, shared.config.hidden).mean(1)
+        )
+
+
+def test_tables_of_a_target_that_is_no_multiple_as_wide_are_not_shared(tmp_path):
+    net = RECIPES["eagle"].build(tiny_llama(0, layers=8), config_of("eagle", "narrow"), IDS)
+    with pytest.raises(ValueError, match="hidden size of 32 cannot share the tables of a target with 80"):
+        net.share(torch.zeros(256, 80), torch.zeros(256, 80))

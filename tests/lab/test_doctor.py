@@ -223,7 +223,7 @@ def test_the_coarsest_type_of_all_counts():
         ([-1], (), "has the token -1"),
         ([1] * 150, (), "has 150 tokens, too many for the context window of 160"),
         ([1], ("--lane-a", "1"), "a.json holds one run, counted as lane 0; got lane 1."),
-        (STORY.read_text(encoding="utf-8"), (), "ran on the 71M embedded pair, and this pair is the tiny random pair. Pass"),
+        (STORY.read_text(encoding="utf-8"), (), "ran on the 67M embedded pair, and this pair is the tiny random pair. Pass"),
         (STORY.read_text(encoding="utf-8"), ("--lane-a", "7"), "a.json: it has the lanes 0 to 1, got 7."),
     ],
 )  # fmt: skip

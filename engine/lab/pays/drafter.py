@@ -276,7 +276,7 @@ def main(options: Namespace) -> dict[str, Any]:
     folder, prompts = folder_of(Path(options.drafter)), read_all(options.prompts)
     given = given_pair(Namespace(**{**vars(options), "drafter": None}))
     pair = load_given(options, given.alone)
-    net = net_in(folder, pair.target.model, given.copies)
+    net = net_in(folder, pair.target.model)
     if isinstance(net, Assistant):
         raise ValueError(
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "

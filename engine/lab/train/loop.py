@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 # Of a run; the shorter one counts, so that a run of minutes is not half warm-up
 WARM_UP_STEPS, WARM_UP_SHARE = 100, 0.05
+DECAY = 0.1  # of hidden layers' matrices
 COEFFICIENTS, STEPS = (3.4445, -4.7750, 2.0315), 5  # of Muon's Newton-Schulz iteration
 # A drafter's own head starts as the target's; at the full rate it drifts off before it gains
 SLOW, SLOWNESS = ("unembed", "head"), 0.1
@@ -49,7 +50,7 @@ class Muon(torch.optim.Optimizer):
     in one batch.
     """
 
-    def __init__(self, params, lr: float, momentum: float = 0.95, weight_decay: float = 0.1):
+    def __init__(self, params, lr: float, momentum: float = 0.95, weight_decay: float = DECAY):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -72,14 +73,14 @@ class Muon(torch.optim.Optimizer):
                     parameter.add_(update, alpha=-group["lr"] * 0.2 * max(rows, cols) ** 0.5)
 
 
-def optimizers_for(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
     hidden = [p for name, p in named.items() if p.ndim == 2 and not is_table(name)]
     others = [p for name, p in named.items() if (p.ndim != 2 or is_table(name)) and name not in SLOW]
     groups = [{"params": others, "lr": 0.75 * lr}]
     groups += [{"params": [named[name]], "lr": 0.75 * lr * SLOWNESS} for name in SLOW if name in named]
-    return [Muon(hidden, lr=lr), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
+    return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
 def is_table(name: str) -> bool:
@@ -102,14 +103,15 @@ def train(
     lr: float,
     save_every: float = 300.0,
     bf16: bool = False,
+    decay: float = DECAY,
 ) -> None:
     """Train `model` in place until the budget is spent.
 
     `loss_of(step, share)` gives a step's loss and its number of tokens. It draws its rows by `step`, so a resumed run goes on where it
     stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
-    With `bf16` products of matrices are taken in bfloat16.
+    With `bf16` products of matrices are taken in bfloat16. `decay` is the weight decay of hidden layers' matrices.
     """
-    optimizers = optimizers_for(model, lr)
+    optimizers = optimizers_for(model, lr, decay)
     base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     checkpoint, log = work / f"{name}.pt", work / f"{name}.log.jsonl"
     step, seen, spent = 0, 0, 0.0

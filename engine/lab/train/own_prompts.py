@@ -54,7 +54,7 @@ def train_on_prompts(options: Namespace) -> dict:
     learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
     given = PAIRS.get(options.pair) if options.target is None else None
     checkpoint = given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
-    alone = replace(checkpoint.alone, growth=None)
+    alone = checkpoint.alone
     pair = replace(load(alone, options.device), raw=options.raw)
     before, net = (net_in(options.start, pair.target.model) for _ in range(2))
     refuse_drafter(net, options, pair.target.config.num_hidden_layers)

@@ -9,23 +9,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train.data import DOMAINS, Corpus
 from engine.lab.train.loop import Budget, train
-from engine.models.growing import UNEVEN, grow
 from engine.models.loading import load_model
 from engine.models.pairs import Checkpoint
+from engine.sampling import seeded
 
 SIZES = {  # hidden, layers, heads, MLP
     "11M": (320, 8, 5, 896),
     "16M": (384, 8, 6, 1024),
     "28M": (512, 8, 8, 1408),
-    "60M": (640, 8, 10, 3072),
+    "67M": (640, 8, 10, 3328),
 }
 LONG_SHARE = 0.15
 SAVED_EVERY = {"cpu": 300.0, "cuda": 45.0}  # seconds
 SHORT_ROW, LONG_ROW = 256, 1024
+UNEVEN = 0.5  # spread of the shares in which a weight is shared out, beside their mean
 
 
 def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
@@ -46,6 +48,55 @@ def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> Ll
     )
 
 
+def shared_out(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
+    """`[out, in]` to `[out, copies * in]`: on an input that stands `copies` times, the new weight gives what `weight` gives."""
+    shares = torch.full((copies, *weight.shape), 1 / copies)
+    shares += UNEVEN * torch.empty_like(shares).normal_(generator=draws) / copies
+    shares += (1 - shares.sum(0)) / copies
+    return (shares * weight).permute(1, 0, 2).reshape(weight.shape[0], -1)
+
+
+def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
+    """Write into `large` what computes the same as `small`: in float32 their logits differ by rounding only.
+
+    Every hidden number stands several times, and so does every head. A weight is shared out among the copies of its input at random, so
+    that no two copies learn alike (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143).
+    Raises `ValueError` unless `large` has as many layers, head numbers and tokens as `small`, a hidden size that is a multiple, and an
+    MLP at least as wide.
+    """
+    few, many = small.config, large.config
+    copies, rest = divmod(many.hidden_size, few.hidden_size)
+    alike = all(getattr(few, name) == getattr(many, name) for name in ("num_hidden_layers", "head_dim", "vocab_size"))
+    if rest or not alike or many.intermediate_size < few.intermediate_size or not few.tie_word_embeddings:
+        raise ValueError(
+            f"Hidden size {few.hidden_size}, {few.num_hidden_layers} layers and MLP {few.intermediate_size} can not grow to "
+            f"{many.hidden_size}, {many.num_hidden_layers} layers and MLP {many.intermediate_size}. A multiple of the hidden "
+            "size, as many layers and an MLP at least as wide would do."
+        )
+    draws = seeded("shares of grown weights")
+
+    def shared(weight: torch.Tensor) -> torch.Tensor:
+        return shared_out(weight, copies, draws)
+
+    # Which neuron of the small MLP each neuron of the large one copies, and how many copies it has
+    source = torch.arange(many.intermediate_size) % few.intermediate_size
+    numbers = torch.bincount(source, minlength=few.intermediate_size)
+    with torch.no_grad():
+        large.model.embed_tokens.weight.copy_(small.model.embed_tokens.weight.repeat(1, copies))
+        # The tied head adds up all copies
+        large.model.norm.weight.copy_(small.model.norm.weight.repeat(copies) / copies)
+        for old, new in zip(small.model.layers, large.model.layers, strict=True):
+            for name in ("input_layernorm", "post_attention_layernorm"):
+                getattr(new, name).weight.copy_(getattr(old, name).weight.repeat(copies))
+            for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                wider = shared(getattr(old.self_attn, name).weight).repeat(copies, 1)
+                getattr(new.self_attn, name).weight.copy_(wider)
+            for name in ("gate_proj", "up_proj"):
+                getattr(new.mlp, name).weight.copy_(shared(getattr(old.mlp, name).weight)[source])
+            down = old.mlp.down_proj.weight[:, source] / numbers[source]
+            new.mlp.down_proj.weight.copy_(down.repeat(copies, 1))
+
+
 @torch.inference_mode()
 def validation_loss(
     model: LlamaForCausalLM, held_out: Corpus, length: int = SHORT_ROW, rows: int = 24
@@ -63,11 +114,15 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
     """A trained target, from random weights or from the smaller target in the folder `options.start`, which grows.
 
     Progress and checkpoints are as in `loop.train`. With `options.compile` steps take less time and a C++ compiler.
+    `options.dropout` is the share of numbers that is left out of what a layer adds to the stream.
     """
     torch.manual_seed(0)
     model = llama(*SIZES[options.size], vocab).to(options.device)
     if options.start:
-        grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model, UNEVEN)
+        grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
+    for layer in model.model.layers if options.dropout else ():
+        for part in (layer.self_attn.o_proj, layer.mlp):
+            part.register_forward_hook(lambda part, _, out: F.dropout(out, options.dropout, part.training))
     learner = torch.compile(model, dynamic=False) if options.compile else model
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
@@ -78,5 +133,5 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
 
     budget, every = Budget(options.minutes, options.tokens), SAVED_EVERY[torch.device(options.device).type]
     figures = partial(validation_loss, model, held_out)
-    train("target", model, loss_of, figures, work, budget, options.rate, every, options.bf16)
+    train("target", model, loss_of, figures, work, budget, options.rate, every, options.bf16, options.decay)
     return model

@@ -3,7 +3,8 @@
 z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place.
 
 Both forms share the target's embedding and head, so their nets are as wide as the target. A net with a width of its own is trained here
-alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head. Other engines refuse it by `fc.weight`.
+alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head, or else it shares the target's made
+narrower. Other engines refuse it by `fc.weight`.
 """
 
 from dataclasses import dataclass
@@ -61,7 +62,13 @@ class DFlashCheckpoint:
         reduced = sizes.own_vocab < sizes.vocab
         with torch.device("meta"):  # shapes alone
             blank = torch.empty(sizes.vocab, sizes.hidden)
-            parameters = self.kind(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config).state_dict()
+            empty = self.kind(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config)
+            shares = bool(sizes.target_hidden) and not found.keys() & {
+                self.kind.names[name] for name in self.kind.tables
+            }
+            if shares:
+                empty.share(blank, blank)
+            parameters = empty.state_dict()
         wanted = {name: tuple(each.shape) for name, each in parameters.items()}
         optional = self.optional()
         names = self.kind.names
@@ -73,6 +80,8 @@ class DFlashCheckpoint:
         own_head = found.get("lm_head.weight", head).to(embedding.device)
         vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
+        if shares:
+            net.share(embedding, head)
         net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
         return net.drafting(embedding.device)
 

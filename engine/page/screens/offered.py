@@ -19,10 +19,6 @@ WAYS = {  # what the page says of the forward that runs
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
 
-GROWN = (
-    "The target grew out of a smaller one when it was loaded. It computes the same with more weights, which no longer fit the "
-    "processor's cache: so size alone sets the two apart."
-)
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
@@ -30,7 +26,7 @@ def introduced(pair: LoadedPair) -> dict[str, str]:
     """What the page's head says of the pair."""
     return {
         "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
-        "way": " ".join([WAYS[pair.target.way], *[GROWN] * bool(pair.pair.growth), *[CHAT] * pair.chat]),
+        "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
     }
 
 

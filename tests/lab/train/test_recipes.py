@@ -20,7 +20,6 @@ from engine.lab.train.features import Observed, Shards, cache
 from engine.lab.train.loop import Budget, Muon, orthogonalised, train
 from engine.lab.train.pair import ship
 from engine.lab.train.tokenizer import END_OF_TEXT, train_tokenizer
-from engine.models.growing import UNEVEN, grow
 
 pytestmark = pytest.mark.slow
 FILES = 10  # of the standard library and of each package
@@ -185,6 +184,8 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
         "rate": 4e-3,
         "bf16": False,
         "compile": False,
+        "dropout": 0.1,
+        "decay": 0.1,
     }
     target = pretraining.pretrain(found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512)
     draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
@@ -219,8 +220,27 @@ def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
     small, large = (pretraining.llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
-    grow(small, large, UNEVEN)
+    pretraining.grow(small, large)
     return large
+
+
+@torch.inference_mode()
+def test_a_grown_target_gives_the_small_ones_logits_until_it_learns():
+    torch.manual_seed(0)
+    small = pretraining.llama(32, 4, 1, 80, 512).eval()
+    ids = torch.arange(0, 512, 37)[None]
+    for hidden, mlp in ((64, 200), (96, 512)):
+        large = pretraining.llama(hidden, 4, hidden // 32, mlp, 512).eval()
+        pretraining.grow(small, large)
+        assert torch.allclose(large(ids).logits, small(ids).logits, atol=1e-5)
+        rows = large.model.layers[0].self_attn.q_proj.weight
+        assert not torch.equal(rows[:, :32], rows[:, 32:64])  # so copies learn apart
+
+
+def test_only_a_tied_llama_with_room_for_its_numbers_grows():
+    small, large = (pretraining.llama(hidden, 4, hidden // 32, mlp, 512) for hidden, mlp in ((32, 80), (64, 8)))
+    with pytest.raises(ValueError, match="can not grow to"):
+        pretraining.grow(small, large)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +266,8 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
 ):
     """Trained from the command's own entry, resumed, loaded and raced without changing a token.
 
-    The target grew and is kept in eight bits, and the drafter is half as wide. Or it has grouped heads, and the drafter is as wide.
+    The target grew and is kept in eight bits, and the drafter is half as wide: all but one share the target's tables. Or it has grouped
+    heads, and the drafter is as wide.
     """
     from engine.models.loading import load_pair
     from engine.models.pairs import Pair
@@ -261,7 +282,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
         recipe=name, pair="embedded", target=str(target), revision=None, data=tmp_path, device="cpu",
         work=work, out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
         domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
-        hidden=32 if eight_bits else None, rows=None,
+        hidden=32 if eight_bits else None, rows=None, shared_tables=name != "dspark",
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
@@ -275,6 +296,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     monkeypatch.delattr(data, "documents")  # a corpus that was tokenised once is not read again
     options.start, options.tokens = tmp_path / "drafters" / name, 1
     before = load_file(options.start / "model.safetensors")
+    assert bool(before.keys() & {"embedding", "head", "embed_tokens.weight"}) == (eight_bits and name == "dspark")
     # Goes on from those weights: one step at a hundredth of the rate changes them little
     learned.train_learned(options)
     for key, each in load_file(options.start / "model.safetensors").items():

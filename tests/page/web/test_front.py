@@ -289,7 +289,7 @@ def test_too_little_memory_at_the_start_is_a_sentence(error):
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False, capture_output=True, text=True
     )
-    assert done.returncode == 1 and done.stderr.startswith("There is too little memory here for 71M embedded pair.")
+    assert done.returncode == 1 and done.stderr.startswith("There is too little memory here for 67M embedded pair.")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -64,9 +64,9 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served.second = named("small")
     costs_of(served.second, "none")
     small, large = spoken_of(served)["pairs"]
-    assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "71M")]
+    assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
-    assert (small["own"], large["own"]) == (False, True) and spoken_of(served)["pair"] == f"71M {large['pair']}"
+    assert (small["own"], large["own"]) == (False, True) and spoken_of(served)["pair"] == f"67M {large['pair']}"
     assert small["title"] == "11M embedded pair" and small["pair"].startswith("embedded pair · ")
 
 

@@ -49,16 +49,16 @@ def size(page: Page, name: str):
 
 def test_each_visitor_races_on_the_pair_of_his_own_choice(visit):
     visitor, other = visit(), visit()
-    expect(size(visitor, "71M")).to_be_checked()
+    expect(size(visitor, "67M")).to_be_checked()
     before = visitor.locator("[data-pair]").text_content()
-    size(visitor, "71M").focus()
+    size(visitor, "67M").focus()
     visitor.keyboard.press("ArrowLeft")
     expect(size(visitor, "11M")).to_be_checked()
     expect(visitor.locator("[data-pair]")).not_to_have_text(before)
     for page, title in ((visitor, TITLES["small"]), (other, TITLES["embedded"]), (visitor, TITLES["small"])):
         race(page, tokens=12)
         assert page.evaluate(RACED) == [title] * 2
-    expect(size(other, "71M")).to_be_checked()
+    expect(size(other, "67M")).to_be_checked()
     expect(visitor.locator("[data-recorded]")).to_have_text("11M model")
     visitor.evaluate("TreeRace.take.refresh()")
     link = visitor.locator("[data-link]").input_value()
@@ -91,7 +91,7 @@ def test_an_open_card_and_the_dials_follow_the_switch(visitor):
 
 def test_every_screen_follows_the_choice_and_the_stage_shows_it(visitor):
     visitor.keyboard.press("f")
-    expect(size(visitor, "71M")).to_be_attached()
+    expect(size(visitor, "67M")).to_be_attached()
     expect(visitor.locator("[data-sizes]")).to_be_visible()
     visitor.keyboard.press("m")
     expect(size(visitor, "11M")).to_be_checked()
@@ -115,7 +115,7 @@ def test_the_walk_shows_how_both_models_grow_and_sees_the_switch(visitor):
     race(visitor, tokens=12)
     expect(walk.locator("[data-done]")).to_have_text("done ✓")
     expect(walk.locator(".walk-bar.tau")).to_have_count(2)
-    expect(walk.locator(".growth .name")).to_have_text(["11M", "71M"])
+    expect(walk.locator(".growth .name")).to_have_text(["11M", "67M"])
 
 
 def test_the_choice_and_its_page_of_the_walk_have_no_violation(visitor, axe):
