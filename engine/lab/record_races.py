@@ -24,13 +24,13 @@ from engine.record.race_file import BY_TEXT, Record
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
 RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "1-story-auto": ("stories", "A fox by the river", {"systems": (BASELINE, "auto")}),
-    "2-story-draft-tree": ("stories", "A fox by the river", {"systems": (BASELINE, "tree")}),
+    "1-story-auto": ("stories", "Two friends and a box", {"systems": (BASELINE, "auto")}),
+    "2-story-draft-tree": ("stories", "Two friends and a box", {"systems": (BASELINE, "tree")}),
     "3-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
     "4-word-problem-auto": ("word problems", "Reading a book", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
     "5-story-sampled-eagle": (
         "stories",
-        "Two friends and a box",
+        "A fox by the river",
         {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7},
     ),
 }
