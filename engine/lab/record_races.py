@@ -27,7 +27,11 @@ RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "1-story-auto": ("stories", "Two friends and a box", {"systems": (BASELINE, "auto")}),
     "2-story-draft-tree": ("stories", "Two friends and a box", {"systems": (BASELINE, "tree")}),
     "3-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
-    "4-word-problem-auto": ("word problems", "Reading a book", {"systems": (BASELINE, "auto"), "max_new_tokens": 160}),
+    "4-word-problem-auto": (
+        "word problems",
+        "Hay for the farm",
+        {"systems": (BASELINE, "auto"), "max_new_tokens": 160},
+    ),
     "5-story-sampled-eagle": (
         "stories",
         "A fox by the river",

@@ -19,10 +19,11 @@ from transformers import PreTrainedModel
 from engine.models import gguf
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
-from engine.nets import NETS, NetConfig, tables_of
+from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.formats.exported import EXPORTS, Verifier
-from engine.nets.layer import ANEW, narrower
+from engine.nets.layer import ANEW
+from engine.nets.tables import narrower, tables_of
 
 CARD = """# {kind} drafter for {target}
 

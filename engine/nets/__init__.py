@@ -18,6 +18,7 @@ from engine.nets.layer import ANEW, Net, NetConfig
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
+from engine.nets.tables import tables_of
 
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
@@ -111,11 +112,6 @@ def net_in(folder: Path, target: PreTrainedModel) -> Net:
     return kind.load(folder, *tables)
 
 
-def tables_of(target: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
-    """The target's embedding and head, each `[V, H]`."""
-    return target.get_input_embeddings().weight, target.get_output_embeddings().weight
-
-
 def config_in(path: Path) -> dict:
     """The config in a file. Raises `ValueError` unless it is one of `PUBLISHED` or names a kind of `NETS`."""
     try:
@@ -132,4 +128,4 @@ def config_in(path: Path) -> dict:
     return config
 
 
-__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in", "tables_of"]
+__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in"]

@@ -1,5 +1,4 @@
-"""Layer: what nets are built from, a Llama layer with explicit masks, rotary tables, saving and loading. Knows tensors; knows no tree,
-no target model's class and no training."""
+"""Layer: what nets are built from, a Llama layer with explicit masks, rotary tables, saving and loading."""
 
 import json
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from torch import nn
 from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.stack import LayerWeights, folded
+from engine.nets.tables import share_missing
 
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
@@ -272,26 +272,12 @@ class Layer(LlamaLayer):
         )
 
 
-def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
-    """`[V, hidden]` in float32 from a target's `table [V, H]`: every number is the mean of H / hidden numbers.
-
-    Raises `ValueError` where H is no multiple of `hidden`.
-    """
-    if table.shape[1] % hidden:
-        raise ValueError(
-            f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "
-            f"multiple of it. {ANEW}"
-        )
-    return table.detach().float().view(len(table), -1, hidden).mean(1)
-
-
 class Net(nn.Module):
     """A learned drafter's weights. The target's embedding `[V, H]` and LM head `[V, H]` are shared, frozen and never saved.
 
     On a GPU they stay the target's own tensors, in its type: copies in float32 would take gigabytes. On a CPU they are float32.
 
-    A net with a width of its own cannot share them as they are. Its `tables` are weights of its own, `[V, hidden]`, which are trained
-    and saved, or the target's made narrower (`share`).
+    A net with a width of its own has `tables` of its own, `[V, hidden]`, trained and saved, or the target's made narrower.
     """
 
     tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
@@ -305,8 +291,9 @@ class Net(nn.Module):
             if config.target_hidden and name in self.tables:
                 self.register_parameter(name, nn.Parameter(shared.float().clone()))
             else:
-                kept = shared if shared.is_cuda or shared.is_mps else shared.float()
-                self.register_buffer(name, kept, persistent=False)
+                self.register_buffer(
+                    name, shared if shared.is_cuda or shared.is_mps else shared.float(), persistent=False
+                )
 
     @classmethod
     def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
@@ -314,13 +301,6 @@ class Net(nn.Module):
         if config.target_hidden:
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
         return cls(config, embedding, head)
-
-    def share(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
-        """Takes the target's tables, each `[V, H]` and made `narrower`, in place of tables of its own."""
-        for name, table in (("embedding", embedding), ("head", head)):
-            if name in self.tables:
-                delattr(self, name)
-                self.register_buffer(name, narrower(table, self.config.hidden), persistent=False)
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
@@ -364,8 +344,7 @@ class Net(nn.Module):
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
             stored = load_file(folder / "model.safetensors")
-            if net.config.target_hidden and not stored.keys() & set(net.tables):
-                net.share(embedding, head)
+            share_missing(net, stored, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")

@@ -60,7 +60,7 @@ ARROWS = {
     "acceptance": "contracts kernels sampling tree",
     "contracts": "models forward kernels record sampling tree",  # a drafter may be shown the cache of the target
     "target": "forward tree",
-    "models": "nets forward remote record sampling",
+    "models": "nets forward remote record",
     "nets": "forward kernels",
     "forward": "kernels record",  # which errors mean that memory ran out
     "remote": "record",

@@ -16,6 +16,7 @@ from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
+from engine.nets.tables import share
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of
@@ -191,4 +192,4 @@ def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(k
 def test_tables_of_a_target_that_is_no_multiple_as_wide_are_not_shared(tmp_path):
     net = RECIPES["eagle"].build(tiny_llama(0, layers=8), config_of("eagle", "narrow"), IDS)
     with pytest.raises(ValueError, match="hidden size of 32 cannot share the tables of a target with 80"):
-        net.share(torch.zeros(256, 80), torch.zeros(256, 80))
+        share(net, torch.zeros(256, 80), torch.zeros(256, 80))

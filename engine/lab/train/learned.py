@@ -23,7 +23,8 @@ from engine.lab.train.writing import ROW, own_text
 from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
-from engine.nets import Net, NetConfig, tables_of
+from engine.nets import Net, NetConfig
+from engine.nets.tables import share, tables_of
 
 RECIPES = {
     "medusa": medusa,
@@ -134,7 +135,7 @@ def train_learned(options: argparse.Namespace) -> None:
     config = config_for(name, target, options.hidden)
     net = recipe.build(target, config, seen[0].ids()).to(device)
     if options.shared_tables and config.target_hidden:
-        net.share(*tables_of(target))
+        share(net, *tables_of(target))
     if options.start:
         stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
         net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})

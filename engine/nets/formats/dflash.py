@@ -16,6 +16,7 @@ from transformers import Qwen3Config
 
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.formats import checked
+from engine.nets.tables import share
 
 # What a config must have
 NUMBERS = (
@@ -67,7 +68,7 @@ class DFlashCheckpoint:
                 self.kind.names[name] for name in self.kind.tables
             }
             if shares:
-                empty.share(blank, blank)
+                share(empty, blank, blank)
             parameters = empty.state_dict()
         wanted = {name: tuple(each.shape) for name, each in parameters.items()}
         optional = self.optional()
@@ -81,7 +82,7 @@ class DFlashCheckpoint:
         vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
         net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
         if shares:
-            net.share(embedding, head)
+            share(net, embedding, head)
         net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
         return net.drafting(embedding.device)
 

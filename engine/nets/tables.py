@@ -1,0 +1,42 @@
+"""A target's embedding and head, and how a net that is narrower than its target shares them. Knows tensors alone."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    from engine.nets.layer import Net
+
+
+def tables_of(target: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """The target's embedding and head, each `[V, H]`."""
+    return target.get_input_embeddings().weight, target.get_output_embeddings().weight
+
+
+def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
+    """`[V, hidden]` in float32 from a target's `table [V, H]`: every number is the mean of H / hidden numbers.
+
+    Raises `ValueError` where H is no multiple of `hidden`.
+    """
+    if table.shape[1] % hidden:
+        raise ValueError(
+            f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "
+            "multiple of it. Train it with tables of its own, or with another --hidden."
+        )
+    return table.detach().float().view(len(table), -1, hidden).mean(1)
+
+
+def share(net: "Net", embedding: torch.Tensor, head: torch.Tensor) -> None:
+    """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
+    for name, table in (("embedding", embedding), ("head", head)):
+        if name in net.tables:
+            delattr(net, name)
+            net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)
+
+
+def share_missing(net: "Net", stored: Collection[str], embedding: torch.Tensor, head: torch.Tensor) -> None:
+    """`share` for a net with a width of its own whose file has none of its tables. `stored` are the names in the file."""
+    if net.config.target_hidden and not set(net.tables) & set(stored):
+        share(net, embedding, head)
