@@ -291,9 +291,8 @@ class Net(nn.Module):
             if config.target_hidden and name in self.tables:
                 self.register_parameter(name, nn.Parameter(shared.float().clone()))
             else:
-                self.register_buffer(
-                    name, shared if shared.is_cuda or shared.is_mps else shared.float(), persistent=False
-                )
+                kept = shared if shared.is_cuda or shared.is_mps else shared.float()
+                self.register_buffer(name, kept, persistent=False)
 
     @classmethod
     def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
@@ -343,8 +342,7 @@ class Net(nn.Module):
         """Raises `ValueError` when the files do not fit this class or the target."""
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
-            stored = load_file(folder / "model.safetensors")
-            share_missing(net, stored, embedding, head)
+            stored = share_missing(net, load_file(folder / "model.safetensors"), embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")

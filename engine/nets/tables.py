@@ -1,6 +1,5 @@
 """A target's embedding and head, and how a net that is narrower than its target shares them. Knows tensors alone."""
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,7 +35,10 @@ def share(net: "Net", embedding: torch.Tensor, head: torch.Tensor) -> None:
             net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)
 
 
-def share_missing(net: "Net", stored: Collection[str], embedding: torch.Tensor, head: torch.Tensor) -> None:
-    """`share` for a net with a width of its own whose file has none of its tables. `stored` are the names in the file."""
+def share_missing(
+    net: "Net", stored: dict[str, torch.Tensor], embedding: torch.Tensor, head: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The weights `stored` in a net's file, as they are. A net with a width of its own shares where they hold none of its tables."""
     if net.config.target_hidden and not set(net.tables) & set(stored):
         share(net, embedding, head)
+    return stored
