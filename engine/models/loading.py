@@ -33,6 +33,7 @@ from engine.models.quantising import (
     as_asked,
     config_of,
     kept_in,
+    kept_on,
     quantisation_of,
     refuse_device,
     refuse_plain,
@@ -282,7 +283,7 @@ def load_model(
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
-        more |= {"device_map": {"": "cpu" if quantisation == "none" else device}}  # it is widened where any machine can
+        more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
     elif quantisation != "none":
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     sizes = {}

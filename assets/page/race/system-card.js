@@ -110,9 +110,10 @@ TreeRace.systemCard = (() => {
     async ask() {
       const { shown, look, pair } = this;
       if (!look || !shown) return;
-      const looking = (this.looking = look(shown, pair));
+      const looking = look(shown, pair);
+      this.looking = looking; // what is asked later is answered alone
       const { costs, states } = await answered(looking);
-      if (looking !== this.looking || shown !== this.shown || pair !== this.pair) return; // a newer answer stands, or one is to come
+      if (looking !== this.looking || shown !== this.shown || pair !== this.pair) return;
       this.here = { costs, states };
       this.measured();
     }
