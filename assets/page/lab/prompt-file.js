@@ -29,6 +29,8 @@ TreeRace.promptFile = (() => {
       this.say = say;
       this.taken = taken;
       this.servers = servers;
+      /** @type {File | undefined} what was chosen last; what is found of another counts no more */
+      this.latest = undefined;
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
       this.at("gallery").addEventListener("click", () => this.takeGallery());
@@ -37,11 +39,13 @@ TreeRace.promptFile = (() => {
 
     // The prompts of the page's own menus.
     takeGallery() {
+      this.latest = undefined;
       this.keep(this.gallery, "this page");
     }
 
     /** @param {File} file */
     async take(file) {
+      this.latest = file;
       let text;
       try {
         text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -49,6 +53,7 @@ TreeRace.promptFile = (() => {
         return this.say(`${file.name} is not UTF-8 text.`);
       }
       const found = await answered(this.read(file.name, text));
+      if (file !== this.latest) return;
       if (found.refused) return this.say(found.refused);
       if (found.servers) this.servers(found.servers, file.name);
       else this.keep(found.prompts, file.name);
