@@ -6,14 +6,15 @@ TreeRace.productionView = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { copyOf, finder, make } = TreeRace.elements;
   const { fillSystems } = TreeRace.systemNames;
-  const { answered } = TreeRace.answers;
+  const { Questions } = TreeRace.answers;
 
   const INVITATION = "The same setting for the engines that serve models, and what each of them cannot do of it.";
   const OWN_NAMES = /\b(TARGET|DRAFT|PROMPT)\b/; // what the reader fills in
   const PATIENCE_MS = 150; // between a dial's movement and the question
 
   class ProductionView {
-    asked = ""; // the last question
+    asked = ""; // the last question, in words
+    questions = new Questions();
     open = 0; // the engine whose code is shown
     timer = 0;
 
@@ -61,8 +62,8 @@ TreeRace.productionView = (() => {
       this.asked = question;
       const [d, w, n] = shape;
       this.at("shape").textContent = `depth ${d} · width ${w} · ${n} nodes · temperature ${temperature}`;
-      const answer = await answered(this.ask(name, ...shape, temperature));
-      if (question !== this.asked) return; // a later question is under way
+      const answer = await this.questions.last(this.ask(name, ...shape, temperature));
+      if (!answer) return;
       if (answer.refused) {
         this.at("engines").replaceChildren();
         return this.say(answer.refused);

@@ -3,7 +3,7 @@
 
 TreeRace.promptFile = (() => {
   const { finder } = TreeRace.elements;
-  const { answered } = TreeRace.answers;
+  const { Questions } = TreeRace.answers;
 
   /**
    * @param {number} count
@@ -29,8 +29,7 @@ TreeRace.promptFile = (() => {
       this.say = say;
       this.taken = taken;
       this.servers = servers;
-      /** @type {File | undefined} what was chosen last; what is found of another counts no more */
-      this.latest = undefined;
+      this.questions = new Questions();
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
       this.at("gallery").addEventListener("click", () => this.takeGallery());
@@ -39,24 +38,31 @@ TreeRace.promptFile = (() => {
 
     // The prompts of the page's own menus.
     takeGallery() {
-      this.latest = undefined;
+      this.questions.drop();
       this.keep(this.gallery, "this page");
     }
 
     /** @param {File} file */
     async take(file) {
-      this.latest = file;
+      const found = await this.questions.last(this.found(file));
+      if (!found) return;
+      if (found.refused) return this.say(found.refused);
+      if (found.servers) this.servers(found.servers, file.name);
+      else this.keep(found.prompts, file.name);
+    }
+
+    /**
+     * @param {File} file
+     * @returns {ReturnType<LabServer["read_pays"]>}
+     */
+    async found(file) {
       let text;
       try {
         text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
       } catch {
-        return this.say(`${file.name} is not UTF-8 text.`);
+        return /** @type {any} */ ({ refused: `${file.name} is not UTF-8 text.` });
       }
-      const found = await answered(this.read(file.name, text));
-      if (file !== this.latest) return;
-      if (found.refused) return this.say(found.refused);
-      if (found.servers) this.servers(found.servers, file.name);
-      else this.keep(found.prompts, file.name);
+      return this.read(file.name, text);
     }
 
     /**

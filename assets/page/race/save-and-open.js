@@ -17,7 +17,7 @@ TreeRace.saveAndOpen = (() => {
   const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
-  const { answered } = TreeRace.answers;
+  const { Questions, answered } = TreeRace.answers;
   const { onRun } = TreeRace.runs;
 
   const LARGEST = 20_000_000; // bytes of a race file
@@ -39,6 +39,7 @@ TreeRace.saveAndOpen = (() => {
       this.menu = finder(root)("take");
       this.at = finder(this.menu);
       this.server = server;
+      this.questions = new Questions(); // what a file or a recorded race holds
       this.goes = false; // whether the race begins when the form has them
       this.query = ""; // settings that the form is to take, as a link has them
       this.timer = 0;
@@ -162,7 +163,9 @@ TreeRace.saveAndOpen = (() => {
 
     /** @param {Answer<{ event: string, served?: ServedTrace }>} answer */
     async ask(answer) {
-      const { refused, event, served } = await answered(answer);
+      const found = await this.questions.last(answer);
+      if (!found) return;
+      const { refused, event, served } = found;
       if (refused) return this.say(refused);
       if (served) return new ServedTraceView(served);
       if (TreeRace.view.isLive) return this.say("A race is running. Stop it first, then open another.");
@@ -172,9 +175,10 @@ TreeRace.saveAndOpen = (() => {
     /** @param {File} file */
     async read(file) {
       this.show(false);
+      this.questions.drop();
       if (file.size > LARGEST)
         return this.say(`${file.name} has ${asNumber(file.size / 1e6, 1)} MB; at most 20 MB are read.`);
-      await this.ask(this.server.opened(await file.text()));
+      await this.ask(file.text().then((text) => this.server.opened(text)));
     }
 
     /**

@@ -8,7 +8,7 @@ TreeRace.systemCard = (() => {
   const { plainName } = TreeRace.systemNames;
   const { asNumber } = TreeRace.numbers;
   const { screenRoot } = TreeRace.screens;
-  const { answered } = TreeRace.answers;
+  const { Questions } = TreeRace.answers;
 
   const MOST_CHOICES = 5; // that a card names
 
@@ -44,8 +44,7 @@ TreeRace.systemCard = (() => {
        * measured them; `states` says what a tree costs a target with states */
       this.here = {};
       this.own = ""; // the shape of its paper
-      /** @type {ReturnType<Look> | undefined} what was asked last */
-      this.looking = undefined;
+      this.questions = new Questions();
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
@@ -80,7 +79,7 @@ TreeRace.systemCard = (() => {
       this.at("promise").dataset.guarantee = system.guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];
       for (const kind of Object.keys(this.parts)) this.showPart(kind, system[kind], mixed);
-      if (system.name !== this.shown) this.here = {};
+      if (system.name !== this.shown) this.forget();
       this.shown = system.name;
       this.measured();
     }
@@ -101,20 +100,24 @@ TreeRace.systemCard = (() => {
     follow(pair) {
       if (pair === this.pair) return;
       this.pair = pair;
-      this.here = {};
+      this.forget();
       this.measured();
       if (!this.at("card").hidden) this.ask();
+    }
+
+    // What is known, or asked, of another system or pair.
+    forget() {
+      this.here = {};
+      this.questions.drop();
     }
 
     // Asks what is measured for the system that is shown: it may be, since the page was loaded.
     async ask() {
       const { shown, look, pair } = this;
       if (!look || !shown) return;
-      const looking = look(shown, pair);
-      this.looking = looking; // what is asked later is answered alone
-      const { costs, states } = await answered(looking);
-      if (looking !== this.looking || shown !== this.shown || pair !== this.pair) return;
-      this.here = { costs, states };
+      const answer = await this.questions.last(look(shown, pair));
+      if (!answer) return;
+      this.here = { costs: answer.costs, states: answer.states };
       this.measured();
     }
 

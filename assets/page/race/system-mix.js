@@ -4,7 +4,7 @@
 TreeRace.systemMix = (() => {
   const { fill } = TreeRace.form;
   const { plainName } = TreeRace.systemNames;
-  const { answered } = TreeRace.answers;
+  const { Questions } = TreeRace.answers;
 
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
@@ -19,6 +19,7 @@ TreeRace.systemMix = (() => {
       this.look = look;
       this.field = field;
       this.active = false;
+      this.questions = new Questions();
       /** @type {Record<string, string> | null} parts out of a link or a file, with a shape that goes with them */
       this.restored = null;
       this.menus = Object.entries(card.parts).map(([kind, names]) => {
@@ -70,8 +71,8 @@ TreeRace.systemMix = (() => {
       fill(this.field, name);
       for (const { kind, menu } of this.menus) this.card.showPart(kind, menu.value, true);
       if (!this.look) return;
-      const answer = await answered(this.look(name, TreeRace.pairs.name));
-      if (!this.active || name !== this.name) return; // chosen anew meanwhile
+      const answer = await this.questions.last(this.look(name, TreeRace.pairs.name));
+      if (!answer || !this.active || name !== this.name) return; // chosen anew meanwhile
       const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);
     }

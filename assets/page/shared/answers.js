@@ -11,5 +11,27 @@ TreeRace.answers = (() => {
   const answered = (asked) =>
     asked.catch(() => /** @type {any} */ ({ refused: "The server did not answer. Try again." }));
 
-  return { answered };
+  // Questions of one place on the page, such as a card's or a field's: what was asked last is answered alone.
+  class Questions {
+    /** @type {Promise<unknown> | undefined} what was asked last */
+    asked = undefined;
+
+    /**
+     * What was asked, as `answered`; null where another question was asked meanwhile, or this one dropped.
+     * @template Answer
+     * @param {Promise<Answer>} asked
+     */
+    async last(asked) {
+      this.asked = asked;
+      const answer = await answered(asked);
+      return asked === this.asked ? answer : null;
+    }
+
+    // Nobody waits for an answer any more.
+    drop() {
+      this.asked = undefined;
+    }
+  }
+
+  return { Questions, answered };
 })();

@@ -1,0 +1,78 @@
+// Questions to the server: the last one of a place is answered alone, however late the others' answers come.
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const { load } = require("./load.js");
+
+const { answers, promptFile } = load("shared/elements.js", "shared/answers.js", "lab/prompt-file.js");
+
+// A question whose answer comes when the test says so.
+function asked() {
+  let give;
+  const answer = new Promise((done) => {
+    give = done;
+  });
+  return { answer, give };
+}
+
+test("of two questions the last one counts, whichever answer comes first", async () => {
+  const questions = new answers.Questions();
+  const [older, newer] = [asked(), asked()];
+  const found = [questions.last(older.answer), questions.last(newer.answer)];
+  newer.give({ words: "newer" });
+  older.give({ words: "older" });
+  assert.deepEqual(await Promise.all(found), [null, { words: "newer" }]);
+});
+
+test("a question that was dropped is not answered, and one without an answer is refused", async () => {
+  const questions = new answers.Questions();
+  const dropped = questions.last(Promise.resolve({ words: "late" }));
+  questions.drop();
+  assert.equal(await dropped, null);
+  assert.match((await questions.last(Promise.reject(new Error("lost")))).refused, /did not answer/);
+});
+
+// A file of prompts on a page of which nothing is seen, read by a server that answers when the test says so.
+function page() {
+  const [said, kept, readings] = [[], [], {}];
+  const root = { addEventListener: () => {}, querySelector: () => ({ addEventListener: () => {} }) };
+  const read = (name) => {
+    readings[name] = asked();
+    return readings[name].answer;
+  };
+  const about = { prompts: { stories: [{ prompt: "from the page" }] } };
+  const file = new promptFile.PromptFile(
+    root,
+    about,
+    read,
+    (words) => said.push(words),
+    () => kept.push(file.prompts),
+  );
+  return { file, said, kept, readings };
+}
+
+const chosen = (name, bytes = [65]) => ({ name, arrayBuffer: async () => new Uint8Array(bytes).buffer });
+const read = () => new Promise((done) => setImmediate(done)); // until files are read and answers are heard
+
+test("an older file's late answer takes nothing back", async () => {
+  const { file, said, kept, readings } = page();
+  file.take(chosen("older"));
+  file.take(chosen("newer"));
+  await read();
+  readings.newer.give({ prompts: ["newer"] });
+  readings.older.give({ refused: "The older file is wrong." });
+  await read();
+  assert.deepEqual([said, kept], [[], [["newer"]]]);
+});
+
+test("a file that is no text says nothing behind a newer choice", async () => {
+  const { file, said, kept } = page();
+  file.take(chosen("picture", [255]));
+  file.takeGallery();
+  await read();
+  assert.deepEqual([said, kept], [[], [["from the page"]]]);
+  file.take(chosen("picture", [255]));
+  await read();
+  assert.deepEqual(said, ["picture is not UTF-8 text."]);
+});
