@@ -20,7 +20,7 @@ import httpx
 
 from engine.record.parsing import parse, shown
 from engine.record.served_trace import TOTALS
-from engine.remote.server import CONNECT, SILENCE, Server, quoted
+from engine.remote.server import CONNECT, SILENCE, Server, quoted, trusted
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
 N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
@@ -65,7 +65,8 @@ class About:
 def asking(server: Server) -> Iterator[httpx.Client]:
     """A connection for questions about the server. Raises `ValueError` with a sentence where it cannot be reached."""
     try:
-        with httpx.Client(timeout=httpx.Timeout(SILENCE, connect=CONNECT), trust_env=False) as client:
+        wait = httpx.Timeout(SILENCE, connect=CONNECT)
+        with httpx.Client(timeout=wait, trust_env=False, verify=trusted()) as client:
             yield client
     except httpx.TransportError as error:
         raise ValueError(

@@ -113,7 +113,7 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         return write
 
     others = Others(
-        {"slow": way("slow", 0.3), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, Sent("\0", 8, 2))},
+        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, Sent("\0", 8, 2))},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []

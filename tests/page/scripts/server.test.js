@@ -1,11 +1,42 @@
-// Questions to the server: the last one of a place is answered alone, however late the others' answers come.
+// What the page asks of its server: signs of a run until it has ended or the server is lost, and questions of which the last one of a
+// place is answered alone, however late the others' answers come.
 "use strict";
 
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { answers, promptFile } = load("shared/elements.js", "shared/answers.js", "lab/prompt-file.js");
+const { answers, presence, promptFile } = load(
+  "shared/elements.js",
+  "shared/presence.js",
+  "shared/answers.js",
+  "lab/prompt-file.js",
+);
+
+const answer = (here) => ({ ok: true, json: async () => ({ here }) });
+const late = new DOMException("signal timed out", "TimeoutError");
+const cut = () => ({ ok: true, json: () => Promise.reject(late) });
+
+// How many signs a run gets, when they are answered so.
+async function signs(...answers) {
+  let given = 0;
+  globalThis.setTimeout = (then) => queueMicrotask(then); // nothing here waits for a clock
+  globalThis.fetch = async () => {
+    const next = answers[given++];
+    if (next instanceof Error) throw next;
+    return next;
+  };
+  await presence.keep("a-run");
+  return given;
+}
+
+test("signs are given until the run has ended", async () => {
+  assert.equal(await signs(answer(true), answer(true), answer(false)), 3);
+});
+
+test("a server that twice in a row gives no answer, or no whole one, is lost", async () => {
+  assert.equal(await signs(late, answer(true), cut(), answer(true), cut(), late), 6);
+});
 
 // A question whose answer comes when the test says so.
 function asked() {
