@@ -14,9 +14,7 @@ FEWEST = 8  # steps of a lane before anything is usual in it
 FAR, TIMES = 10.0, 4.0  # a stalled step is so many quartile ranges above the upper quartile, and so many medians long
 WEIGHT = 0.1  # share of a lane's seconds that stalls may take
 LEEWAY = 1.3  # times the speedup that tau and the usual steps allow
-BUSY = (
-    0.12  # share of the clocks in which the race's threads may wait for the processor; 0.03 to 0.05 on a quiet machine
-)
+BUSY = 0.09  # share of the clocks that a race's threads may wait for the processor; 0.01 to 0.06 on a quiet machine
 
 OTHERS = "The machine is busy with other programs; ratios vary."
 
