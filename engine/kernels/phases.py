@@ -53,7 +53,7 @@ from engine.kernels.sharing import (
     told,
     turn_of,
 )
-from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product
+from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, entered
 
 
 class TargetEnds(NamedTuple):
@@ -145,12 +145,12 @@ def blocks_of(matrix):
 @exactly_within
 def multiply(turn, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
-    enter_product(x, matrix, work.entering)
-    task = next_task(turn, blocks_of(matrix))
+    product, blocks = enter_product(x, matrix, work.entering), blocks_of(matrix)
+    target, apart, spare = np.int64(out.ctypes.data), np.int64(4 * out.shape[1]), np.int64(work.spare.ctypes.data)
+    task = next_task(turn, blocks)
     while task >= 0:
-        place = np.int64(out.ctypes.data) + 4 * task * matrix.shape[2]
-        block_product(x, matrix, task, place, out.shape[1], work.spare, work.entering)
-        task = next_task(turn, blocks_of(matrix))
+        block_product(product, task, target + 4 * task * product.width, apart, spare)
+        task = next_task(turn, blocks)
 
 
 @exactly_within
@@ -167,19 +167,22 @@ def begin(turn, room, ends, weight):
 @exactly_within
 def gate(turn, room, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
-    x, width, apart = room.normed[first:], layer.gate.shape[2], np.int64(BLOCK)
-    enter_product(x, layer.gate, work.entering)
-    block = next_task(turn, blocks_of(layer.gate))
+    x, width, apart, blocks = room.normed[first:], layer.gate.shape[2], np.int64(4 * BLOCK), blocks_of(layer.gate)
+    gates_of = enter_product(x, layer.gate, work.entering)
+    ups_of = entered(x, layer.up, work.entering)
+    gates_at, ups_at = np.int64(work.gates.ctypes.data), np.int64(work.ups.ctypes.data)
+    spare = np.int64(work.spare.ctypes.data)
+    block = next_task(turn, blocks)
     while block >= 0:
-        block_product(x, layer.gate, block, np.int64(work.gates.ctypes.data), apart, work.spare, work.entering)
-        block_product(x, layer.up, block, np.int64(work.ups.ctypes.data), apart, work.spare, work.entering)
+        block_product(gates_of, block, gates_at, apart, spare)
+        block_product(ups_of, block, ups_at, apart, spare)
         here = min(width, room.gated.shape[1] - block * width)
         for row in range(len(x)):
             gates, ups = work.gates[row], work.ups[row]
             out = room.gated[first + row, block * width : block * width + here]
             for k in range(here):
                 out[k] = gates[k] / (np.float32(1) + exp(-gates[k])) * ups[k]
-        block = next_task(turn, blocks_of(layer.gate))
+        block = next_task(turn, blocks)
 
 
 @exactly_within

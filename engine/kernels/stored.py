@@ -213,41 +213,99 @@ class Entering(NamedTuple):
     sums: np.ndarray
 
 
+class Entered(NamedTuple):
+    """What all blocks of a product share, in numbers alone: a task is handed these, and no arrays.
+
+    `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `across` its bytes from row to row.
+    A block has `width` of all `outputs`, and `bytes_each` bytes of weights. `weights`, `scales` and `bias` are the first block's
+    addresses; `bias` is 0 for a matrix without one. `mosts` and `sums` are those of `Entering`. `loop` multiplies.
+    """
+
+    loop: int
+    weights: int
+    bytes_each: int
+    x: int
+    across: int
+    rows: int
+    inputs: int
+    outputs: int
+    width: int
+    scales: int
+    mosts: int
+    sums: int
+    bias: int
+
+
 @exactly_within
 def enter_product(x, matrix, entering):
-    """Round the rows `x [N, in]` where the matrix is in eight bits. Every thread does it for itself: that takes less than waiting."""
+    """`entered`, behind the rounding of the rows `x [N, in]` where the matrix is in eight bits.
+
+    Every thread rounds for itself: that takes less than waiting.
+    """
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
             entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])
+    return entered(x, matrix, entering)
 
 
 @exactly_within
-def block_product(x, matrix, block, out, out_width, spare, entering):
-    """Write the products of `x [N, in]` with one block of a `Stored` matrix, plus its bias, into `out`, whose rows have `out_width`.
-
-    `out` is the address of the block's first result. Fewer than a whole block are written at the matrix's end, by way of
-    `spare [N, BLOCK]`. `enter_product` came before, for these rows and this matrix or one that is stored alike.
-    """
-    count, inputs = x.shape
+def entered(x, matrix, entering):
+    """The `Entered` of rows `x [N, in]` and a matrix, stored like the one for which they came in by `enter_product`."""
+    rows, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
-    source, across, scales = x.ctypes.data, 4 * inputs, np.int64(0)
+    source, across = np.int64(x.ctypes.data), np.int64(4 * inputs)
     if matrix.shape[3] == ROUNDED:
-        source, across = entering.codes.ctypes.data, entering.codes.shape[1]
-        scales = matrix.scale.ctypes.data + 4 * block * width
-    weights = matrix.codes.ctypes.data + block * (len(matrix.codes) // -(-outputs // width))
-    here = min(width, outputs - block * width)
-    target, apart = (out, 4 * out_width) if here == width else (spare.ctypes.data, 4 * BLOCK)
-    steps = entering.mosts.ctypes.data, entering.sums.ctypes.data
-    multiply(matrix.loop, weights, source, across, count, inputs, target, apart, scales, *steps)
-    biased = len(matrix.bias) > 0
-    if here == width and not biased:
+        source, across = np.int64(entering.codes.ctypes.data), np.int64(entering.codes.shape[1])
+    return Entered(
+        np.int64(matrix.loop),
+        np.int64(matrix.codes.ctypes.data),
+        np.int64(len(matrix.codes) // -(-outputs // width)),
+        source,
+        across,
+        np.int64(rows),
+        np.int64(inputs),
+        np.int64(outputs),
+        np.int64(width),
+        np.int64(matrix.scale.ctypes.data),
+        np.int64(entering.mosts.ctypes.data),
+        np.int64(entering.sums.ctypes.data),
+        np.int64(matrix.bias.ctypes.data if len(matrix.bias) else 0),
+    )
+
+
+@exactly_within
+def block_product(product, block, out, apart, spare):
+    """Write the results of one block of an `Entered` product, plus its bias, from the address `out` on.
+
+    Rows of results lie `apart` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias go by
+    way of room at the address `spare`, `[N, BLOCK]` float32.
+    """
+    first = block * product.width
+    here = min(product.width, product.outputs - first)
+    straight = here == product.width and product.bias == 0
+    target, between = (out, apart) if straight else (spare, np.int64(4 * BLOCK))
+    multiply(
+        product.loop,
+        product.weights + block * product.bytes_each,
+        product.x,
+        product.across,
+        product.rows,
+        product.inputs,
+        target,
+        between,
+        product.scales + 4 * first,
+        product.mosts,
+        product.sums,
+    )
+    if straight:
         return
-    for row in range(count):
-        source_row = carray(pointer(target + row * apart), (here,), np.float32)
-        target_row = carray(pointer(out + row * 4 * out_width), (here,), np.float32)
-        if biased:
+    for row in range(product.rows):
+        source_row = carray(pointer(spare + row * between), (here,), np.float32)
+        target_row = carray(pointer(out + row * apart), (here,), np.float32)
+        if product.bias:
+            bias = carray(pointer(product.bias + 4 * first), (here,), np.float32)
             for k in range(here):
-                target_row[k] = source_row[k] + matrix.bias[block * width + k]
+                target_row[k] = source_row[k] + bias[k]
         else:
             for k in range(here):
                 target_row[k] = source_row[k]

@@ -17,11 +17,9 @@ RUNNABLE = ["pairs", *({rounded.WAY} - {"pairs"})]
 @exactly_compiled
 def product(table, x, out, codes, mosts, sums, spare):
     matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(codes, mosts, sums)
-    enter_product(x, matrix, entering)
-    width = matrix.shape[2]
-    for block in range(-(-matrix.shape[0] // width)):
-        place = np.int64(out.ctypes.data) + 4 * block * width
-        block_product(x, matrix, block, place, out.shape[1], spare, entering)
+    made, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
+    for block in range(-(-made.outputs // made.width)):
+        block_product(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
 
 
 def multiplied(matrix: Stored, x: torch.Tensor) -> torch.Tensor:

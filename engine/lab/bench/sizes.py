@@ -65,12 +65,10 @@ def read_all(numbers):
 def multiply_often(table, x, out, codes, mosts, sums, times):
     """The products of `x [n, in]` with a `Stored` matrix, so often. `out [n, out]`; the others are room for `Entering`."""
     matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(codes, mosts, sums)
-    width = matrix.shape[2]
-    enter_product(x, matrix, entering)
+    product, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for _ in range(times):
-        for block in range(matrix.shape[0] // width):
-            place = np.int64(out.ctypes.data) + 4 * block * width
-            block_product(x, matrix, block, place, out.shape[1], out, entering)
+        for block in range(product.outputs // product.width):
+            block_product(product, block, target + 4 * block * product.width, apart, target)
 
 
 def reading_ms(size: int, threads: int, repeats: int) -> float:
