@@ -72,7 +72,7 @@ TreeRace.systemMix = (() => {
       for (const { kind, menu } of this.menus) this.card.showPart(kind, menu.value, true);
       if (!this.look) return;
       const answer = await this.questions.last(this.look(name, TreeRace.pairs.name));
-      if (!answer || !this.active || name !== this.name) return; // chosen anew meanwhile
+      if (!answer || !this.active) return; // chosen anew meanwhile
       const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);
     }
