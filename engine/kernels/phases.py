@@ -53,7 +53,7 @@ from engine.kernels.sharing import (
     told,
     turn_of,
 )
-from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, entered
+from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
 
 
 class TargetEnds(NamedTuple):
@@ -146,7 +146,7 @@ def blocks_of(matrix):
 def multiply(turn, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     product, blocks = enter_product(x, matrix, work.entering), blocks_of(matrix)
-    target, apart, spare = np.int64(out.ctypes.data), np.int64(4 * out.shape[1]), np.int64(work.spare.ctypes.data)
+    target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(work.spare.ctypes.data)
     task = next_task(turn, blocks)
     while task >= 0:
         block_product(product, task, target + 4 * task * product.width, apart, spare)
@@ -169,7 +169,7 @@ def gate(turn, room, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
     x, width, apart, blocks = room.normed[first:], layer.gate.shape[2], np.int64(4 * BLOCK), blocks_of(layer.gate)
     gates_of = enter_product(x, layer.gate, work.entering)
-    ups_of = entered(x, layer.up, work.entering)
+    ups_of = product_of(x, layer.up, work.entering)
     gates_at, ups_at = np.int64(work.gates.ctypes.data), np.int64(work.ups.ctypes.data)
     spare = np.int64(work.spare.ctypes.data)
     block = next_task(turn, blocks)

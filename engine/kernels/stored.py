@@ -213,7 +213,7 @@ class Entering(NamedTuple):
     sums: np.ndarray
 
 
-class Entered(NamedTuple):
+class Product(NamedTuple):
     """What all blocks of a product share, in numbers alone: a task is handed these, and no arrays.
 
     `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `across` its bytes from row to row.
@@ -238,34 +238,34 @@ class Entered(NamedTuple):
 
 @exactly_within
 def enter_product(x, matrix, entering):
-    """`entered`, behind the rounding of the rows `x [N, in]` where the matrix is in eight bits.
+    """`product_of`, behind the rounding of the rows `x [N, in]` where the matrix is in eight bits.
 
     Every thread rounds for itself: that takes less than waiting.
     """
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
             entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])
-    return entered(x, matrix, entering)
+    return product_of(x, matrix, entering)
 
 
 @exactly_within
-def entered(x, matrix, entering):
-    """The `Entered` of rows `x [N, in]` and a matrix, stored like the one for which they came in by `enter_product`."""
+def product_of(x, matrix, entering):
+    """The `Product` of rows `x [N, in]` and a matrix, stored like the one for which they came in by `enter_product`."""
     rows, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
-    source, across = np.int64(x.ctypes.data), np.int64(4 * inputs)
+    source, across = np.int64(x.ctypes.data), 4 * inputs
     if matrix.shape[3] == ROUNDED:
-        source, across = np.int64(entering.codes.ctypes.data), np.int64(entering.codes.shape[1])
-    return Entered(
+        source, across = np.int64(entering.codes.ctypes.data), entering.codes.shape[1]
+    return Product(
         np.int64(matrix.loop),
         np.int64(matrix.codes.ctypes.data),
-        np.int64(len(matrix.codes) // -(-outputs // width)),
+        len(matrix.codes) // -(-outputs // width),
         source,
         across,
-        np.int64(rows),
-        np.int64(inputs),
-        np.int64(outputs),
-        np.int64(width),
+        rows,
+        inputs,
+        outputs,
+        width,
         np.int64(matrix.scale.ctypes.data),
         np.int64(entering.mosts.ctypes.data),
         np.int64(entering.sums.ctypes.data),
@@ -275,7 +275,7 @@ def entered(x, matrix, entering):
 
 @exactly_within
 def block_product(product, block, out, apart, spare):
-    """Write the results of one block of an `Entered` product, plus its bias, from the address `out` on.
+    """Write the results of one block of a `Product`, plus its bias, from the address `out` on.
 
     Rows of results lie `apart` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias go by
     way of room at the address `spare`, `[N, BLOCK]` float32.
