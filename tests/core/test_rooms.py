@@ -38,7 +38,7 @@ ARROWS = {
         "remote record sampling tree"
     ),
     "page.views": "record",
-    "lab.gpu": "lab.bench measure race systems decode rounds target models forward record sampling tree",
+    "lab.gpu": "lab.bench lab.train measure race systems decode rounds target models forward record sampling tree",
     "lab.bench": (
         "lab.train measure race systems decode rounds contracts target models nets forward kernels record sampling tree"
     ),

@@ -7,12 +7,17 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
-from engine.lab.gpu import command, correctness, costs
+from engine.lab.gpu import command, correctness, costs, grown
 from engine.lab.gpu.costs import Shape
 from engine.measure import options
+from engine.models.chat import prompt_tokens
+from engine.models.loading import load_pair
+from engine.models.pairs import PAIRS
+from engine.race import Race, Settings
 from helpers.commands import run
 from helpers.pairs import tiny_llama, tiny_pair
 
+WORDS = "Story: Tom had a red ball. He"
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
 TINY = Shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
@@ -20,7 +25,7 @@ PLAN = command.Workload(
     prompts=1,
     tokens=8,
     systems=("tree", "magic"),
-    trees=((2, 2, 4),),
+    written=("tree",),
     temperatures=(0.8,),
     shapes=("1B", "8B"),
     rows=(1, 3, 8),
@@ -34,6 +39,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
     monkeypatch.setattr(options, "ASSETS", tmp_path)
     monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair(same=True))
+    monkeypatch.setattr(command, "grown_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "SHAPES", {"1B": TINY, "8B": TINY})
     report = command.Report(tmp_path / "new" / "gpu-tiny.json")
     command.measure(report, CPU, PLAN)
@@ -59,26 +65,33 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
                 assert list(costs[precision][way]) == ["1", "3", "8"]
             assert costs[precision]["memory"]["weights_mib"] > 0
         assert costs["nf4"]["memory"]["weights_mib"] < 0.7 * costs["bf16"]["memory"]["weights_mib"]
-    assert figures["tau"][0]["tau"] > 1
-    assert "projection, not a measurement" in figures["projection"]["note"]
-    assert {(row["target"], row["precision"]) for row in figures["projection"]["rows"]} == {
-        ("8B", "bf16"),
-        ("8B", "nf4"),
-    }
+    for draft, shape in grown.DRAFTS.items():
+        raced = figures[f"grown pair, draft {draft}"]
+        assert raced["parameters"] == {"target": grown.TARGET.parameters, "draft": shape.parameters}
+        assert raced["T = 0.8"]["systems"][0]["tau"] > 1 and raced["T = 0.8"]["systems"][0]["identical"] is True
     assert "switched off" in figures["graphed and eager"]["eager"]["why_eager"]
-    assert "projection: done" in capsys.readouterr().out
+    assert "grown pair, draft 1B: done" in capsys.readouterr().out
 
 
-def test_a_projection_is_tau_over_the_rounds_cost_in_plain_tokens():
-    def curve(one: float, more: float) -> dict:
-        return {"bf16": {"graphed_ms": {1: one, 8: more}}, "nf4": "Failed: no bitsandbytes."}
+@torch.inference_mode()
+def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
+    """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
+    monkeypatch.setattr(grown, "TARGET", Shape(1280, 9, 20, 20, 3328, 4096, tied=True))
+    monkeypatch.setitem(grown.DRAFTS, "0.4B", Shape(512, 3, 8, 8, 1408, 4096, tied=True))
+    large, own = grown.grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
+    ids = torch.tensor([prompt_tokens(own, WORDS)])
+    for mine, its in ((large.target, own.target), (large.draft, own.draft)):
+        logits = its.model(ids).logits.float()
+        assert (mine.model(ids).logits.float() - logits).abs().max() < 0.03 * logits.abs().max()
+    settings = Settings(WORDS, ("tree",), max_new_tokens=12)
+    taus = [Race(pair, settings).traces()[-1].tau for pair in (large, own)]
+    assert taus[0] == taus[1] > 1 and "grown to 0.2B" in large.title and not large.learned
 
-    tree = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "tau": 3.0}
-    found = command.projection({"1B": curve(1.0, 1.0), "8B": curve(10.0, 11.0), "14B": "Failed."}, [tree])
-    [row] = found["rows"]
-    assert row["target"] == "8B" and row["projected_speedup"] == pytest.approx(3.0 / ((11.0 + 3 * 1.0) / 10.0))
-    with pytest.raises(ValueError, match="no cost curve of the 1B shape"):
-        command.projection({"1B": "Failed.", "8B": curve(1.0, 1.0)}, [tree])
+
+def test_what_would_grow_has_the_sizes_that_its_name_promises():
+    billions = {name: shape.parameters / 1e9 for name, shape in grown.DRAFTS.items()}
+    assert billions == pytest.approx({"0.4B": 0.43, "1B": 1.11}, abs=0.01)
+    assert grown.TARGET.parameters / 1e9 == pytest.approx(8.06, abs=0.01)
 
 
 def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):

@@ -1,7 +1,7 @@
 """`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
-It measures correctness, races of the small embedded pair, the cost of large shapes' forwards, and memory, and projects from those
-costs. The default pair's target is in eight bits, in which no precision could be compared with another.
+It measures correctness, races of the small embedded pair and of the default pair grown large, the cost of large shapes' forwards, and
+memory. The default pair's target is in eight bits, in which no precision could be compared with another.
 Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
 leaves a sentence, and the rest goes on.
 """
@@ -12,10 +12,9 @@ import re
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,27 +22,24 @@ from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import correctness
 from engine.lab.gpu.costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.lab.gpu.grown import DRAFTS, TARGET, grown_pair
 from engine.measure.options import first_prompts, writable
 from engine.models.loading import checked_device, hardware_name, load_pair
 from engine.models.pairs import PAIRS, LoadedPair
-from engine.race import SHAPE, Race, Settings
-from engine.record.costs import Costs, between
-from engine.record.trace_statistics import tau
+from engine.race import Settings
 
 RESULTS = Path(__file__).parents[3] / "assets" / "results"
 SECONDS = 420  # no section starts later than this
-PROJECTED = ("8B", "14B")
-DRAFT = "1B"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is measured. `trees` are the (depth, width, nodes) whose tau the projection uses."""
+    """How much is measured. `written` are the systems of the grown pairs, which no learned drafter was trained for."""
 
     prompts: int = 4
     tokens: int = 128
     systems: tuple[str, ...] = ("tree", "eagle", "auto", "chain", "dyspec", "parallel-tree", "medusa", "lookup")
-    trees: tuple[tuple[int, int, int], ...] = ((4, 4, 8), (5, 4, 16), (6, 4, 32), (6, 8, 64))
+    written: tuple[str, ...] = ("tree", "chain", "dyspec", "auto", "lookup")
     temperatures: tuple[float, ...] = (0.0, 0.8)
     shapes: tuple[str, ...] = ("1B", "8B", "14B")
     rows: tuple[int, ...] = ROWS
@@ -55,7 +51,7 @@ class Workload:
 
 
 QUICK = Workload(
-    prompts=1, tokens=48, systems=("tree",), trees=((4, 4, 8),), temperatures=(0.0,), rows=(1, 8, 32), repeats=5
+    prompts=1, tokens=48, systems=("tree",), written=("tree",), temperatures=(0.0,), rows=(1, 8, 32), repeats=5
 )
 
 
@@ -109,18 +105,23 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
     return found
 
 
-def taus(pair: LoadedPair, prompts: list[str], workload: Workload) -> list[dict]:
-    """Tokens a target forward of the small embedded pair's tree, by shape and temperature."""
-    found = []
-    for sizes in workload.trees:
-        shape: dict[str, Any] = dict(zip(SHAPE, sizes, strict=True))
-        for temperature in workload.temperatures:
-            traces = []
-            for prompt in prompts:
-                settings = workload.settings(("tree",), temperature)
-                traces += Race(pair, replace(settings, prompt=prompt, **shape)).traces()
-            found.append({**shape, "temperature": temperature, "tau": tau(traces)})
+def grown_races(draft: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
+    """The bench's figures of a grown pair by temperature, all systems beside one baseline. Its memory is given back at the end."""
+    pair = grown_pair(draft, device)
+    found: dict[str, object] = {"parameters": {"target": TARGET.parameters, "draft": DRAFTS[draft].parameters}}
+    for temperature in workload.temperatures:
+        asked = workload.settings(workload.written, temperature)
+        found[f"T = {temperature:g}"] = attempted(partial(bench.run, pair, prompts, asked))
+    del pair
+    emptied(device)
     return found
+
+
+def emptied(device: torch.device) -> None:
+    """Give memory back that nothing holds any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def shape_costs(shape: Shape, device: torch.device, workload: Workload) -> dict:
@@ -139,35 +140,8 @@ def shape_costs(shape: Shape, device: torch.device, workload: Workload) -> dict:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         found[precision] = attempted(partial(measured, precision))
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        emptied(device)
     return found
-
-
-def projection(costs: dict[str, object], measured: list[dict]) -> dict:
-    """The speedups that the `measured` taus would give with the shapes' graphed forwards: tau / (t(N)/t(1) + draft/t(1))."""
-
-    def curve(shape: str, precision: str) -> dict[int, float] | None:
-        figures = costs.get(shape)
-        found = figures.get(precision) if isinstance(figures, dict) else None
-        return {int(rows): ms for rows, ms in found["graphed_ms"].items()} if isinstance(found, dict) else None
-
-    drafting, rows = curve(DRAFT, "bf16"), []
-    if drafting is None:
-        raise ValueError(f"There is no cost curve of the {DRAFT} shape in bf16, which would draft.")
-    for shape in PROJECTED:
-        for precision in ("bf16", "nf4"):
-            verifying = curve(shape, precision) or {}
-            for tree in measured if verifying else ():
-                costs_of_round = Costs(verifying, between(drafting, 2), between(drafting, tree["nodes"] - 1))
-                speedup = tree["tau"] / costs_of_round.break_even(tree["nodes"], tree["depth"])
-                rows.append({"target": shape, "precision": precision, **tree, "projected_speedup": speedup})
-    return {
-        "note": "This is a projection, not a measurement: tau was measured with the small embedded pair, forwards with random weights "
-        f"of these shapes, and the {DRAFT} shape in bf16 stands for the draft. A trained pair of these sizes has another tau.",
-        "rows": rows,
-    }
 
 
 def measure(report: Report, device: torch.device, workload: Workload) -> None:
@@ -176,11 +150,10 @@ def measure(report: Report, device: torch.device, workload: Workload) -> None:
     pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
     report.add("correctness", lambda: correctness(pairs, prompts[:2], workload.tokens, workload.temperatures))
-    report.add("tau", lambda: taus(pairs["bf16"], prompts, workload))
+    for name in DRAFTS:
+        report.add(f"grown pair, draft {name}", lambda name=name: grown_races(name, device, prompts, workload))
     for name in workload.shapes:
         report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, workload))
-    costs = {name: report.figures[f"costs {name}"] for name in workload.shapes}
-    report.add("projection", lambda: projection(costs, report.figures["tau"]))
     report.add("embedded races", lambda: {dtype: races(pair, prompts, workload) for dtype, pair in pairs.items()})
     report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], workload))
 

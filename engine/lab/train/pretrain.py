@@ -60,18 +60,20 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
     """Write into `large` what computes the same as `small`: in float32 their logits differ by rounding only.
 
     Every hidden number stands several times, and so does every head. A weight is shared out among the copies of its input at random, so
-    that no two copies learn alike (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143).
-    Raises `ValueError` unless `large` has as many layers, head numbers and tokens as `small`, a hidden size that is a multiple, and an
-    MLP at least as wide.
+    that no two copies learn alike (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143). Further layers stand behind these, and add
+    nothing.
+    Raises `ValueError` unless `large` has as many head numbers and tokens as `small`, a hidden size that is a multiple, and at least as
+    many layers and as wide an MLP.
     """
     few, many = small.config, large.config
     copies, rest = divmod(many.hidden_size, few.hidden_size)
-    alike = all(getattr(few, name) == getattr(many, name) for name in ("num_hidden_layers", "head_dim", "vocab_size"))
-    if rest or not alike or many.intermediate_size < few.intermediate_size or not few.tie_word_embeddings:
+    alike = all(getattr(few, name) == getattr(many, name) for name in ("head_dim", "vocab_size", "tie_word_embeddings"))
+    less = any(getattr(many, name) < getattr(few, name) for name in ("num_hidden_layers", "intermediate_size"))
+    if rest or less or not alike or not few.tie_word_embeddings:
         raise ValueError(
             f"Hidden size {few.hidden_size}, {few.num_hidden_layers} layers and MLP {few.intermediate_size} can not grow to "
             f"{many.hidden_size}, {many.num_hidden_layers} layers and MLP {many.intermediate_size}. A multiple of the hidden "
-            "size, as many layers and an MLP at least as wide would do."
+            "size, at least as many layers and an MLP at least as wide would do."
         )
     draws = seeded("shares of grown weights")
 
@@ -85,7 +87,10 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
         large.model.embed_tokens.weight.copy_(small.model.embed_tokens.weight.repeat(1, copies))
         # The tied head adds up all copies
         large.model.norm.weight.copy_(small.model.norm.weight.repeat(copies) / copies)
-        for old, new in zip(small.model.layers, large.model.layers, strict=True):
+        for new in large.model.layers[few.num_hidden_layers :]:
+            new.self_attn.o_proj.weight.zero_()
+            new.mlp.down_proj.weight.zero_()
+        for old, new in zip(small.model.layers, large.model.layers, strict=False):
             for name in ("input_layernorm", "post_attention_layernorm"):
                 getattr(new, name).weight.copy_(getattr(old, name).weight.repeat(copies))
             for name in ("q_proj", "k_proj", "v_proj", "o_proj"):

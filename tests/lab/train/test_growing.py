@@ -11,8 +11,8 @@ def test_a_grown_target_gives_the_small_ones_logits_until_it_learns():
     torch.manual_seed(0)
     small = pretraining.llama(32, 4, 1, 80, 512).eval()
     ids = torch.arange(0, 512, 37)[None]
-    for hidden, mlp in ((64, 200), (96, 512)):
-        large = pretraining.llama(hidden, 4, hidden // 32, mlp, 512).eval()
+    for hidden, mlp, layers in ((64, 200, 4), (96, 512, 7)):
+        large = pretraining.llama(hidden, layers, hidden // 32, mlp, 512).eval()
         pretraining.grow(small, large)
         assert torch.allclose(large(ids).logits, small(ids).logits, atol=1e-5)
         rows = large.model.layers[0].self_attn.q_proj.weight
