@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Any
 
 from engine.acceptance import ACCEPTANCES
@@ -18,16 +19,22 @@ from engine.record.parsing import shown
 from engine.rounds.guiding import Mask, masked
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
-from engine.rounds.timing import costs_of
+from engine.rounds.timing import costs_of, graph_costs
 from engine.sampling import Sampling
 from engine.target import Target
 
 SHAPE = ("depth", "width", "nodes")
+GRAPH = "tree in one graph"  # what promises something on a GPU, beside drafters
 
 
 def spelled(shape: Mapping[str, Any]) -> str:
     """A shape in a word, as in 4x4x8."""
     return "x".join(str(shape[name]) for name in SHAPE)
+
+
+def sized(shape: str) -> dict[str, int]:
+    """The shape that `spelled` spells."""
+    return dict(zip(SHAPE, sizes(shape), strict=True))
 
 
 @dataclass(frozen=True)
@@ -101,23 +108,48 @@ class System:
         return pair.calibration.shapes.get(self.name.partition("!")[0], {}) if pair.calibration else {}
 
     def costs(self, pair: LoadedPair) -> Costs:
-        """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call."""
-        return costs_of(pair, self.drafter).with_shapes(self.counted(pair))
+        """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
+
+        Where `graphs` promise something beside its drafters, all promises compare with plain decoding in a graph.
+        """
+        costs = costs_of(pair, self.drafter).with_shapes(self.counted(pair))
+        graphs = self.graphs(pair, self.own_shape, Sampling(device=pair.target.noise_place))
+        if graphs is None:
+            return costs
+        slower = graphs.verify_at(1) / costs.verify_at(1)
+        promised = {name: round(slower * speedup, 2) for name, speedup in costs.promised.items()}
+        return replace(costs, promised=promised | {GRAPH: round(graphs.shapes[graphs.best_shape].speedup, 2)})
 
     def shape(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
         if not self.counted(pair):
             return self.own_shape
-        return dict(zip(SHAPE, sizes(self.costs(pair).best_shape), strict=True))
+        return sized(self.costs(pair).best_shape)
 
     def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         if not self.broken and on_device(pair, *self.parts, sampling):
             return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
         costs = self.costs(pair) if self.reads_costs else None
+        graphs = self.graphs(pair, shape, sampling) if costs and costs.chosen == GRAPH else None
+        if graphs:
+            return DeviceRounds(pair, self.guesses, capacity, sized(graphs.best_shape), sampling)
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
         target = self.target(pair, capacity, drafter.reads_features)
         return HostRounds(target, drafter, policy, rule, sampling, self.mask)
+
+    def graphs(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> Costs | None:
+        """What the system `tree` costs and promises within the limits, where a GPU may do these rounds in one graph as that one.
+
+        None stands for rounds with parts on the host. They wait for a GPU several times a round, which a small target notices.
+        """
+        tree = SYSTEMS["tree"]
+        counted = {
+            name: each for name, each in tree.counted(pair).items() if all(map(le, sizes(name), limits.values()))
+        }
+        chooses = self.limits and tree.drafter in DRAFTERS[self.drafter].choices(pair) and not self.broken
+        able = chooses and self.acceptance == tree.acceptance and on_device(pair, *tree.parts, sampling)
+        return graph_costs(pair).with_shapes(counted) if able and counted else None
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None
@@ -131,7 +163,8 @@ class System:
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
         measured = {"costs": costs} if policy.reads_costs and costs else {}
-        chosen = {"chosen": costs.chosen} if drafter.chooses and costs else {}
+        best = drafter.chooses and costs and costs.chosen_of(drafter.choices(pair))
+        chosen = {"chosen": best} if best else {}
         return (
             drafter(pair, capacity, **chosen),
             policy(depth, width, nodes, proposal, pair.calibration, **measured),

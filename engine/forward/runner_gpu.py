@@ -2,6 +2,9 @@
 
 Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names. Attention
 reads the whole capacity of the cache under an additive mask. Nothing waits for the host. The same function runs eagerly on any device.
+
+A graph's kernels still take microseconds each, however few rows they have. So Llama and its kin run without transformers' modules
+around their linear layers, in half as many kernels.
 """
 
 import torch
@@ -12,6 +15,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer
+from engine.forward.layer_ops import features_of
+from engine.forward.llama import is_known
 from engine.forward.sizes import LATENT, kv_heads_of
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
@@ -33,9 +38,8 @@ def folded_sdpa(module, query, key, value, attention_mask, **kwargs):
     rows = heads // shared * count
     if attention_mask is None or heads == shared or attention_mask.shape[2] != rows:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    attended = F.scaled_dot_product_attention(
-        query.reshape(1, shared, rows, width), key, value, attn_mask=attention_mask, scale=kwargs.get("scaling")
-    )
+    queries = query.reshape(1, shared, rows, width)
+    attended = F.scaled_dot_product_attention(queries, key, value, attn_mask=attention_mask, scale=kwargs["scaling"])
     return attended.reshape(1, heads, count, value.shape[-1]).transpose(1, 2).contiguous(), None
 
 
@@ -65,13 +69,18 @@ class SlotLayer(TransformersLayer):
         return keys, values
 
 
+def normed(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
+    """The RMS norm of `x [..., H]` in one kernel."""
+    return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
 class StaticForward:
     """A runner's model over one cache. Two forwards with equal N launch the same kernels on the same addresses."""
 
     def __init__(self, runner, cache: KVCache, taps: tuple[int, ...] = ()):
         """`runner` is an `engine.forward.runner.Runner`. `taps` are the layers whose features are returned, see `Session`."""
         self.runner, self.cache, self.taps = runner, cache, taps
-        self.groups = fold_heads(runner.model)
+        self.groups, self.known = fold_heads(runner.model), is_known(runner.model)
         self.layers = [SlotLayer(cache, layer) for layer in range(len(cache.kv))]
         self.past = Cache(layers=self.layers)
         self.columns = torch.arange(cache.capacity, device=runner.device)
@@ -88,7 +97,35 @@ class StaticForward:
         lowest = torch.finfo(self.runner.dtype).min
         mask = torch.zeros(visible.shape, dtype=self.runner.dtype, device=visible.device).masked_fill_(~visible, lowest)
         mask = mask.repeat(self.groups, 1)[None, None]
+        if self.known:
+            return self.through(ids, positions, mask)
         return self.runner.run(ids, positions, mask, self.past, taps=self.taps)
+
+    def through(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
+        stack, width = self.runner.model.model, self.cache.kv.shape[-1]
+        x, tapped = stack.embed_tokens(ids), []
+        cos, sin = (each[0, :, None] for each in stack.rotary_emb(x, positions[None]))
+        sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
+        for number, (layer, past) in enumerate(zip(stack.layers, self.layers, strict=True), 1):
+            part, read = layer.self_attn, normed(x, layer.input_layernorm)
+            inward = (part.q_proj, part.k_proj, part.v_proj)
+            queries, keys, values = (linear(read).view(len(ids), -1, width) for linear in inward)
+            heads = queries.shape[1], keys.shape[1]
+            if hasattr(part, "q_norm"):
+                queries, keys = normed(queries, part.q_norm), normed(keys, part.k_norm)
+            both = torch.cat([queries, keys], 1)
+            both = torch.addcmul(both * cos, both.roll(width // 2, -1), sin)
+            queries, keys = (each.transpose(0, 1)[None] for each in both.split(heads, 1))
+            keys, values = past.update(keys, values.transpose(0, 1)[None])
+            attended, _ = folded_sdpa(part, queries, keys, values, mask, scaling=part.scaling)
+            x = x + part.o_proj(attended.reshape(len(ids), -1))
+            x = x + layer.mlp(normed(x, layer.post_attention_layernorm))
+            tapped += [x] * (self.taps.count(number) + self.taps.count(-number))
+        last = normed(x, stack.norm)
+        return self.runner.model.lm_head(last), features_of(tapped, last, self.taps) if self.taps else None
 
     def behind(self, base: torch.Tensor, lineage: torch.Tensor) -> torch.Tensor:
         """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base` on.

@@ -3,7 +3,7 @@
 No rule and no draw depends on them. Two machines with other costs draft other trees and write the same text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple
 
@@ -53,7 +53,7 @@ class Costs:
     - `first_ms`: the drafter's answer for the root
     - `level_ms`: the drafter's answer for a level of a few nodes below the root
     - `promised`: where a drafter is one of several, by their names how many times as fast as plain decoding each promised to be. The
-      costs are those of the one that promised the most
+      costs are those of the drafter that promised the most
     - `shapes`: of one system, what each shape that was counted promises here, by names such as 4x4x8; the paper's own comes first
     """
 
@@ -67,8 +67,12 @@ class Costs:
 
     @property
     def chosen(self) -> str:
-        """The drafter that promised the most, "" where there was no choice."""
+        """What promised the most, "" where there was no choice."""
         return max(self.promised, key=self.promised.__getitem__, default="")
+
+    def chosen_of(self, names: Collection[str]) -> str:
+        """As `chosen`, among these names."""
+        return replace(self, promised={name: each for name, each in self.promised.items() if name in names}).chosen
 
     @property
     def best_shape(self) -> str:

@@ -27,6 +27,7 @@ from engine.policies.shared.growing import grow
 from engine.record.costs import Costs
 from engine.record.disturbance import BUSY
 from engine.record.promise import Ranks, promised
+from engine.rounds.round_gpu import DeviceRounds
 from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
@@ -37,6 +38,7 @@ CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
 LARGEST = 1 + LEVEL + LEVELS * LEVEL**2  # rows of a tree whose drafting is timed
 WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
+GRAPHED = (0, 1, 8)  # levels of the trees whose rounds in one graph are timed
 REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
 SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
 HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
@@ -46,10 +48,14 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass
 class Timed:
-    """The least ms so far: of verifications by their rows, and of a drafter's first level and of one below it."""
+    """The least ms so far: of verifications by their rows, of a drafter's first level and of one below it, and of rounds in one graph.
+
+    Rounds in one graph are counted by their levels, 0 for plain decoding; the others have trees of `NODES` nodes.
+    """
 
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+    graph_ms: dict[int, float] = field(default_factory=dict)
 
     def verifications(self, pair: LoadedPair, seconds: float) -> None:
         found = verify_ms(pair, seconds=self.patience(pair, seconds))
@@ -89,6 +95,16 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
         each = {name: measured(name) for name in compared}
         found = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
         return replace(each[max(found, key=found.__getitem__)], promised=found)
+
+
+def graph_costs(pair: LoadedPair) -> Costs:
+    """What rounds in one graph cost (`engine.rounds.round_gpu`), measured on the first call for this pair."""
+    with _lock:
+        timed = _timed.setdefault(pair, Timed())
+        timed.graph_ms = timed.graph_ms or graph_ms(pair)
+    plain, shallow, deep = (timed.graph_ms[levels] for levels in GRAPHED)
+    level = max(0.0, deep - shallow) / (GRAPHED[2] - GRAPHED[1])
+    return Costs({1: plain, NODES: shallow - level}, level, level).rising()
 
 
 def in_haste(pair: LoadedPair) -> None:
@@ -196,6 +212,20 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
                 break
     first, deep = least.values()
     return first, max(0.0, deep - first) / LEVELS
+
+
+@torch.inference_mode()
+def graph_ms(pair: LoadedPair, repeats: int = REPEATS) -> dict[int, float]:
+    """Least ms of a greedy round that is one graph, by the levels of its tree."""
+    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(context_of(pair)))
+    capacity, least = context_of(pair) + LARGEST_TREE, dict.fromkeys(GRAPHED, math.inf)
+    for levels in least:
+        shape = {"depth": levels, "width": WIDTH, "nodes": NODES}
+        lane = DeviceRounds(pair, levels > 0, capacity, shape, sampling)
+        for _ in range(repeats + 1):
+            lane.begin(prompt, capacity)  # anew, so that every round has the same room
+            least[levels] = min(least[levels], 1000 * sum(lane.next().seconds.values()))
+    return least
 
 
 def turns(runner: Runner, repeats: int, seconds: float) -> Iterator[int]:

@@ -2,10 +2,13 @@
 
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from itertools import product
 
 import torch
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
@@ -40,9 +43,22 @@ def compiled_llama(name: str) -> Iterator[Compared]:
 
 def runner_of(kind: str) -> tuple[Runner, float]:
     """A runner of that kind, and how far apart its logits may be."""
+    if kind in MODELS:
+        return Runner(deepcopy(random_model(kind)), own=False), 1e-4
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
     wide = kind == "float64"
-    return Runner(model.double() if wide else model, own=False), 1e-9 if wide else 1e-4
+    return Runner(in_float64(model) if wide else model, own=False), 1e-9 if wide else 1e-4
+
+
+def in_float64(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with norms in float64, too, which transformers computes in float32 at most."""
+    for layer in [model.model, *model.model.layers]:
+        for name, norm in layer.named_children():
+            if isinstance(norm, LlamaRMSNorm):
+                exact = torch.nn.RMSNorm(norm.weight.shape, norm.variance_epsilon)
+                exact.weight, exact.variance_epsilon = norm.weight, norm.variance_epsilon
+                setattr(layer, name, exact)
+    return model.double()
 
 
 def static_forward(kind: str) -> Iterator[Compared]:
@@ -85,7 +101,7 @@ def buckets(kind: str, size: int) -> Iterator[Compared]:
 
 CASES: Cases = {
     "forward.llama_compiled": {name: partial(compiled_llama, name) for name in MODELS},
-    "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in KINDS},
+    "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in (*KINDS, *MODELS)},
     "forward.session_gpu": {
         f"{kind}, {size} nodes": partial(buckets, kind, size) for kind, size in product(KINDS, (1, 2, 3, 8, 13, 40))
     },

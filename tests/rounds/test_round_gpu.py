@@ -1,14 +1,21 @@
 """Rounds that a device decides alone, run eagerly: they are the loop's rounds, token for token and number for number."""
 
 import contextlib
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from engine import systems
+from engine.decode import decode
+from engine.drafters.eagle import EagleDrafter
 from engine.forward.runner import Runner
+from engine.record.costs import Costs, Counted
 from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
+from engine.rounds.timing import graph_costs
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, System
+from engine.systems import SYSTEMS, System, find
 from engine.tree import LARGEST_TREE
 from helpers.decoding import lane_rounds, rounds_compared
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
@@ -88,3 +95,46 @@ def test_only_what_a_device_can_decide_alone_runs_there():
     assert not runs_there(pair, SYSTEMS["tree"], drawn_here)
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
     assert not runs_there(pair, SYSTEMS["tree"], narrowed)
+
+
+def test_auto_is_a_tree_in_one_graph_where_that_promises_more_and_a_device_can_decide_alone(monkeypatch):
+    """The largest counted shape within the limits promises most: levels cost nothing there."""
+    pair, there = tiny_pair(same=True), Sampling(device=CPU)
+    counted = {"2x2x4": Counted(2.0, 4, 2), "4x4x8": Counted(3.0, 8, 4), "8x4x24": Counted(5.0, 24, 8)}
+    pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": counted}))
+    pair.target.noise_place = CPU
+    host = {"model": 1.5, "eagle": 2.5}
+    monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised=host))
+    monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 1.0}, 0.0, 0.0))
+    auto = SYSTEMS["auto"]
+    assert auto.costs(pair).promised == {"model": 0.75, "eagle": 1.25, systems.GRAPH: 5.0}
+    limits = {"depth": 6, "width": 4, "nodes": 24}
+    lane = auto.rounds(pair, LARGEST_TREE, limits, there)
+    assert isinstance(lane, DeviceRounds) and lane.round.depth == 4
+    written = [
+        [token for each in decode(rounds, PROMPT, 24, frozenset(), pair.context) for token in each.burst]
+        for rounds in (lane, SYSTEMS["vanilla"].rounds(pair, LARGEST_TREE, limits, there))
+    ]
+    assert written[0] == written[1]
+    narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
+    lanes = [
+        auto.rounds(pair, LARGEST_TREE, limits, narrowed),
+        auto.rounds(pair, LARGEST_TREE, dict.fromkeys(limits, 1), there),
+    ]
+    assert [type(each.drafter.inner) for each in lanes] == [EagleDrafter] * 2  # the best of the drafters on the host
+    others = [find(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
+    assert not any(systems.GRAPH in promised for promised in others)
+    monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 6.0}, 0.0, 0.0))
+    assert auto.costs(pair).chosen == "eagle"
+
+
+def test_rounds_in_one_graph_are_timed_by_their_levels(monkeypatch):
+    seconds = {0: 0.002, 1: 0.004, 8: 0.011}
+    pair = tiny_pair()
+    pair.target.noise_place = CPU
+    monkeypatch.setattr(
+        DeviceRounds, "next", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
+    )
+    costs = graph_costs(pair)
+    assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
+    assert graph_costs(pair) == costs

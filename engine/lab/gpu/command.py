@@ -80,16 +80,13 @@ class Report:
         self.path.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
 
-def races(pair: LoadedPair, prompts: list[str], workload: Workload) -> dict:
-    """The bench's figures by temperature and system, each system in a run of its own beside the baseline."""
+def races(pair: LoadedPair, prompts: list[str], workload: Workload, systems: tuple[str, ...]) -> dict:
+    """The bench's figures by temperature, all systems beside one baseline."""
 
-    def raced(system: str, temperature: float) -> dict:
-        return bench.run(pair, prompts, workload.settings((system,), temperature))
+    def raced(temperature: float) -> dict:
+        return bench.run(pair, prompts, workload.settings(systems, temperature))
 
-    return {
-        f"T = {temperature:g}": {system: attempted(partial(raced, system, temperature)) for system in workload.systems}
-        for temperature in workload.temperatures
-    }
+    return {f"T = {temperature:g}": attempted(partial(raced, temperature)) for temperature in workload.temperatures}
 
 
 def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
@@ -106,12 +103,10 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
 
 
 def grown_races(draft: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
-    """The bench's figures of a grown pair by temperature, all systems beside one baseline. Its memory is given back at the end."""
+    """`races` of a grown pair, and its parameters. Its memory is given back at the end."""
     pair = grown_pair(draft, device)
-    found: dict[str, object] = {"parameters": {"target": TARGET.parameters, "draft": DRAFTS[draft].parameters}}
-    for temperature in workload.temperatures:
-        asked = workload.settings(workload.written, temperature)
-        found[f"T = {temperature:g}"] = attempted(partial(bench.run, pair, prompts, asked))
+    found = {"parameters": {"target": TARGET.parameters, "draft": DRAFTS[draft].parameters}}
+    found |= races(pair, prompts, workload, workload.written)
     del pair
     emptied(device)
     return found
@@ -154,7 +149,10 @@ def measure(report: Report, device: torch.device, workload: Workload) -> None:
         report.add(f"grown pair, draft {name}", lambda name=name: grown_races(name, device, prompts, workload))
     for name in workload.shapes:
         report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, workload))
-    report.add("embedded races", lambda: {dtype: races(pair, prompts, workload) for dtype, pair in pairs.items()})
+    report.add(
+        "embedded races",
+        lambda: {dtype: races(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()},
+    )
     report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], workload))
 
 
