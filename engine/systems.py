@@ -19,7 +19,7 @@ from engine.record.parsing import shown
 from engine.rounds.guiding import Mask, masked
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
-from engine.rounds.timing import costs_of, graph_costs
+from engine.rounds.timing import costs_of, followed, graph_costs
 from engine.sampling import Sampling
 from engine.target import Target
 
@@ -110,9 +110,11 @@ class System:
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
-        Where `graphs` promise something beside its drafters, all promises compare with plain decoding in a graph.
+        A policy that sizes trees by costs has them as `timing.follow` found them last. Where `graphs` promise something beside its
+        drafters, all promises compare with plain decoding in a graph.
         """
-        costs = costs_of(pair, self.drafter).with_shapes(self.counted(pair))
+        costs = costs_of(pair, self.drafter)
+        costs = (followed(pair, costs) if self.limits else costs).with_shapes(self.counted(pair))
         graphs = self.graphs(pair, self.own_shape, Sampling(device=pair.target.noise_place))
         if graphs is None:
             return costs

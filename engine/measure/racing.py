@@ -24,6 +24,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
+from engine.rounds.timing import follow
 from engine.systems import SYSTEMS, System, find, spelled
 
 PROBES = 3  # prompts that settings are tried on
@@ -145,6 +146,7 @@ def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = No
 
     Closing it frees every lane. `tokens` are `Race`'s.
     """
+    follow(pair)
     for race in until_believed(lambda: Race(pair, settings, tokens)):
         for _ in race.run():
             yield Quiet.STEP

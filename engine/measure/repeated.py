@@ -14,6 +14,7 @@ from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
+from engine.rounds.timing import follow
 
 MOST = 5  # runs of a race
 SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
@@ -24,6 +25,7 @@ class Repeated:
 
     def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
         """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
+        follow(pair)
         self.pair, self.settings, self.alone = pair, settings, alone
         self.race = Race(pair, settings)
         self.lanes = self.race.lanes

@@ -24,7 +24,7 @@ from engine.forward.spread import agreed
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing import grow
-from engine.record.costs import Costs
+from engine.record.costs import Costs, between
 from engine.record.disturbance import BUSY
 from engine.record.promise import Ranks, promised
 from engine.rounds.round_gpu import DeviceRounds
@@ -42,6 +42,11 @@ GRAPHED = (0, 1, 8)  # levels of the trees whose rounds in one graph are timed
 REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
 SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
 HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
+FOLLOWED, AGED, BRIEF = (
+    (1, 8, 24),
+    10.0,
+    0.15,
+)  # rows that `follow` times, seconds until it does so again, and seconds it may take
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -51,11 +56,14 @@ class Timed:
     """The least ms so far: of verifications by their rows, of a drafter's first level and of one below it, and of rounds in one graph.
 
     Rounds in one graph are counted by their levels, 0 for plain decoding; the others have trees of `NODES` nodes.
+    `drift` says by rows how many times as long a verification took when `follow` looked, at `looked`.
     """
 
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
     graph_ms: dict[int, float] = field(default_factory=dict)
+    drift: dict[int, float] = field(default_factory=dict)
+    looked: float = -math.inf
 
     def verifications(self, pair: LoadedPair, seconds: float) -> None:
         found = verify_ms(pair, seconds=self.patience(pair, seconds))
@@ -121,6 +129,32 @@ def verifications_of(pair: LoadedPair, seconds: float) -> Timed:
     return timed
 
 
+def follow(pair: LoadedPair) -> None:
+    """Times a few verifications anew, where they were measured and the last look is long ago. To be called before a race.
+
+    Memory that a machine shares with others becomes faster or slower within minutes. A GPU's does not, and large models take too long.
+    """
+    timed = _timed.get(pair)
+    target = pair.target
+    if timed is None or not timed.verify_ms or target.device.type != "cpu" or target.processes > 1:
+        return
+    known = {rows: between(timed.verify_ms, rows) for rows in FOLLOWED}
+    if time.perf_counter() - timed.looked < AGED or 2 * (FEWEST + 1) * sum(known.values()) > 1000 * BRIEF:
+        return
+    with _lock:
+        found = verify_ms(pair, repeats=FEWEST, rows=FOLLOWED)
+        timed.drift, timed.looked = {rows: found[rows] / known[rows] for rows in FOLLOWED}, time.perf_counter()
+
+
+def followed(pair: LoadedPair, costs: Costs) -> Costs:
+    """The costs of a pair's rounds, with verifications as `follow` found them last."""
+    if pair not in _timed or not (drift := _timed[pair].drift):
+        return costs
+    most = max(drift)
+    now = {rows: ms * between(drift, min(rows, most)) for rows, ms in costs.verify_ms.items()}
+    return replace(costs, verify_ms=now).rising()
+
+
 def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:
     """What measures all of it once more and keeps the least, in pieces of about a second: it may have met other work before."""
 
@@ -159,22 +193,26 @@ def ranks_of(pair: LoadedPair) -> Mapping[str, Ranks]:
 
 
 @torch.inference_mode()
-def verify_ms(pair: LoadedPair, repeats: int = REPEATS, seconds: float = math.inf) -> dict[int, float]:
-    """Least ms of a verification by its number of rows. Of a target that keeps states, that has the states of every node.
+def verify_ms(
+    pair: LoadedPair, repeats: int = REPEATS, seconds: float = math.inf, rows: Sequence[int] = ()
+) -> dict[int, float]:
+    """Least ms of a verification by its number of rows, of these or of `ROWS`.
 
-    Every one runs once untimed before it is timed: in a race a lane finds the caches as it left them.
+    Of a target that keeps states, that has the states of every node. Every one runs once untimed before it is timed: in a race a lane
+    finds the caches as it left them.
     """
     target, watch = Target(pair.target, context_of(pair) + LARGEST_TREE), Stopwatch(pair.target.device)
     target.prefill(list(range(context_of(pair))))
-    trees, least = {rows: binary(rows) for rows in ROWS}, dict.fromkeys(ROWS, math.inf)
+    trees = {size: binary(size) for size in rows or ROWS}
+    least = dict.fromkeys(trees, math.inf)
     with pair.target.undisturbed():
         for turn in turns(pair.target, repeats + 1, seconds):
-            for rows, tree in trees.items():
+            for size, tree in trees.items():
                 target.verify(tree)
                 watch.start()
                 target.verify(tree)
                 ms = 1000 * watch.lap("verify")
-                least[rows] = min(least[rows], ms) if turn else math.inf
+                least[size] = min(least[size], ms) if turn else math.inf
     return least
 
 

@@ -72,6 +72,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""

@@ -9,9 +9,14 @@ import torch
 from engine import race
 from engine.drafters import DRAFTERS
 from engine.measure import racing
+from engine.measure.repeated import Repeated
+from engine.race import Settings
 from engine.rounds import stopwatch, timing
-from engine.rounds.timing import FEWEST, LEVELS, ROWS, costs_of, draft_ms, interleaved
+from engine.rounds.timing import FEWEST, FOLLOWED, LEVELS, ROWS, costs_of, draft_ms, interleaved
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS
 from engine.target import Target
+from engine.tree import LARGEST_TREE
 from helpers.pairs import tiny_pair
 
 
@@ -115,6 +120,60 @@ def test_measured_again_the_least_of_both_counts(monkeypatch):
         measure()
     second = costs_of(pair, "model")
     assert (second.verify_ms, second.first_ms, second.level_ms) == ({1: 4.0, 8: 6.0}, 3.0, 1.0)
+
+
+MEASURED = {1: 1.0, 8: 3.0, 16: 4.0, 24: 6.0, 32: 8.0}
+FOUND = {1: 2.0, 8: 3.0, 24: 9.0}
+
+
+@pytest.fixture
+def changing(monkeypatch):
+    """A pair whose verifications are measured as `MEASURED` and then found as `FOUND`; `looks` counts how often."""
+    pair, looks = tiny_pair(), []
+    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.5, 0.5))
+
+    def verify_ms(pair, *_, rows=(), **__) -> dict[int, float]:
+        if rows:
+            looks.append(rows)
+        return FOUND if rows else MEASURED
+
+    monkeypatch.setattr(timing, "verify_ms", verify_ms)
+    costs_of(pair, "best")
+    return SimpleNamespace(pair=pair, looks=looks)
+
+
+def test_trees_follow_verifications_that_became_faster_or_slower(changing):
+    """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
+    timing.follow(changing.pair)
+    assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
+    assert (
+        SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
+    )  # its shape was chosen when the pair was made ready
+    lane = SYSTEMS["auto"].rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
+    assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [FOLLOWED]
+
+
+def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change(changing, monkeypatch):
+    pair = changing.pair
+    timing.follow(tiny_pair())  # nothing is measured of it
+    for _ in range(3):
+        timing.follow(pair)
+    assert len(changing.looks) == 1
+    monkeypatch.setattr(timing, "AGED", 0.0)
+    timing.follow(pair)
+    assert len(changing.looks) == 2
+    pair.target.device = torch.device("cuda")
+    timing.follow(pair)
+    pair.target.device = torch.device("cpu")
+    timing._timed[pair].verify_ms = {1: 50.0, 24: 60.0}
+    timing.follow(pair)
+    assert len(changing.looks) == 2
+
+
+@pytest.mark.parametrize("race", [Repeated, lambda *about: racing.drained(racing.believed(*about), int)])
+def test_whoever_measures_races_looks_before_each(race, changing):
+    race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
+    assert changing.looks == [FOLLOWED]
 
 
 def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
