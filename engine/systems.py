@@ -150,7 +150,8 @@ class System:
             name: each for name, each in tree.counted(pair).items() if all(map(le, sizes(name), limits.values()))
         }
         chooses = self.limits and tree.drafter in DRAFTERS[self.drafter].choices(pair) and not self.broken
-        able = chooses and self.acceptance == tree.acceptance and on_device(pair, *tree.parts, sampling)
+        alike = self.acceptance == tree.acceptance and not pair.target.eager
+        able = chooses and alike and on_device(pair, *tree.parts, sampling)
         return graph_costs(pair).with_shapes(counted) if able and counted else None
 
     def build(

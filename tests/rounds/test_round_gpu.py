@@ -10,8 +10,10 @@ import torch
 from engine import systems
 from engine.decode import decode
 from engine.drafters.eagle import EagleDrafter
+from engine.forward.cuda_graphs import Captured
 from engine.forward.runner import Runner
 from engine.record.costs import Costs, Counted
+from engine.rounds import round_gpu
 from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
 from engine.rounds.timing import graph_costs
 from engine.sampling import Sampling
@@ -102,7 +104,9 @@ def test_auto_is_a_tree_in_one_graph_where_that_promises_more_and_a_device_can_d
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
     counted = {"2x2x4": Counted(2.0, 4, 2), "4x4x8": Counted(3.0, 8, 4), "8x4x24": Counted(5.0, 24, 8)}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": counted}))
-    pair.target.noise_place = CPU
+    pair.target.noise_place, pair.target.eager = CPU, ""
+    monkeypatch.setattr(Captured, "attempt", lambda *_: None)  # as if graphs were captured
+    monkeypatch.setattr(round_gpu, "memory_pool", lambda runner: None)
     host = {"model": 1.5, "eagle": 2.5}
     monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised=host))
     monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 1.0}, 0.0, 0.0))
@@ -126,6 +130,8 @@ def test_auto_is_a_tree_in_one_graph_where_that_promises_more_and_a_device_can_d
     assert not any(systems.GRAPH in promised for promised in others)
     monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 6.0}, 0.0, 0.0))
     assert auto.costs(pair).chosen == "eagle"
+    pair.target.eager = "Forwards run eagerly."
+    assert auto.costs(pair).promised == host
 
 
 def test_rounds_in_one_graph_are_timed_by_their_levels(monkeypatch):
