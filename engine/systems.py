@@ -146,13 +146,14 @@ class System:
         None stands for rounds with parts on the host. They wait for a GPU several times a round, which a small target notices.
         """
         tree = SYSTEMS["tree"]
+        chooses = self.limits and tree.drafter in DRAFTERS[self.drafter].choices(pair) and not self.broken
+        alike = self.acceptance == tree.acceptance and not pair.target.eager
+        if not (chooses and alike and on_device(pair, *tree.parts, sampling)):
+            return None
         counted = {
             name: each for name, each in tree.counted(pair).items() if all(map(le, sizes(name), limits.values()))
         }
-        chooses = self.limits and tree.drafter in DRAFTERS[self.drafter].choices(pair) and not self.broken
-        alike = self.acceptance == tree.acceptance and not pair.target.eager
-        able = chooses and alike and on_device(pair, *tree.parts, sampling)
-        return graph_costs(pair).with_shapes(counted) if able and counted else None
+        return graph_costs(pair).with_shapes(counted) if counted else None
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None

@@ -38,8 +38,9 @@ def folded_sdpa(module, query, key, value, attention_mask, **kwargs):
     rows = heads // shared * count
     if attention_mask is None or heads == shared or attention_mask.shape[2] != rows:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    queries = query.reshape(1, shared, rows, width)
-    attended = F.scaled_dot_product_attention(queries, key, value, attn_mask=attention_mask, scale=kwargs["scaling"])
+    attended = F.scaled_dot_product_attention(
+        query.reshape(1, shared, rows, width), key, value, attn_mask=attention_mask, scale=kwargs.get("scaling")
+    )
     return attended.reshape(1, heads, count, value.shape[-1]).transpose(1, 2).contiguous(), None
 
 
@@ -69,7 +70,7 @@ class SlotLayer(TransformersLayer):
         return keys, values
 
 
-def normed(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
+def fused_norm(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
     """The RMS norm of `x [..., H]` in one kernel."""
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
@@ -110,21 +111,21 @@ class StaticForward:
         cos, sin = (each[0, :, None] for each in stack.rotary_emb(x, positions[None]))
         sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
         for number, (layer, past) in enumerate(zip(stack.layers, self.layers, strict=True), 1):
-            part, read = layer.self_attn, normed(x, layer.input_layernorm)
+            part, read = layer.self_attn, fused_norm(x, layer.input_layernorm)
             inward = (part.q_proj, part.k_proj, part.v_proj)
             queries, keys, values = (linear(read).view(len(ids), -1, width) for linear in inward)
             heads = queries.shape[1], keys.shape[1]
             if hasattr(part, "q_norm"):
-                queries, keys = normed(queries, part.q_norm), normed(keys, part.k_norm)
+                queries, keys = fused_norm(queries, part.q_norm), fused_norm(keys, part.k_norm)
             both = torch.cat([queries, keys], 1)
             both = torch.addcmul(both * cos, both.roll(width // 2, -1), sin)
             queries, keys = (each.transpose(0, 1)[None] for each in both.split(heads, 1))
             keys, values = past.update(keys, values.transpose(0, 1)[None])
             attended, _ = folded_sdpa(part, queries, keys, values, mask, scaling=part.scaling)
             x = x + part.o_proj(attended.reshape(len(ids), -1))
-            x = x + layer.mlp(normed(x, layer.post_attention_layernorm))
+            x = x + layer.mlp(fused_norm(x, layer.post_attention_layernorm))
             tapped += [x] * (self.taps.count(number) + self.taps.count(-number))
-        last = normed(x, stack.norm)
+        last = fused_norm(x, stack.norm)
         return self.runner.model.lm_head(last), features_of(tapped, last, self.taps) if self.taps else None
 
     def behind(self, base: torch.Tensor, lineage: torch.Tensor) -> torch.Tensor:

@@ -130,11 +130,12 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
     return raced, refused
 
 
-def until_believed(make: Callable[[], Race]) -> Iterator[Race]:
-    """A race to run, and another one where its clocks were disturbed. The last one counts.
+def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
+    """A race of the pair to run, and another one where its clocks were disturbed. The last one counts.
 
     Whoever takes the next one has run the one before.
     """
+    follow(pair)
     for _ in range(RUNS):
         yield (race := make())
         if not race.result()["disturbed"]:
@@ -146,8 +147,7 @@ def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = No
 
     Closing it frees every lane. `tokens` are `Race`'s.
     """
-    follow(pair)
-    for race in until_believed(lambda: Race(pair, settings, tokens)):
+    for race in until_believed(pair, lambda: Race(pair, settings, tokens)):
         for _ in race.run():
             yield Quiet.STEP
     return race

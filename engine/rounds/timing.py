@@ -42,11 +42,8 @@ GRAPHED = (0, 1, 8)  # levels of the trees whose rounds in one graph are timed
 REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
 SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
 HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
-FOLLOWED, AGED, BRIEF = (
-    (1, 8, 24),
-    10.0,
-    0.15,
-)  # rows that `follow` times, seconds until it does so again, and seconds it may take
+FOLLOWED = (1, 8, 24)  # rows of the verifications that `follow` times
+AGED, BRIEF = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -56,13 +53,13 @@ class Timed:
     """The least ms so far: of verifications by their rows, of a drafter's first level and of one below it, and of rounds in one graph.
 
     Rounds in one graph are counted by their levels, 0 for plain decoding; the others have trees of `NODES` nodes.
-    `drift` says by rows how many times as long a verification took when `follow` looked, at `looked`.
+    `lately_ms` are verifications by their rows when `follow` looked last, at `looked`.
     """
 
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
     graph_ms: dict[int, float] = field(default_factory=dict)
-    drift: dict[int, float] = field(default_factory=dict)
+    lately_ms: dict[int, float] = field(default_factory=dict)
     looked: float = -math.inf
 
     def verifications(self, pair: LoadedPair, seconds: float) -> None:
@@ -134,23 +131,22 @@ def follow(pair: LoadedPair) -> None:
 
     Memory that a machine shares with others becomes faster or slower within minutes. A GPU's does not, and large models take too long.
     """
-    timed = _timed.get(pair)
-    target = pair.target
+    timed, target = _timed.get(pair), pair.target
     if timed is None or not timed.verify_ms or target.device.type != "cpu" or target.processes > 1:
         return
-    known = {rows: between(timed.verify_ms, rows) for rows in FOLLOWED}
-    if time.perf_counter() - timed.looked < AGED or 2 * (FEWEST + 1) * sum(known.values()) > 1000 * BRIEF:
+    turn_ms = 2 * sum(between(timed.verify_ms, rows) for rows in FOLLOWED)
+    if time.perf_counter() - timed.looked < AGED or (FEWEST + 1) * turn_ms > 1000 * BRIEF:
         return
     with _lock:
-        found = verify_ms(pair, repeats=FEWEST, rows=FOLLOWED)
-        timed.drift, timed.looked = {rows: found[rows] / known[rows] for rows in FOLLOWED}, time.perf_counter()
+        timed.lately_ms, timed.looked = verify_ms(pair, repeats=FEWEST, rows=FOLLOWED), time.perf_counter()
 
 
 def followed(pair: LoadedPair, costs: Costs) -> Costs:
     """The costs of a pair's rounds, with verifications as `follow` found them last."""
-    if pair not in _timed or not (drift := _timed[pair].drift):
+    lately = _timed.get(pair, Timed()).lately_ms
+    if not lately:
         return costs
-    most = max(drift)
+    drift, most = {rows: ms / costs.verify_at(rows) for rows, ms in lately.items()}, max(lately)
     now = {rows: ms * between(drift, min(rows, most)) for rows, ms in costs.verify_ms.items()}
     return replace(costs, verify_ms=now).rising()
 

@@ -146,9 +146,8 @@ def test_trees_follow_verifications_that_became_faster_or_slower(changing):
     """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
     timing.follow(changing.pair)
     assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
-    assert (
-        SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
-    )  # its shape was chosen when the pair was made ready
+    # A tree's shape was chosen when the pair was made ready
+    assert SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
     lane = SYSTEMS["auto"].rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
     assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [FOLLOWED]
 

@@ -99,7 +99,7 @@ def results(
             rows.append({**row, "refused": str(error)})
         else:
             tokens = 0
-            for race in until_believed(partial(Race, pair, replace(chosen, prompt=prompt))):
+            for race in until_believed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
                 for due in race.watched(batch_seconds):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if due else Quiet.STEP

@@ -162,7 +162,7 @@ class Sweep:
         try:
             for prompt in self.plan.prompts:
                 settings = self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"])
-                for race in until_believed(partial(self.race, settings, shaped)):
+                for race in until_believed(self.pair, partial(self.race, settings, shaped)):
                     both = [lane.trace for lane in race.lanes]
                     for due in race.watched(TICK_SECONDS):
                         done = max(done, written + sum(len(trace.tokens) for trace in both))
