@@ -7,6 +7,8 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 `best_first` spends the same budget on the likeliest nodes of all levels, and may leave a part of it.
 """
 
+from functools import partial
+
 from engine.contracts import Counterpart, Drafter, Policy
 from engine.policies.shared.ahead import Reach
 from engine.policies.shared.asking import candidates
@@ -27,7 +29,7 @@ class Talon(Policy):
         tree, frontier = DraftTree.rooted(root), [0]
         for level in range(1, min(self.depth, room) + 1):
             left = self.nodes - len(tree)
-            reach = Reach(min(self.depth, room) - level + 1, self.nodes - 1)
+            reach = partial(Reach, min(self.depth, room) - level + 1, self.nodes - 1)
             found = candidates(drafter, tree, frontier, position + level, self.width, sampling, reach) if left else None
             if found is None:
                 break

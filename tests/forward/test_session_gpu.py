@@ -92,6 +92,22 @@ def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runne
     assert target.verify(random_tree(random.Random(0), 70))[0].shape == (70, 256)
 
 
+@pytest.mark.parametrize(("count", "chunks"), [(150, [64, 64, 22]), (200, [200])])
+def test_a_short_prompt_goes_through_graphs_and_a_long_one_through_one_forward(runner, count, chunks, monkeypatch):
+    plain, graphed = (Session(runner, 256, features=True, graphed=graphed) for graphed in (False, True))
+    ids = torch.randint(0, 256, (count,), generator=torch.Generator().manual_seed(2)).tolist()
+    expected, behind = plain.prefill(ids)
+    monkeypatch.setattr(runner, "eager", "")  # as on a GPU; what its graphs would replay runs eagerly here
+    read, whole = [], graphed.forward
+    monkeypatch.setattr(graphed, "forward", lambda ids, *rest, **how: read.append(len(ids)) or whole(ids, *rest, **how))
+    logits, features = graphed.prefill(ids)
+    assert read == chunks and graphed.rows == count
+    assert torch.allclose(logits, expected, atol=1e-4, rtol=0)
+    assert torch.allclose(features, behind, atol=1e-2, rtol=0)
+    kept, wanted = (each.cache.kv[:, :, :, :count] for each in (graphed, plain))
+    assert torch.allclose(kept, wanted, atol=1e-4, rtol=0)
+
+
 def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatch):
     assert "need a CUDA GPU, and this is cpu" in cuda_graphs.why_eager(CPU)
     assert cuda_graphs.why_eager(torch.device("cuda")) == ""

@@ -55,11 +55,11 @@ def shortlists(
     position: int,
     width: int,
     sampling: Sampling,
-    reach: Reach | None = None,
+    reach: Callable[[], Reach] | None = None,
 ) -> Shortlist | None:
     """`engine.policies.shared.ranking.shortlist` behind nodes of one level, for the tokens at `position`. None for no guess.
 
-    On a device levels are read together: those that the drafter guessed at once, and those that it drafts ahead within the `reach`.
+    On a device levels are read together: those that the drafter guessed at once, and those that it drafts ahead within `reach()`.
     """
     if (found := answered(drafter, tree, nodes)) is not None:
         return split(found)
@@ -70,7 +70,7 @@ def shortlists(
     if together is None:
         if log_q.is_cpu or reach is None:
             return shortlist(log_q, position, width, sampling)
-        return drafted_ahead(drafter, log_q, tree, nodes, position, width, sampling, reach)
+        return drafted_ahead(drafter, log_q, tree, nodes, position, width, sampling, reach())
     level = tree.depth[nodes[0]]
     wide = max(width, SHORTLIST)  # below that the scores are the same, so one copy serves all widths
     asked = (position - level, wide)
@@ -91,7 +91,7 @@ def candidates(
     position: int,
     width: int,
     sampling: Sampling,
-    reach: Reach | None = None,
+    reach: Callable[[], Reach] | None = None,
 ) -> list[Candidate] | None:
     """The `width` favourites behind every node, for the tokens at `position`; the likeliest path first. None for no guess."""
     ranking = shortlists(drafter, tree, nodes, position, width, sampling, reach)

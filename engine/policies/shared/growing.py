@@ -1,5 +1,7 @@
 """Growing: grows a tree of favourites on an `Expansion`'s terms, with any drafter."""
 
+from functools import partial
+
 import numpy as np
 
 from engine.contracts import Drafter
@@ -32,10 +34,7 @@ def grow(
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
     terms, counts, promised = expansion.terms, expansion.counts, 0.0
-    last = expansion.columns["depth"][: counts["nodes"]]
-    expected = (
-        1 + int(last.max()) if len(last) else levels
-    )  # levels, by the last tree; each costs a forward that may be in vain
+    last = counts["nodes"]
     plant(expansion.table, root)
     width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
@@ -45,8 +44,7 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        left = min(levels, max(reach, 1), expected if level == 1 else levels) - level + 1
-        most = Reach(left, terms["beams"], expansion.chances)
+        most = partial(foreseen, expansion, last, level, levels)
         found = shortlists(drafter, grown(expansion), frontier, position + level, width, sampling, most)
         if found is None:
             break
@@ -55,6 +53,16 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if promised < 0:
             break
     harvest(expansion.table)
+
+
+def foreseen(expansion: Expansion, last: int, level: int, levels: int) -> Reach:
+    """What may be asked about from this level on. Each level costs a forward that may be in vain.
+
+    The first level expects a tree as deep as the last one, which had `last` nodes. Their depths stay until the level is admitted.
+    """
+    depth, reach = expansion.columns["depth"][:last], max(expansion.terms["reach"], 1)
+    expected = 1 + int(depth.max()) if level == 1 and last else levels
+    return Reach(min(levels, reach, expected) - level + 1, expansion.terms["beams"], expansion.chances)
 
 
 def grown(expansion: Expansion) -> DraftTree:
