@@ -52,18 +52,19 @@ class Session:
         features: bool | tuple[int, ...] = False,
         graphed: bool = False,
         cache: KVCache | None = None,
+        buckets: Buckets | None = None,
     ):
         """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs.
 
-        `cache` is the one to use; None makes one of that `capacity`.
+        `cache` is the one to use; None makes one of that `capacity`. `buckets` are graphs of the caller's own, with their cache.
         """
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
-        self.buckets = None
         if graphed and runner.window is None:
             key = ("buckets", static_capacity(capacity), taps)
-            self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
-        made = self.buckets.cache if self.buckets is not None else cache
+            buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
+        self.buckets = buckets
+        made = buckets.cache if buckets is not None else cache
         self.cache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.own else transformers_cache(self.cache)

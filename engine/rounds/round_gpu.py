@@ -17,6 +17,7 @@ from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, static_capacity
 from engine.forward.session import Session
+from engine.forward.session_gpu import SIZES, Buckets
 from engine.models.pairs import LoadedPair
 from engine.rounds.best_first_gpu import DeviceDraft, DeviceTree
 from engine.sampling import Sampling, gumbel_at
@@ -51,6 +52,11 @@ class Marks:
         return {name: seconds * span / total for name, span in zip(PHASES, spans, strict=True)}
 
 
+def reading(runner: Runner, capacity: int) -> Session:
+    """A session for prompts. Where there are graphs, one of many tokens reads short prompts, of any length."""
+    return Session(runner, capacity, buckets=None if runner.eager else Buckets(runner, capacity, (), SIZES[-1:]))
+
+
 class DeviceRound:
     """Both caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
@@ -63,19 +69,20 @@ class DeviceRound:
         room = static_capacity(capacity)
         if draft is not None:
             room = static_capacity(capacity + depth * nodes)  # a level drafts at most `nodes` nodes
-            self.drafting = Session(draft, room)
+            self.drafting = reading(draft, room)
             self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
             self.depth = depth
-        self.target = Session(target, room)
+        self.target = reading(target, room)
         self.verify = StaticForward(target, self.target.cache)
         self.steps = torch.arange(self.depth + 1, device=device)
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
         self.captured = Captured(self.run, target, memory_pool(target))
+        sessions = [self.target, *([self.drafting] if draft is not None else [])]
         self.whole = bool(target.eager) or self.captured.graph is not None
-        caches = [self.target.cache, *([self.drafting.cache] if draft is not None else [])]
-        self.size = sum(each.kv.nbytes for each in caches) + self.captured.size
+        held = [each.buckets.size if each.buckets else each.cache.kv.nbytes for each in sessions]
+        self.size = sum(held) + self.captured.size
         self.host: torch.Tensor | None = None
 
     @torch.inference_mode()

@@ -10,6 +10,7 @@ import torch
 from engine import systems
 from engine.decode import decode
 from engine.drafters.eagle import EagleDrafter
+from engine.forward import session_gpu
 from engine.forward.cuda_graphs import Captured
 from engine.forward.runner import Runner
 from engine.record.costs import Costs, Counted
@@ -99,14 +100,37 @@ def test_only_what_a_device_can_decide_alone_runs_there():
     assert not runs_there(pair, SYSTEMS["tree"], narrowed)
 
 
+def as_if_captured(runner: Runner, monkeypatch) -> None:
+    runner.eager = ""
+    monkeypatch.setattr(Captured, "attempt", lambda *_: None)
+    for module in (round_gpu, session_gpu):
+        monkeypatch.setattr(module, "memory_pool", lambda runner: None)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "tree"])
+def test_short_prompts_are_read_by_the_graph_of_many_tokens(name, monkeypatch):
+    pair, read = tiny_pair(same=True), []
+    as_if_captured(pair.target, monkeypatch)
+    whole = session_gpu.Bucket.__call__
+    monkeypatch.setattr(
+        session_gpu.Bucket,
+        "__call__",
+        lambda self, ids, *rest: read.append((self.size, len(ids))) or whole(self, ids, *rest),
+    )
+    rounds = SYSTEMS[name].rounds(pair, 200, {"depth": 4, "width": 4, "nodes": 8}, Sampling(device=CPU))
+    prompt = [each % 256 for each in range(3, 103)]
+    there = list(decode(rounds, prompt, 12, frozenset(), pair.context))
+    assert read == [(64, 64), (64, 35)] * (2 if name == "tree" else 1)
+    assert_same_rounds(lane_rounds(pair, name, prompt, 12)[0], there)
+
+
 def test_auto_is_a_tree_in_one_graph_where_that_promises_more_and_a_device_can_decide_alone(monkeypatch):
     """The largest counted shape within the limits promises most: levels cost nothing there."""
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
     counted = {"2x2x4": Counted(2.0, 4, 2), "4x4x8": Counted(3.0, 8, 4), "8x4x24": Counted(5.0, 24, 8)}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": counted}))
-    pair.target.noise_place, pair.target.eager = CPU, ""
-    monkeypatch.setattr(Captured, "attempt", lambda *_: None)  # as if graphs were captured
-    monkeypatch.setattr(round_gpu, "memory_pool", lambda runner: None)
+    pair.target.noise_place = CPU
+    as_if_captured(pair.target, monkeypatch)
     host = {"model": 1.5, "eagle": 2.5}
     monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised=host))
     monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 1.0}, 0.0, 0.0))
