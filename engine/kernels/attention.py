@@ -5,10 +5,9 @@ import torch
 
 from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import LOWEST, exp, put
-from engine.kernels.intrinsics import blending, larger
+from engine.kernels.intrinsics import blend_of, larger
 
 TOGETHER = 8  # queries that meet a key at a time
-one_blend, eight_blends = blending(1), blending(8)
 
 
 def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
@@ -74,13 +73,12 @@ def blend(numbers, across, along, vectors, sums):
 
     `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term.
     """
-    rows, terms = len(sums), len(vectors)
-    for row in range(0, rows - rows % 8, 8):
+    row = 0
+    while row < len(sums):
         source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
-        eight_blends(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
-    for row in range(rows - rows % 8, rows):
-        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
-        one_blend(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        some = 8 if len(sums) - row >= 8 else 1
+        blend_of(some, source, 4 * across, 4 * along, vectors.ctypes.data, len(vectors), target)
+        row += some
 
 
 @within

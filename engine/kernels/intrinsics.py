@@ -4,16 +4,40 @@ Nothing here names an instruction of any one processor; the compiler chooses the
 """
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import wraps
 
 from llvmlite import binding, ir
 from numba import types
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
 BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
 LINE = 64  # bytes that come to a cache together
+
+
+def written(kind: Signature) -> Callable:
+    """Makes an intrinsic of this type: `write(code, *arguments)` writes its code and returns its value, if it has any."""
+
+    def made_of(write: Callable) -> Callable:
+        def build(context, code, signature, arguments):
+            value = write(code, *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(write)  # numba reads the arguments' names there, of all but the first
+        def typed(typing, *arguments):
+            return kind, build
+
+        return intrinsic(typed)
+
+    return made_of
+
+
+def addresses(count: int) -> Signature:
+    """The type of an intrinsic that takes so many addresses, distances and numbers, and returns nothing."""
+    return types.void(*[types.intp] * count)
 
 
 def vector(kind: ir.Type, lanes: int) -> ir.Type:
@@ -80,12 +104,23 @@ def put_down(code: ir.IRBuilder, value: ir.Value, address: ir.Value) -> None:
     code.store(value, code.inttoptr(address, value.type.as_pointer()), align=1)
 
 
-def summed(
-    code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable, out: ir.Value, size: int
-) -> None:
-    """Code for `added_up`, which stores the totals, of `size` bytes, one behind the other from address `out` on."""
-    for number, value in enumerate(added_up(code, kind, sums, count, body)):
+def put_all(code: ir.IRBuilder, values: list[ir.Value], out: ir.Value, size: int) -> None:
+    """Code that stores values of `size` bytes one behind the other, from the address `out` on."""
+    for number, value in enumerate(values):
         put_down(code, value, place(code, out, constant(number * size)))
+
+
+def switched(code: ir.IRBuilder, number: ir.Value, cases: Iterable[int], write: Callable[[int], object]) -> None:
+    """Code for every one of some cases, by `write(case)`. The one runs that is the `number`."""
+    after = code.append_basic_block()
+    chosen = code.switch(number, after)
+    for case in cases:
+        block = code.append_basic_block()
+        chosen.add_case(constant(case), block)
+        code.position_at_end(block)
+        write(case)
+        code.branch(after)
+    code.position_at_end(after)
 
 
 def multiplied_and_added(code: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -93,8 +128,9 @@ def multiplied_and_added(code: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir
     return code.fadd(total, code.fmul(a, b, flags=("contract",)), flags=("contract",))
 
 
-def summing(rows: int) -> Callable:
-    """An intrinsic that writes int32 sums of products `[rows, 32]` to the address `sums`.
+@written(addresses(6))
+def sums_of(code, rows, weights, inputs, stride, pairs, sums):
+    """Write int32 sums of products `[rows, 32]` to the address `sums`, for one, two, four or eight rows.
 
     It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
     because processors multiply and add two neighbours in one instruction.
@@ -102,9 +138,7 @@ def summing(rows: int) -> Callable:
     words, wide = vector(WORD, 32), vector(WORD, 16)
     evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
 
-    def build(context, code, signature, arguments):
-        weights, inputs, stride, pairs, sums = arguments
-
+    def write(rows: int) -> None:
         def body(pair, totals):
             halves = [
                 code.sext(loaded(code, place(code, weights, (pair, 64), constant(half)), vector(BYTE, 32)), words)
@@ -120,104 +154,62 @@ def summing(rows: int) -> Callable:
                     added.append(code.add(totals[len(added)], code.add(left, right)))
             return added
 
-        summed(code, wide, 2 * rows, pairs, body, sums, 64)
-        return context.get_dummy_value()
+        put_all(code, added_up(code, wide, 2 * rows, pairs, body), sums, 64)
 
-    @intrinsic
-    def sums_of(typing, weights, inputs, stride, pairs, sums):
-        return types.void(*[types.intp] * 5), build
-
-    return sums_of
+    switched(code, rows, (1, 2, 4, 8), write)
 
 
-def blending(rows: int, lanes: int = 8) -> Callable:
-    """An intrinsic that writes weighted sums of the rows of `vectors [terms, lanes]` to the address `sums`, float32 `[rows, lanes]`.
+@written(addresses(7))
+def blend_of(code, rows, numbers, across, along, vectors, terms, sums):
+    """Write weighted sums of the rows of `vectors [terms, 8]` to the address `sums`, float32 `[rows, 8]`, for one row or eight.
 
     The weights are float32 from the address `numbers` on. They lie `across` bytes apart from row to row and `along` bytes from term
     to term.
     """
-    wide = vector(REAL, lanes)
+    wide = vector(REAL, 8)
 
-    def build(context, code, signature, arguments):
-        numbers, across, along, vectors, terms, sums = arguments
-
+    def write(rows: int) -> None:
         def body(term, totals):
-            those = loaded(code, place(code, vectors, (term, 4 * lanes)), wide)
+            those = loaded(code, place(code, vectors, (term, 32)), wide)
             each = [loaded(code, place(code, numbers, (across, row), (term, along)), REAL) for row in range(rows)]
             return [
-                multiplied_and_added(code, total, spread(code, one, lanes), those)
+                multiplied_and_added(code, total, spread(code, one, 8), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 
-        summed(code, wide, rows, terms, body, sums, 4 * lanes)
-        return context.get_dummy_value()
+        put_all(code, added_up(code, wide, rows, terms, body), sums, 32)
 
-    @intrinsic
-    def blend_of(typing, numbers, across, along, vectors, terms, sums):
-        return types.void(*[types.intp] * 6), build
-
-    return blend_of
+    switched(code, rows, (1, 8), write)
 
 
-@intrinsic
-def ask(typing, address):
-    """Ask for the line at the address, which will be needed soon, for the second cache."""
-
-    def build(context, code, signature, arguments):
-        ask_for(code, arguments[0], LINE, 2)
-        return context.get_dummy_value()
-
-    return types.void(types.intp), build
-
-
-@intrinsic
-def fused(typing, a, b, c):
+@written(types.float32(types.float32, types.float32, types.float32))
+def fused(code, a, b, c):
     """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
-
-    def build(context, code, signature, arguments):
-        return code.fma(*arguments)
-
-    return types.float32(types.float32, types.float32, types.float32), build
+    return code.fma(a, b, c)
 
 
-@intrinsic
-def larger(typing, a, b):
+@written(types.float32(types.float32, types.float32))
+def larger(code, a, b):
     """The larger of two float32, in a form that compilers can vectorise; they cannot vectorise `max`."""
-
-    def build(context, code, signature, arguments):
-        flags = ("nnan", "nsz")
-        return code.select(code.fcmp_ordered(">", *arguments, flags=flags), *arguments, flags=flags)
-
-    return types.float32(types.float32, types.float32), build
+    flags = ("nnan", "nsz")
+    return code.select(code.fcmp_ordered(">", a, b, flags=flags), a, b, flags=flags)
 
 
-@intrinsic
-def as_float(typing, bits):
+@written(types.float32(types.int32))
+def as_float(code, bits):
     """The float32 that these 32 bits encode."""
-
-    def build(context, code, signature, arguments):
-        return code.bitcast(arguments[0], REAL)
-
-    return types.float32(types.int32), build
+    return code.bitcast(bits, REAL)
 
 
-@intrinsic
-def pointer(typing, address):
+@written(types.voidptr(types.int64))
+def pointer(code, address):
     """The address as a pointer, for `numba.carray`."""
-
-    def build(context, code, signature, arguments):
-        return code.inttoptr(arguments[0], BYTE.as_pointer())
-
-    return types.voidptr(types.int64), build
+    return code.inttoptr(address, BYTE.as_pointer())
 
 
-@intrinsic
-def ticks(typing):
+@written(types.int64())
+def ticks(code):
     """The processor's own count of time, in its ticks; 0 on processors other than x86-64, which may not let programs read one."""
-
-    def build(context, code, signature, arguments):
-        if platform.machine().lower() not in ("x86_64", "amd64"):
-            return constant(0)
-        return code.call(code.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(LONG, ())), ())
-
-    return types.int64(), build
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return constant(0)
+    return code.call(code.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(LONG, ())), ())

@@ -32,7 +32,9 @@ from engine.kernels.intrinsics import (
     place,
     put_down,
     spread,
+    switched,
     vector,
+    written,
 )
 
 FEATURES = binding.get_host_cpu_features()
@@ -128,15 +130,7 @@ def tiling(way: str) -> Callable:
             put_down(code, real, place(code, out, (apart, row), constant(4 * LANES * column)))
 
     def build(context, code, signature, arguments):
-        after = code.append_basic_block()
-        chosen = code.switch(arguments[1], after)
-        for rows in range(1, ROWS + 1):
-            block = code.append_basic_block()
-            chosen.add_case(constant(rows), block)
-            code.position_at_end(block)
-            products(code, rows, *arguments[2:])
-            code.branch(after)
-        code.position_at_end(after)
+        switched(code, arguments[1], range(1, ROWS + 1), lambda rows: products(code, rows, *arguments[2:]))
         return context.get_dummy_value()
 
     return build
@@ -186,14 +180,10 @@ def multiplying_rounded(way: int) -> Callable:
     return multiply
 
 
-@intrinsic
-def by_way_of_half(typing, x):
+@written(types.float32(types.float32))
+def by_way_of_half(code, x):
     """The float32 nearest to `x` that float16 holds."""
-
-    def build(context, code, signature, arguments):
-        return code.fpext(code.fptrunc(arguments[0], ir.HalfType()), REAL)
-
-    return types.float32(types.float32), build
+    return code.fpext(code.fptrunc(x, ir.HalfType()), REAL)
 
 
 @within

@@ -32,6 +32,7 @@ from engine.kernels.intrinsics import (
     pointer,
     put_down,
     spread,
+    switched,
     vector,
 )
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
@@ -114,8 +115,8 @@ class Pieces:
         return matrix._replace(codes=held)
 
 
-def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
-    """What writes the code of a `tile` for so many rows, `vectors * LANES` outputs and this type."""
+def tiling(vectors: int, kind: torch.dtype) -> Callable:
+    """What writes the code of a `tile` for `vectors * LANES` outputs and this type: a loop for one to six rows, of which one runs."""
     wide, size = vector(REAL, LANES), kind.itemsize
     stored = vector({4: REAL, 2: ir.HalfType() if kind == torch.float16 else ir.IntType(16)}[size], LANES)
 
@@ -127,9 +128,7 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
             return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
         return weights
 
-    def build(context, code, signature, arguments):
-        weights, along, x, across, inputs, out, apart = arguments[3:]
-
+    def products(code, rows, weights, along, x, across, inputs, out, apart):
         def body(k, totals):
             base = place(code, weights, (k, along))
             ask_for(code, place(code, base, constant(AHEAD)), vectors * LANES * size, 1)
@@ -146,20 +145,23 @@ def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
         for number, value in enumerate(added_up(code, wide, rows * vectors, inputs, body)):
             row, column = divmod(number, vectors)
             put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * column)))
+
+    def build(context, code, signature, arguments):
+        switched(code, arguments[2], range(1, 7), lambda rows: products(code, rows, *arguments[3:]))
         return context.get_dummy_value()
 
     return build
 
 
 @intrinsic(prefer_literal=True)
-def tile(typing, rows, vectors, kind, weights, along, x, across, inputs, out, apart):
-    """Write the products of so many rows with `vectors * LANES` neighbouring outputs of a block, whose type is this one of `KINDS`.
+def tile(typing, vectors, kind, rows, weights, along, x, across, inputs, out, apart):
+    """Write the products of one to six rows with `vectors * LANES` neighbouring outputs of a block of this type in `KINDS`.
 
-    These three are constants. The others are addresses and distances in bytes: the weights and from one input to the next, the rows
-    `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
+    The first two are constants. All behind `rows` are addresses and distances in bytes: the weights and from one input to the next, the
+    rows `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
     """
-    build = tiling(rows.literal_value, vectors.literal_value, KINDS[kind.literal_value])
-    return types.void(rows, vectors, kind, *[types.intp] * 7), build
+    build = tiling(vectors.literal_value, KINDS[kind.literal_value])
+    return types.void(vectors, kind, *[types.intp] * 8), build
 
 
 @cache
@@ -177,27 +179,11 @@ def multiplying(kind: int, width: int) -> Callable:
         for column in range(0, width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
-                if left == 7 or left == 8 or left == 4:
-                    tile(4, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 4
-                elif left >= 6:
-                    tile(6, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 6
-                elif left == 5:
-                    tile(5, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 5
-                elif left == 3:
-                    tile(3, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 3
-                elif left == 2:
-                    tile(2, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 2
-                else:
-                    tile(1, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 1
-                left -= taken
-                source += taken * across
-                target += taken * apart
+                rows = 4 if left == 7 or left == 8 else min(left, 6)
+                tile(vectors, kind, rows, those, width * size, source, across, inputs, target, apart)
+                left -= rows
+                source += rows * across
+                target += rows * apart
 
     return multiply
 

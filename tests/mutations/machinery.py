@@ -164,8 +164,8 @@ MACHINERY = [
         (
             "attention forgets what lies 600 rows back",
             "exact_attention.py::attend_exactly",
-            "most = most_of(some)",
-            "some[:max(0, end - 600)] = LOWEST\nmost = most_of(some)",
+            "highest = most_of(some)",
+            "some[:max(0, end - 600)] = LOWEST\nhighest = most_of(some)",
             "forward/test_long_contexts.py::test_a_tree_sees_keys_a_thousand_rows_back -k 'compiled and all'",
         ),
         (
