@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, of_size
+from engine.forward.cache import KVCache, TransformersLayer, of_size
 from engine.forward.layer_ops import features_of
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
@@ -75,10 +75,7 @@ class Batch:
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        kind: Any = RecurrentSession if self.runner.recurrent else Session
-        session: Session = kind(
-            self.runner, capacity, features, cache=None if self.slots is None else self.slots.enter()
-        )
+        session = self.runner.open(capacity, features, self.slots and self.slots.enter())
         self.sessions.append(session)
         return session
 
@@ -125,10 +122,11 @@ class Batch:
                 f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
             )
         starts = torch.tensor([cache.rows for cache in slots.caches])
-        columns = int(starts.max()) + count
+        slots.aim(starts, count)
+        shape, dtype = (len(starts), 1, count, slots.rows + count), self.runner.dtype
         ids = torch.zeros(len(starts), count, dtype=torch.long)
         positions = torch.zeros_like(ids)
-        mask = torch.full((len(starts), 1, count, columns), torch.finfo(self.runner.dtype).min, dtype=self.runner.dtype)
+        mask = torch.full(shape, torch.finfo(dtype).min, dtype=dtype)
         mask[..., 0] = 0  # padding sees something, so that it stays a number
         for place, cache in enumerate(slots.caches):
             if each := by_cache.get(id(cache)):
@@ -139,7 +137,6 @@ class Batch:
                 mask[place, 0, :rows, :before] = 0
                 blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
                 mask[place, 0, :rows, before : cache.rows + rows] = blind
-        slots.aim(starts.to(device), count, columns)
         masks = self.windowed(mask.to(device), asked)
         with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
             output = self.runner.model(
@@ -150,7 +147,7 @@ class Batch:
             )
         answers: list[Answer] = []
         for each in asked:
-            place, rows = slots.place(each.session.cache), len(each.ids)
+            place, rows = slots.caches.index(each.session.cache), len(each.ids)
             features = None
             if self.taps:
                 tapped = [output.hidden_states[abs(tap) - self.runner.bare][place, :rows] for tap in self.taps]
@@ -165,7 +162,7 @@ class Batch:
             return mask
         sliding = mask.clone()
         for session, _, positions, _ in asked:
-            place, rows = slots.place(session.cache), len(positions)
+            place, rows = slots.caches.index(session.cache), len(positions)
             end = session.note(positions)
             seen = sliding[place, 0, :rows, :end]
             seen.masked_fill_(
@@ -180,7 +177,7 @@ class Slots:
     caches: list[Any]
 
     def __init__(self, runner: Runner, size: int, capacity: int):
-        self.runner, one = runner, runner.new_cache(1).kv
+        self.runner, self.capacity, one = runner, capacity, runner.new_cache(1).kv
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
         self.caches = []
@@ -196,23 +193,20 @@ class Slots:
 
     def leave(self, cache: KVCache) -> None:
         """Free the cache's place. The last cache moves into it."""
-        place, last = self.place(cache), self.caches.pop()
+        place, last = self.caches.index(cache), self.caches.pop()
         if last is not cache:
             self.kv[:, :, place, :, : last.rows] = last.kv[..., : last.rows, :]
             last.stand_on(self.kv[:, :, place])
             self.caches[place] = last
 
-    def place(self, cache: KVCache) -> int:
-        return next(place for place, each in enumerate(self.caches) if each is cache)
-
     def reading(self, asked: "list[Asked | None]") -> AbstractContextManager[None]:
         """Where a forward runs, given what is asked in every slot."""
         return nullcontext()
 
-    def aim(self, starts: torch.Tensor, count: int, columns: int) -> None:
-        """The next forward writes `count` rows a sequence from `starts [B]` on and reads the first `columns` rows."""
-        self.slots = starts[:, None] + torch.arange(count, device=starts.device)
-        self.columns = columns
+    def aim(self, starts: torch.Tensor, count: int) -> None:
+        """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
+        self.rows = int(starts.max())  # before the new ones of the longest sequence
+        self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)
 
 
 class StateSlots(Slots):
@@ -239,36 +233,16 @@ class StateSlots(Slots):
             yield
 
 
-class BatchedLayer(CacheLayerMixin):
+class BatchedLayer(TransformersLayer):
     """One layer of all the caches of `Slots`, in the form that transformers' attention expects."""
 
-    is_sliding = False
-
-    def __init__(self, slots: Slots, layer: int):
-        super().__init__()
-        self.slots, self.layer, self.is_initialized = slots, layer, True
-
-    def lazy_initialization(self, key_states, value_states):
-        pass
-
     def update(self, key_states, value_states, *args: Any, **kwargs: Any):
-        slots = self.slots
+        slots = self.cache
         batch = len(slots.caches)
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
             rows = of_size(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
-            found.append(rows[:, :, : slots.columns])
+            found.append(rows[:, :, : slots.rows + states.shape[2]])
         return found
-
-    def get_mask_sizes(self, query_length):
-        return self.slots.columns, 0
-
-    def get_seq_length(self):
-        return self.slots.columns - self.slots.slots.shape[1]
-
-    def get_max_length(self):
-        return self.slots.kv.shape[4]
-
-    get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5

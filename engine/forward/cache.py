@@ -76,7 +76,7 @@ class TransformersLayer(CacheLayerMixin):
 
     is_sliding = False
 
-    def __init__(self, cache: KVCache, layer: int):
+    def __init__(self, cache: Any, layer: int):
         super().__init__()
         self.cache, self.layer, self.is_initialized = cache, layer, True
 

@@ -15,21 +15,19 @@ from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
 from engine.forward.cuda_graphs import kept_bytes, why_eager
-from engine.forward.devices import noise_place
+from engine.forward.devices import noise_place, one_torch_thread
 from engine.forward.layer_ops import features_of
 from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layers
-from engine.forward.recurrent.cache import StateCache
+from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
-from engine.forward.recurrent.sizes import Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
-from engine.forward.torch_threads import one_torch_thread
 from engine.forward.windows import window_of
 from engine.kernels.sharing import Team
 
@@ -96,10 +94,12 @@ class Runner:
         """
         return time.perf_counter() - time.thread_time() + Team.without
 
-    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
+    def open(self, capacity: int, features: bool | tuple[int, ...] = False, cache: Any = None) -> Session:
+        """A lane's session. It makes a cache of that `capacity`, unless it is to use one of a batch."""
         if self.recurrent:
-            return RecurrentSession(self, capacity, features)
-        return Session(self, capacity, features, graphed=self.device.type == "cuda" and not self.spread)
+            return RecurrentSession(self, capacity, features, cache=cache)
+        graphed = self.device.type == "cuda" and not self.spread and cache is None
+        return Session(self, capacity, features, graphed, cache)
 
     @property
     def kv_heads(self) -> int:

@@ -3,6 +3,7 @@
 Invariant: a forward leaves what is committed as it was. It works on copies, and `commit` keeps them.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 from engine.forward.cache import KVCache, TransformersLayer
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
+
+TOKENS = 16  # more than any convolution here looks back
+Zeros = tuple[torch.Tensor | None, torch.Tensor | None]  # inputs and recurrent state of an empty text
 
 
 def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
@@ -35,7 +39,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def __init__(self) -> None:
         super().__init__()
         self.record_past = True  # convolutions then hand in all their inputs, also for a single token
-        self.zeros: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # inputs and state of an empty text
+        self.zeros: Zeros = (None, None)
         self.forget()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
@@ -99,9 +103,9 @@ class StateCache(KVCache):
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
-        zeros: Sequence[tuple[torch.Tensor | None, torch.Tensor | None]] = (),
+        zeros: Sequence[Zeros] = (),
     ):
-        """`zeros` are the states of an empty text by layer that keeps any, which nobody writes into (`sizes.zero_states`)."""
+        """`zeros` are the states of an empty text by layer that keeps any, which nobody writes into (`zero_states`)."""
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
         width = head_dim_of(config) if attending(config) else 1
         super().__init__(attending(config), heads, width, capacity, dtype, device)
@@ -141,3 +145,41 @@ class StateCache(KVCache):
     def state_bytes(self) -> int:
         """Bytes of the committed states."""
         return sum(layer.nbytes for layer in self.states)
+
+
+def behind_zeros(model: PreTrainedModel) -> StateCache:
+    """A cache whose states stand behind some zeros. A model on "meta" will do."""
+    cache = StateCache(model.config, 1, model.dtype, model.device)
+    hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
+    for module in modules_with_states(model):
+        taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
+        module(hidden, **{taken: cache.past})
+    cache.commit(TOKENS)
+    return cache
+
+
+@torch.inference_mode()
+def zero_states(model: PreTrainedModel) -> list[Zeros]:
+    """Inputs and recurrent state of an empty text, by layer that keeps any. A model on "meta" will do."""
+
+    def zeros(each: torch.Tensor | None) -> torch.Tensor | None:
+        return None if each is None else torch.zeros_like(each)
+
+    return [(zeros(layer.inputs), zeros(layer.state)) for layer in behind_zeros(model).states]
+
+
+def text_bytes(states: list[Zeros]) -> int:
+    """Bytes of the states of one text, however long."""
+    return sum(each.nbytes for layer in states for each in layer if each is not None)
+
+
+def node_bytes(states: list[Zeros]) -> int:
+    """Bytes that a round keeps for each node of a tree: its convolutions' inputs, and what it writes into each head's state."""
+    found = 0
+    for inputs, state in states:
+        if inputs is not None:
+            found += inputs.nbytes // inputs.shape[-1]
+        if state is not None:
+            _, heads, rows, columns = state.shape
+            found += heads * (1 + rows + columns) * torch.float32.itemsize
+    return found

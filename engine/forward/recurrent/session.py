@@ -36,14 +36,8 @@ class RecurrentSession(Session):
 
     cache: StateCache
 
-    def __init__(
-        self,
-        runner: "Runner",
-        capacity: int,
-        features: bool | tuple[int, ...] = False,
-        cache: StateCache | None = None,
-    ):
-        super().__init__(runner, capacity, features, cache=cache)
+    def __init__(self, runner: "Runner", *asked: Any, **how: Any):
+        super().__init__(runner, *asked, **how)
         self.past = self.cache.past
         teach(runner.model)
         self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
