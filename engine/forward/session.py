@@ -109,8 +109,10 @@ class Session:
 
     def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
-        end = self.note(positions)
-        return self.runner.window.masks(mask, positions, self.places[:end])  # type: ignore[union-attr]  # there is one
+        window, end = self.runner.window, self.note(positions)
+        assert window is not None
+        beyond = window.beyond(positions, self.places[:end]).to(mask.device)
+        return window.by_type(mask[None, None], mask.masked_fill(beyond, torch.finfo(mask.dtype).min)[None, None])
 
     def note(self, positions: list[int]) -> int:
         """Take down where the new rows stand in the text. Returns the number of rows with them."""

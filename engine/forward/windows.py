@@ -39,14 +39,6 @@ class Window:
     size: int
     by_layer: bool
 
-    def masks(self, mask: torch.Tensor, positions: list[int], places: np.ndarray) -> torch.Tensor | dict:
-        """What the model takes in place of the additive `mask [N, M]` of full attention: `[1, 1, N, M]`, by layer type if it differs.
-
-        `positions` are those of the N new tokens, `places [M]` those of all rows.
-        """
-        sliding = mask.masked_fill(self.beyond(positions, places).to(mask.device), torch.finfo(mask.dtype).min)
-        return self.by_type(mask[None, None], sliding[None, None])
-
     def beyond(self, positions: list[int], places: np.ndarray) -> torch.Tensor:
         """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
         return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)

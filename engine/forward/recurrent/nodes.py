@@ -143,18 +143,7 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
 
 
 def selective(
-    layer: NodesLayer,
-    state: Any,
-    x: Any,
-    dt: Any,
-    a: Any,
-    b: Any,
-    c: Any,
-    d: Any,
-    z: Any = None,
-    dt_bias: Any = None,
-    dt_softplus: bool = False,
-    **how: Any,
+    layer: NodesLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
 ) -> torch.Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
     steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
@@ -170,15 +159,7 @@ def selective(
 
 
 def gated(
-    layer: NodesLayer,
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
-    initial_state: Any,
-    use_qk_l2norm_in_kernel: bool = False,
-    **how: Any,
+    layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
 ) -> tuple[torch.Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
     queries, keys, values = (layer.by_text(each[:, 0]) for each in (q, k, v))
@@ -226,15 +207,10 @@ def taught(right: Rule, rule: Rule) -> Rule:
     return rightly
 
 
-def layer_of(module: nn.Module, args: tuple, how: dict[str, Any]) -> Any:
-    """The layer of the cache that a call of a module reads, None without a cache."""
-    cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
-    return cache.layers[module.layer_idx] if cache else None
-
-
 def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """Hand in nodes `[texts, width, H]` as rows `[places, 1, H]`."""
-    layer = layer_of(module, args, how)
+    cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
+    layer = cache.layers[module.layer_idx] if cache else None
     if not isinstance(layer, NodesLayer):
         return None
     reading.layer = layer
