@@ -35,8 +35,7 @@ from engine.kernels.sharing import LINE, Team, cores
 from engine.kernels.stored import Pieces, Stored
 
 FEWEST = 16  # rows that working space is made for
-SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
-NO_FEATURES, NO_TABLE = np.zeros((0, 0, 0), np.float32), np.zeros((0, FIELDS), np.int64)
+SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
 
 
 def compiles(model: PreTrainedModel) -> bool:
@@ -132,12 +131,6 @@ class CompiledLlama:
             qkv=space(layer.qkv.shape[0]),
             attended=space(layer.out.shape[1]),
             gated=space(layer.gate.shape[0]),
-            ids=NO_IDS,
-            positions=NO_IDS,
-            taps=NO_IDS,
-            sequences=NO_TABLE,
-            logits=NO_LOGITS,
-            features=NO_FEATURES,
         )
         return rows, NamedArrays(*self.weights.nests, room)
 

@@ -70,7 +70,7 @@ class Kept(IndexDataCacheFile):
 
     def _load_index(self) -> dict:
         try:
-            version, stamp, names = pickle.loads(unsealed(Path(self._index_path).read_bytes()))
+            version, stamp, names = self._load_data(self._index_name)
         except OSError:
             return {}
         return pickle.loads(names) if (version, stamp) == (self._version, self._source_stamp) else {}
@@ -79,7 +79,7 @@ class Kept(IndexDataCacheFile):
         with self._open_for_write(self._index_path) as file:
             file.write(sealed(self._dump((self._version, self._source_stamp, self._dump(names)))))
 
-    def _load_data(self, name: str) -> object:
+    def _load_data(self, name: str) -> Any:
         return pickle.loads(unsealed(Path(self._data_path(name)).read_bytes()))
 
     def _save_data(self, name: str, data: object) -> None:

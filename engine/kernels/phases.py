@@ -106,12 +106,12 @@ class Room(NamedTuple):
     qkv: Matrix
     attended: Matrix
     gated: Matrix
-    ids: Ids
-    positions: Ids
-    taps: Ids
-    sequences: Table
-    logits: Matrix
-    features: Cube
+    ids: Ids = np.zeros(0, np.int64)  # and all behind it belong to the caller
+    positions: Ids = np.zeros(0, np.int64)
+    taps: Ids = np.zeros(0, np.int64)
+    sequences: Table = np.zeros((0, FIELDS), np.int64)
+    logits: Matrix = np.zeros((0, 0), np.float32)
+    features: Cube = np.zeros((0, 0, 0), np.float32)
 
 
 class Work(NamedTuple):

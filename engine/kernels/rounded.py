@@ -43,17 +43,10 @@ STEPS = 127  # a number is at most so many of its row's steps
 RESTORED = np.float32(6.200124e-05)  # 1 / 127 / 127, as bitsandbytes writes it
 WIDTH = 32  # outputs of a block
 MOST_IN_A_GROUP = 4
-
-
-def way_here() -> str:
-    """How this processor adds up products of bytes: "vnni" (four, the weights unsigned), "dot" (four) or "pairs" (two)."""
-    if (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni"):
-        return "vnni"
-    return "dot" if ARM and FEATURES.get("dotprod") else "pairs"
-
-
+# How this processor adds up products of bytes: "vnni" (four, the weights unsigned), "dot" (four) or "pairs" (two)
 WAYS = ("vnni", "dot", "pairs")
-WAY = way_here()
+VNNI = (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni")
+WAY = "vnni" if VNNI else "dot" if ARM and FEATURES.get("dotprod") else "pairs"
 LANES = 16 if WIDE else 4 if ARM else 8
 VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 12 if WIDE else 6 if ARM else 4  # whose sums the registers hold
