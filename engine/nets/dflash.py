@@ -18,7 +18,7 @@ from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
 from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
+from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,12 @@ class DFlashSizes:
         return 0 if self.from_anchor else 1
 
 
-class DFlashLayer(LlamaLayer):
-    """One layer, its parts under their published names."""
+class DFlashLayer(Layer):
+    """One layer, its parts apart and under their published names."""
 
     def __init__(self, sizes: DFlashSizes):
-        super().__init__(sizes.heads, sizes.kv_heads, sizes.head_dim)
+        nn.Module.__init__(self)  # none of the joined matrices
+        self.head_dim = sizes.head_dim
         hidden, width, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
         self.input_layernorm, self.post_attention_layernorm = RMSNorm(hidden, sizes.eps), RMSNorm(hidden, sizes.eps)
         self.self_attn = nn.ModuleDict(
@@ -87,12 +88,10 @@ class DFlashLayer(LlamaLayer):
     def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.head("q", entering, rotary), self.head("k", entering, rotary), self.head("v", entering, rotary)
 
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        return self.self_attn["o_proj"](heads)
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        x = x + self.self_attn["o_proj"](attended.transpose(1, 2).flatten(2))
         within = self.post_attention_layernorm(x)
-        return self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
+        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
 
 
 class DFlash(Net):

@@ -28,15 +28,8 @@ class DSpark(DFlash):
     kind = "dspark"
     sizes: DSparkSizes
 
-    def __init__(
-        self,
-        sizes: DSparkSizes,
-        embedding: torch.Tensor,
-        head: torch.Tensor,
-        vocabulary: torch.Tensor,
-        published: dict[str, Any],
-    ):
-        super().__init__(sizes, embedding, head, vocabulary, published)
+    def __init__(self, sizes: DSparkSizes, *shared: Any):
+        super().__init__(sizes, *shared)
         before, after = nn.Embedding(sizes.vocab, sizes.rank), Linear(sizes.rank, sizes.vocab)
         nn.init.zeros_(after.weight)
         self.markov_head = nn.ModuleDict({"markov_w1": before, "markov_w2": after})

@@ -174,49 +174,12 @@ def attend(
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
 
 
-class LlamaLayer(nn.Module):
-    """What a Llama layer computes: attention and a gated MLP. Subclasses hold the weights.
+class Layer(nn.Module):
+    """A Llama layer: attention and a gated MLP. Its matrices are joined where they read the same.
 
-    The residual stream `x` has `hidden` columns. The caller makes and norms what is `entering` attention, because drafters feed it more
-    than the stream.
+    The residual stream `x` has `hidden` columns. The caller makes and norms what is `entering` attention, in `inputs` columns, because
+    drafters feed it more than the stream.
     """
-
-    def __init__(self, heads: int, kv_heads: int, head_dim: int):
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
-        raise NotImplementedError
-
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        """What attention adds to the stream, `[B, N, H]`, from `heads [B, N, heads * head_dim]`."""
-        raise NotImplementedError
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
-        """What the MLP adds to the stream `x [B, N, H]`, with the norm before it."""
-        raise NotImplementedError
-
-    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
-        x = x + self.outward(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp_of(x)
-
-    def forward(
-        self,
-        x: torch.Tensor,
-        entering: torch.Tensor,
-        rotary: Turned,
-        mask: torch.Tensor | None,
-        kv: torch.Tensor | None = None,
-        rows: int = 0,
-    ) -> torch.Tensor:
-        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
-        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
-
-
-class Layer(LlamaLayer):
-    """A layer whose matrices are joined where they read the same. `entering` has `inputs` columns."""
 
     def __init__(
         self,
@@ -230,7 +193,8 @@ class Layer(LlamaLayer):
         head_norms: bool = False,
     ):
         """`kv_heads` are as many as `heads`, and `head_dim` is `hidden / heads`, unless given."""
-        super().__init__(heads, kv_heads or heads, head_dim or hidden // heads)
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads or heads, head_dim or hidden // heads
         self.qkv = Linear(inputs or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
         self.out = Linear(heads * self.head_dim, hidden)
         self.norm = RMSNorm(hidden, eps)
@@ -244,6 +208,7 @@ class Layer(LlamaLayer):
             nn.init.normal_(matrix.weight, std=0.01)
 
     def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         counts = [self.heads, self.kv_heads]
         turned, values = self.qkv(entering).unflatten(-1, (-1, self.head_dim)).split([sum(counts), self.kv_heads], 2)
         if self.norm_q and self.norm_k:
@@ -252,12 +217,23 @@ class Layer(LlamaLayer):
         queries, keys = rotated(turned, rotary).transpose(1, 2).split(counts, 1)
         return queries, keys, values.transpose(1, 2)
 
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        return self.out(heads)
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+        return x + self.down(F.silu(gate) * up)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        entering: torch.Tensor,
+        rotary: Turned,
+        mask: torch.Tensor | None,
+        kv: torch.Tensor | None = None,
+        rows: int = 0,
+    ) -> torch.Tensor:
+        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
+        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
 
     def in_eight_bits(self, norm: RMSNorm, qkv: torch.Tensor | None = None) -> LayerWeights:
         """The layer as compiled loops take it, without norms of heads.
