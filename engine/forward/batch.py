@@ -65,10 +65,7 @@ class Batch:
         self.slots = None if own else kind(runner, size, capacity)
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
-        """A session of the batch, with an empty cache of its `capacity`.
-
-        Raises `ValueError` when the batch is full, and for another capacity or other features than the batch has.
-        """
+        """A session with an empty cache. Raises `ValueError` for a full batch, and for another capacity or features than its own."""
         if len(self.sessions) == self.size:
             raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
         if (capacity, features) != (self.capacity, self.features):
@@ -110,8 +107,7 @@ class Batch:
     def padded(self, asked: list[Asked]) -> list[Answer]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
-        Padding writes rows behind the sequence's new ones, and no row but itself attends to it. Sessions that ask for nothing are
-        padded too.
+        Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
         """
         slots, device = self.slots, self.runner.device
         assert slots is not None

@@ -15,9 +15,9 @@ from engine.kernels.attention import move_rows
 class KVCache:
     """Keys and values `kv [layers, 2, heads, capacity, head_dim]`, of which the first `rows` rows are committed.
 
-    `parts` holds the tensors that lie on one device each, here `kv` alone; their last but one dimension counts rows. `layers` holds
-    views: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
-    array, or None unless `kv` is float32 on a CPU.
+    `parts` are the tensors of single devices, here `kv` alone; their last but one dimension counts rows. `layers` are views: keys
+    and values of a layer, each `[1, heads, capacity, head_dim]`. `numbers` is one in numpy, or None unless `kv` is float32 on a
+    CPU.
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
@@ -92,10 +92,7 @@ class TransformersLayer(CacheLayerMixin):
         return keys[:, :, :end], values[:, :, :end]
 
     def rows_for(self, key_states: torch.Tensor, value_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layer's keys and values `[1, heads, capacity, width]`, with the heads and the width of their new rows.
-
-        Latent rows differ in width, and so do layers of models whose kinds of layers have heads of their own.
-        """
+        """Keys and values `[1, heads, capacity, width]`, cut to the heads and the width of the new rows, in which layers differ."""
         keys, values = self.cache.layers[self.layer]
         return of_size(keys, key_states), of_size(values, value_states)
 

@@ -44,10 +44,7 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def noise_place(device: torch.device) -> torch.device | None:
-    """Where noise is made for a model on the device: there by counting, or None for a CPU's generator.
-
-    Counted noise is made of float64 numbers (`engine.sampling.gumbel_at`).
-    """
+    """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.gumbel_at`), else None for the CPU."""
     return device if device.type == "cuda" else None
 
 

@@ -10,10 +10,7 @@ def normed(x: torch.Tensor, weight: torch.Tensor, least: torch.Tensor) -> torch.
 
 
 def features_of(tapped: list[torch.Tensor], last: torch.Tensor, taps: tuple[int, ...]) -> torch.Tensor:
-    """Features `[N, taps + 1, H]` from the taps' hidden states and from what the head reads, `last`, each `[N, H]`.
-
-    Those of negative taps stay as they are. All taps have the same sign.
-    """
+    """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
     hidden = torch.stack([*tapped, last], 1)
     return normalised(hidden) if taps[0] > 0 else hidden.float()
 

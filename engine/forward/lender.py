@@ -17,10 +17,7 @@ class Lender:
         self.idle: list[tuple[Hashable, Any]] = []
 
     def lend(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:
-        """What was made for `key`: the idle one that came back last, else a new one. Safe from any thread.
-
-        It comes back when the borrower is collected.
-        """
+        """What was made for `key`: the idle one that came back last, else a new one. It comes back when the borrower is collected."""
         found = self.taken(key)
         found = make() if found is None else found
         weakref.finalize(borrower, self.back, key, found).atexit = False

@@ -138,10 +138,7 @@ class TensorLlama:
         taps: tuple[int, ...] = (),
         last_only: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`__call__` of the rows of B sequences, one sequence's behind the other's, each with its own cache and `visible [n, M]`.
-
-        Matrices meet all rows at once. Attention goes sequence by sequence, over a sequence's own cache.
-        """
+        """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [1 if mask is None else len(mask) for mask in visible]
         where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
         x, tapped = self.embedding.index_select(0, ids), []

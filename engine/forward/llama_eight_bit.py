@@ -51,10 +51,7 @@ def logits_of(weights, ids, positions, visible, kv, rows, last_only):
 
 
 def is_small(model: PreTrainedModel) -> bool:
-    """Whether `EightBitLlama` computes this model of `engine.forward.llama.FAMILIES`, and one thread is enough for it.
-
-    It must be float32, with few weights, an even MLP width and no biases after attention.
-    """
+    """Whether `EightBitLlama` computes this model of `FAMILIES`: float32, few weights, an even MLP width, no biases after attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
     even = model.config.intermediate_size % 2 == 0
@@ -62,10 +59,7 @@ def is_small(model: PreTrainedModel) -> bool:
 
 
 def eight_bits_pay(draft: PreTrainedModel) -> bool:
-    """Whether to compute a draft in eight bits, decided by its size.
-
-    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed.
-    """
+    """Whether to compute a draft in eight bits, by its size. A timing could decide differently at the next load, and change texts."""
     return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
 
 

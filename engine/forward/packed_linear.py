@@ -35,10 +35,7 @@ def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """The weight `[out, in]` in oneDNN's own layout.
-
-    It stays as it is where this torch or this processor has no such layout for its type.
-    """
+    """The weight `[out, in]` in oneDNN's own layout, or as it is where this torch or this processor has none for its type."""
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return weight.detach().contiguous()
@@ -64,10 +61,7 @@ class PackedLinear(nn.Linear):
 
 
 def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
-    """transformers' sdpa attention, but a single query is computed twice.
-
-    One row of bfloat16 takes three times as long on a CPU as two rows.
-    """
+    """transformers' sdpa attention, but a single query is computed twice: a row of bfloat16 takes three times as long as two."""
     if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)
@@ -83,7 +77,7 @@ AttentionMaskInterface.register("sdpa_in_two_rows", sdpa_mask)
 def pack_linear_layers(model: PreTrainedModel) -> None:
     """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, `sdpa_in_two_rows`.
 
-    Its logits and its weights stay what they are. Call it again after weights have changed. Other models stay as they are.
+    Its logits and weights stay what they are. Call it again after weights have changed. Other models stay as they are.
     """
     if not on_cpu(model):
         return

@@ -88,10 +88,7 @@ class Runner:
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
     def without_processor(self) -> float:
-        """Seconds in which this thread, or the other threads of its forwards on average, had no processor, or the process was stopped.
-
-        Only differences mean anything.
-        """
+        """Seconds in which this thread, or its forwards' other threads on average, had no processor. Only differences mean anything."""
         return time.perf_counter() - time.thread_time() + Team.without
 
     def open(self, capacity: int, features: bool | tuple[int, ...] = False, cache: Any = None) -> Session:

@@ -129,10 +129,9 @@ class StaticForward:
         return self.runner.model.lm_head(last), features_of(tapped, last, self.taps) if self.taps else None
 
     def behind(self, base: torch.Tensor, lineage: torch.Tensor) -> torch.Tensor:
-        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base` on.
+        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base []` on.
 
-        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks. `base` is a tensor of
-        one number.
+        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks.
         """
         offset = self.columns - base
         inside = (offset >= 0) & (offset < lineage.shape[1])

@@ -52,10 +52,7 @@ class Session:
         graphed: bool = False,
         cache: KVCache | None = None,
     ):
-        """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs.
-
-        `cache` is the one to use; None makes one of that `capacity`.
-        """
+        """`graphed` runs forwards of few tokens as CUDA graphs. `cache` is the one to use; None makes one of that `capacity`."""
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         self.buckets = None
@@ -76,11 +73,9 @@ class Session:
     def forward(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features.
+        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. Raises `ValueError` when the cache is full.
 
         `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
-
-        Raises `ValueError` when the cache is full.
         """
         count = len(ids)
         self.cache.room_for(count)
@@ -100,10 +95,7 @@ class Session:
 
     @torch.inference_mode()
     def forward_on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor | None:
-        """Logits `[N, V]` of `ids [N]` at one position, which see as in `forward`; None where no graph is for so many tokens.
-
-        Both tensors are on the device, and nobody waits for it.
-        """
+        """`forward` of `ids [N]` at one position: logits `[N, V]` alone, and no wait for the device. None where no graph fits."""
         bucket = self.buckets.fitting(len(ids)) if self.buckets else None
         return None if bucket is None else bucket.on_device(ids, position, visible)
 
@@ -121,10 +113,7 @@ class Session:
         return end
 
     def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.
-
-        The logits are None when there are no ids.
-        """
+        """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
         logits = None
         features: list[Any] = []
         for start in range(0, len(ids), PREFILL_CHUNK):

@@ -32,10 +32,7 @@ class Bucket:
     def __call__(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`Session.forward` of at most `size` tokens; the returned tensors are the caller's own.
-
-        The padding writes rows behind the new ones, and no token may attend to them.
-        """
+        """`Session.forward` of at most `size` tokens, in tensors of the caller's own. No token attends to the rows of the padding."""
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         count, end = len(ids), self.cache.rows + len(ids)
         staged = torch.zeros(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)

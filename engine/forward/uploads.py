@@ -8,10 +8,7 @@ from engine.forward.devices import widest
 
 
 def uploaded(numbers: Any, device: torch.device) -> torch.Tensor:
-    """The tensor, array or list on the device. A copy from pinned memory is queued, where a plain one would make the host wait.
-
-    What is on the device already stays as it is. Numbers that are wider than the device computes with are rounded.
-    """
+    """The tensor, array or list on the device, in a type that it has. Pinned memory is copied while the host goes on."""
     made = torch.as_tensor(numbers)
     if made.dtype == torch.float64:
         made = made.to(widest(device))

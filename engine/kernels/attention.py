@@ -18,10 +18,7 @@ def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
 
 @compiled
 def turn(rows, heads, turns, positions):
-    """Rotate the first `heads` heads of `rows [N, n]`, in place, by the angles of their positions.
-
-    `turns [places, 2, head_dim / 2]` are cosines and sines, see `turns_of`.
-    """
+    """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `turns [places, 2, head_dim / 2]`."""
     half = turns.shape[2]
     for row in range(len(rows)):
         cos, sin = turns[positions[row]]
@@ -71,7 +68,7 @@ def attend_singly(queries, kv, visible, start, end, out):
 def blend(numbers, across, along, vectors, sums):
     """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
 
-    `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term.
+    The weights `numbers` lie `across` elements apart from row to row, and `along` elements from term to term.
     """
     row = 0
     while row < len(sums):
@@ -83,10 +80,7 @@ def blend(numbers, across, along, vectors, sums):
 
 @within
 def column_tops(rows, tops):
-    """Write the largest number of each column of `rows [M, lanes]` into the first row of `tops [at least M / 2, lanes]`.
-
-    The rows are halved again and again, because two whole rows compare faster than the numbers of a column.
-    """
+    """Write the largest of each column of `rows [M, lanes]` into the first of `tops [>= M / 2, lanes]`, by halving the rows."""
     count, lanes = rows.shape
     source, target = rows.reshape(-1), tops.reshape(-1)
     half = (count + 1) // 2
@@ -211,10 +205,7 @@ def causal(count):
 
 @compiled
 def move_rows(kv, base, moves):
-    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, one for each of `moves [n, 2]`, in that order.
-
-    A move holds the row written to and the row read from, both counted from `base`.
-    """
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `moves [n, 2]` says to and from, behind `base`."""
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):

@@ -15,10 +15,9 @@ OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
 
 class EightBit(NamedTuple):
-    """A matrix `[out, in]` in eight bits, with one scale a row.
+    """A matrix `[out, in]` in eight bits, with one scale a row. `loop` is the address of `product_itself`.
 
-    `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32.
-    `loop` is the address of `product_itself`.
+    `weight` is int8 `[out / 32, in / 2, 32, 2]`, both rounded up, and `scale [out]` is padded to whole blocks of 32.
     """
 
     weight: Codes

@@ -38,10 +38,7 @@ MOST_LEVELS = 99
 
 
 class ExpansionArrays(NamedTuple):
-    """An `Expansion` as compiled loops see it. `terms` and `counts` hold one record each.
-
-    `index` maps a node to its number after a harvest. `order` is room to sort in.
-    """
+    """An `Expansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in."""
 
     nodes: Annotated[np.ndarray, NODE, 1]
     best: Ids
@@ -117,10 +114,7 @@ def chance(chances, score, kind):
 
 @within
 def placed(nodes, order, held, node):
-    """Insert the node into `order`, which holds the `held` best nodes; of equals the earlier one goes first.
-
-    Returns how many `order` holds then, which is never more than fit.
-    """
+    """Insert the node into `order` of the `held` best nodes; of equals the earlier goes first. Returns how many it holds then."""
     place, score = held, nodes[node].score
     if held == len(order):
         if held == 0 or score <= nodes[order[held - 1]].score:
@@ -150,8 +144,7 @@ def among_best(nodes, best, held, node):
 def admit(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
-    The best of the added nodes become the frontier, and the sum of their scores is returned. When no node was added, the frontier
-    stays and -1 is returned.
+    The best of the added nodes become the frontier, and the sum of their scores is returned; -1 when no node was added.
     """
     arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]

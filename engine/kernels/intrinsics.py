@@ -80,10 +80,7 @@ def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
 
 
 def added_up(code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable) -> list[ir.Value]:
-    """Code for a loop that adds up `sums` vectors, and their totals behind it.
-
-    The totals start at zero. `body(index, totals)` gives the next ones; it runs `count` times, but at least once.
-    """
+    """Code for a loop that adds up `sums` vectors from zero. `body(index, totals)` gives the next ones, once at least."""
     before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
     code.branch(loop)
     code.position_at_end(loop)

@@ -76,8 +76,7 @@ class NamedArrays:
 
 
 class SharedRecord:
-    """One record that Python and compiled loops share. Loops take `array [1]`; Python reads and writes fields by name, as its own
-    numbers."""
+    """One record that Python and compiled loops share. Loops take `array [1]`; Python reads and writes its numbers by name."""
 
     def __init__(self, fields: np.dtype):
         self.array = np.zeros(1, fields)
@@ -93,10 +92,7 @@ class SharedRecord:
 
 @intrinsic
 def unpacked(typing, kind, table, at):
-    """The nest of this `kind` whose arrays stand in the `table` from row `at` on. It works in compiled loops only.
-
-    It is written as LLVM code because numba takes long to compile the same in Python.
-    """
+    """The nest of this `kind` that stands in the `table` from row `at` on. numba takes long to compile the same in Python."""
     nest = compiled_type(kind.instance_class)
 
     def build(context, code, signature, arguments):

@@ -57,11 +57,7 @@ from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_produc
 
 
 class TargetEnds(NamedTuple):
-    """What comes before and after the layers, and what all layers share.
-
-    `norm [H]` is the last norm's weight times sqrt(H). `turns` are the rotations by position; `least` and `head_least` keep norms from
-    zero.
-    """
+    """What comes before and after the layers: the last norm times sqrt(H), rotations by position, and what keeps norms from zero."""
 
     embedding: Matrix
     norm: Vector
@@ -72,8 +68,7 @@ class TargetEnds(NamedTuple):
 
 
 class TargetLayer(NamedTuple):
-    """A layer. Norms are times sqrt(H); `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys, times
-    sqrt(head_dim), or no rows without such norms."""
+    """A layer. Norms are times sqrt(H), and `scales [heads + kv_heads, head_dim]`, of norms of heads if any, times sqrt(head_dim)."""
 
     norm: Vector
     qkv: Stored
@@ -189,7 +184,7 @@ def gate(turn, room, layer, first, work):
 def add(turn, room, first, after, weight, least):
     """Add `more` to the stream, for the rows from `first` on, and norm it for what comes next.
 
-    `after` counts the layers behind it, 0 in the middle of one. It decides which features are written, a negative tap's as they are.
+    `after` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
     """
     count, taps = len(room.ids) - first, len(room.taps)
     row = next_task(turn, count)
@@ -288,10 +283,7 @@ def helping(state, part, last, looks):
 
 @exactly_compiled
 def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
-    """`forward_together` of one sequence, whose keys and values are written behind the first `rows` rows of `kv`.
-
-    `visible [N, M]` says which of the last M rows each sees.
-    """
+    """`forward_together` of one sequence. Rows are written behind the first `rows` of `kv`; `visible [N, M]` is over the last M."""
     alone = unpacked(Room, table, len(table) - ROOM).alone
     alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
     aim(alone, VISIBLE, visible.ctypes.data, visible.shape)

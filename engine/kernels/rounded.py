@@ -145,8 +145,7 @@ def tile(typing, way, rows, weights, along, following, pace, x, across, groups, 
 def multiplying_rounded(way: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
-    The first tile waits for the block's weights, the others find them in a cache. So each of several tiles asks for its share of the
-    next block.
+    The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
     group, step = group_of(WAYS[way]), VECTORS * LANES
     along = WIDTH * group
@@ -190,9 +189,9 @@ def most_of_row(x):
 
 @exactly_within
 def round_row(x, codes):
-    """Write the row `x [in]` as whole numbers into `codes` int8, and zeros behind them up to a whole group of inputs.
+    """Write the row `x [in]` as whole numbers into `codes` int8, with zeros behind them up to a whole group of inputs.
 
-    Returns what a step is a 127th of, and the sum of the codes. Numbers beyond float16 make no sense of a row, as in bitsandbytes.
+    Returns what a step is a 127th of, and the sum of the codes. Numbers beyond float16 make no sense of a row.
     """
     most, total = most_of_row(x), np.int32(0)
     # bitsandbytes rounds the reciprocal first

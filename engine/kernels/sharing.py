@@ -74,8 +74,8 @@ def wait(look):
 def turn_of(claims, part, parts):
     """A thread's place in a call `[5]`, for `next_task`.
 
-    It holds the address of the phase's counters, the thread's own part, and how many parts there are. A thread begins with its own
-    part's tasks and then helps the next parts: the last two numbers are how many parts on it is, and how many tasks it has done.
+    It holds the address of the phase's counters, the thread's own part, how many parts there are, how many parts on the thread is,
+    and how many tasks it has done.
     """
     turn = np.zeros(5, np.int64)
     turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts
@@ -84,9 +84,9 @@ def turn_of(claims, part, parts):
 
 @exactly_within
 def next_task(turn, tasks):
-    """A task of this phase that no thread has taken, or -1 when all are finished; `turn` then stands in the next phase.
+    """A task of this phase that no thread has taken, or -1 when all `tasks` are finished; `turn` then stands in the next phase.
 
-    `tasks` is their number. A phase has a cache line of counters for each part and one for finished tasks.
+    A phase has a cache line of counters for each part and one for finished tasks.
     """
     parts = turn[2]
     while turn[3] < parts:
@@ -120,8 +120,7 @@ def give_up(claims):
 def next_table(state, last, looks):
     """The address of the table of a call that is open and is not the `last`, after at most so many looks; 0 when none came.
 
-    The thread is then counted as inside the call, which ends only behind its `leave`. Whoever looks at the address again may find 0:
-    the others can finish all tasks at any moment.
+    The thread is then inside the call, which ends only behind its `leave`. The others can finish all tasks at any moment.
     """
     base = state.ctypes.data
     for look in range(looks):

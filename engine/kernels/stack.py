@@ -140,10 +140,7 @@ def project(x, stack, matrix, bias, scales, tokens, positions, turns, kv_heads, 
 
 @within
 def behind_attention(x, qkv, kv, visible, start, rows, layer, stack):
-    """The residual stream `[n, H]` after a layer, for the last n of N entries, where n is the number of `visible`'s rows.
-
-    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`.
-    """
+    """The residual stream `[n, H]` after a layer, for the last n of N entries `x [N, H]`, one a row of `visible`; see `attended`."""
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
     product(attended(qkv, kv, visible, start, rows, count), layer.out, stream)

@@ -95,10 +95,7 @@ NONE = np.zeros(0, np.float32)
 
 
 class Pieces:
-    """Large pieces of memory for matrices that are read in one go.
-
-    numpy asks the system to keep such a piece in large pages. So the processor need not look up every few lines where they lie.
-    """
+    """Large pieces of memory for matrices that are read in one go. In large pages the processor rarely looks up where they lie."""
 
     def __init__(self) -> None:
         self.left = np.empty(0, np.uint8)
@@ -166,10 +163,9 @@ def tile(typing, vectors, kind, rows, weights, along, x, across, inputs, out, ap
 
 @cache
 def multiplying(kind: int, width: int) -> Callable:
-    """A loop that writes the products of all rows with one block of this width and of this type in `KINDS`, at most six rows at a time.
+    """A loop that writes the products of all rows with one block of this width and type in `KINDS`, six rows at most in registers.
 
-    The sums of six rows fit in the registers. numba finds compiled code again by the values that a loop closes over, so these are
-    numbers only.
+    numba finds compiled code again by the values that a loop closes over, so these are numbers only.
     """
     vectors = min(width // LANES, 4 if WIDE else 2)
     size, step = KINDS[kind].itemsize, vectors * LANES
@@ -224,10 +220,7 @@ class Product(NamedTuple):
 
 @exactly_within
 def enter_product(x, matrix, entering):
-    """`product_of`, behind the rounding of the rows `x [N, in]` where the matrix is in eight bits.
-
-    Every thread rounds for itself: that takes less than waiting.
-    """
+    """`product_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take longer."""
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
             entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])

@@ -59,9 +59,8 @@ class StoredNets(Mapping[str, Net]):
 def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
-    A published drafter's folder may have any name, and `folder` may be that folder itself.
-    `source` is what `from_pretrained` found the target by; None reads no MTP layers.
-    Raises `ValueError` when a drafter does not fit the target, and for two of one name.
+    A published drafter's folder may have any name, and `folder` may be that folder. `source` is what `from_pretrained` found the
+    target by; None reads no MTP layers. Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
     embedding, head = tables_of(target)
     found: dict[str, tuple[Load, Path]] = {}
@@ -83,10 +82,7 @@ def configs_in(folder: Path) -> list[Path]:
 
 
 def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Load]:
-    """The name of the drafter that a config describes, and what makes its net.
-
-    The target's `embedding` is `[V, H]`. Raises `ValueError` when it does not fit.
-    """
+    """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
     config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
         return "mtp", assistant.checkpoint_of(folder, config, target).load
@@ -98,10 +94,7 @@ def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel)
 
 
 def net_in(folder: Path, target: PreTrainedModel) -> Net:
-    """The net in a drafter's own folder, for this target. Its `config.kind` is the drafter's name.
-
-    Raises `ValueError` when the folder holds none that fits the target.
-    """
+    """The net in a drafter's own folder, for this target. Raises `ValueError` when the folder holds none that fits it."""
     tables = tables_of(target)
     _, load = kind_in(folder / "config.json", tables[0], target)
     return load(folder, *tables)

@@ -94,7 +94,7 @@ class AssistantSession:
     ) -> torch.Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
-        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`. All other arguments are as for nets with rows.
+        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`.
         """
         self.cache.room_for(len(tokens))
         self.cache.rows += len(tokens)
@@ -115,10 +115,7 @@ class AssistantSession:
         return log_q
 
     def committed(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """The target's committed rows by type of layer, of sliding ones as many as the window and one more.
-
-        Before the first of them is written there is a row of zeros, to which attention gives nothing.
-        """
+        """The target's committed rows by type of layer, a row of zeros before any; of sliding layers the window and one more."""
         assert self.target is not None  # the drafter was shown it
         count, found = max(1, self.target.rows), {}
         for kind, (layer, heads, width) in self.net.places.items():
@@ -129,10 +126,7 @@ class AssistantSession:
 
 
 def places_of(own: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
-    """By type of the assistant's layers: the target's last layer of that type that writes rows, and their heads and width.
-
-    Raises `KeyError` for a type that the target does not have.
-    """
+    """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
     last = {kind: layer for layer, kind in enumerate(target.layer_types[: attending(target)])}
     sizes = target.per_layer_config
     return {

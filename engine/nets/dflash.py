@@ -109,8 +109,7 @@ class DFlash(Net):
     ):
         """`embedding [V, hidden]` and `head [own_vocab, hidden]` are the drafter's own or the target's.
 
-        `vocabulary [own_vocab]` holds the target's ids of the tokens that the head guesses. `published` is the config that gave the
-        sizes.
+        `vocabulary [own_vocab]` holds the target's ids of guessed tokens, `published` the config that gave the sizes.
         """
         config = NetConfig(
             self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
@@ -138,17 +137,14 @@ class DFlash(Net):
         return self.head.new_zeros(())
 
     def read(self, features: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor, rows: int) -> None:
-        """Write the context's rows into the `kv` of all layers, behind the first `rows`.
-
-        `features [N, taps + 1, H]` are those of the tokens at `positions [N]`; the last feature is not read.
-        """
+        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, behind the first `rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
     def log_q(self, anchor: int, position: int, kv: torch.Tensor, rows: int) -> torch.Tensor:
-        """Log-probabilities `[depth, V]` of the tokens behind the `anchor` at `position`; -inf for tokens that the net lacks.
+        """Log-probabilities `[depth, V]` behind the `anchor` at `position`; -inf for tokens that the net lacks.
 
         Its `kv` has `rows` rows of context. The block's rows are written behind them.
         """

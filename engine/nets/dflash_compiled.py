@@ -96,10 +96,7 @@ class CompiledDFlash:
         self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
     def __call__(self, cache: KVCache, anchor: int, features: torch.Tensor) -> torch.Tensor:
-        """As `answers`, for a block whose first token is the `anchor`. The context's rows are committed in `cache`.
-
-        Raises `ValueError` when it is full.
-        """
+        """As `answers`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
         log_q = answers(*self.entering(cache, anchor, features), cache.rows)
         cache.rows += len(features)
         return torch.from_numpy(log_q)
@@ -148,10 +145,7 @@ def following(weights, slots, tokens):
 
 @compiled
 def behind_level(parts, ids, above, positions, visible, start, rows, asked):
-    """Log-probabilities `[n, V]` behind the nodes `ids [n]` at `positions [n]` of a `DSparkRound` whose root stands at `start`.
-
-    The other arguments are those of `engine.kernels.growing_compiled.BELOW`. They are not read, because no forward is taken.
-    """
+    """Log-probabilities `[n, V]` behind nodes of a `DSparkRound` whose root stands at `start`: `BELOW`, but no forward is taken."""
     this = unpacked(DSparkRound, parts, 0)
     slots = np.empty((len(ids), this.levels.shape[1]), np.float32)
     for row in range(len(ids)):
@@ -161,10 +155,7 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 
 @compiled
 def grow_with_block(grow, below, parts, features, tokens, silent, weights, turns, kv, rows, expansion, noise):
-    """Grow a tree of a `DSparkRound` from one forward.
-
-    Arguments are those of `answers` and of `engine.kernels.growing_compiled.grow`.
-    """
+    """Grow a tree of a `DSparkRound` from one forward. Arguments are those of `answers` and of `growing_compiled.grow`."""
     begun, this, position = ticks(), unpacked(DSparkRound, parts, 0), rows + len(features)
     levels = answers(features, tokens, silent, weights, turns, kv, rows)
     for level in range(len(levels)):

@@ -109,10 +109,7 @@ class Eagle(Net):
         return F.linear(normed, self.unembed)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
-        """What N drafted entries go on from, `[N, H]`. Their rows are written behind the first `rows` of `kv`. `mask` is additive.
-
-        `tokens [N]`, `feature [N, H]` and `positions [N]` are the entries'.
-        """
+        """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive."""
         normed = self.norm_feature(feature)
         entering = self.entering(tokens, normed)[None]
         x = normed if self.form and self.form.normed_residual else feature
@@ -158,10 +155,7 @@ class Eagle(Net):
 
 
 class EagleSession:
-    """One lane's rows, and the outputs of a round's entries.
-
-    An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above.
-    """
+    """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features."""
 
     def __init__(self, net: Eagle, capacity: int):
         layer, self.net, self.device = net.layer, net, net.embedding.device

@@ -50,10 +50,7 @@ LAYER = np.int64(arrays_of(EagleEnds) + arrays_of(State))  # where the layer sta
 
 @within
 def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
-    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
-
-    `parts` holds `arrays`. `visible`, `start` and `rows` are as in `engine.kernels.stack.through`.
-    """
+    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, one a row of `visible`; see `stack.through`."""
     ends, turns, kv, count = arrays.ends, arrays.state.turns, arrays.state.kv, len(visible)
     out = through(ends.stack, parts, LAYER, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
     own = log_q_behind(out, ends.stack, ends.head, len(ends.vocabulary))
@@ -64,7 +61,7 @@ def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
 def behind_root(parts, tokens, features, chosen, position, start, rows):
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
-    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`.
+    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `outs`.
     """
     arrays, count = unpacked(EagleArrays, parts, 0), len(tokens)
     feature = np.empty((count, arrays.state.outs.shape[1]), np.float32)
@@ -91,10 +88,7 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 
 @compiled
 def grow_with_eagle(grow, below, parts, tokens, features, chosen, position, start, rows, expansion, noise):
-    """Grow a tree behind the last of `tokens [N]`; the rest is as in `behind_root`.
-
-    `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `behind_level`.
-    """
+    """Grow a tree behind the last of `tokens [N]`, as in `behind_root`, by the addresses of `grow` and of `behind_level`."""
     begun, count = ticks(), len(tokens)
     log_q = behind_root(parts, tokens, features, chosen, position, start, rows)
     capacity = len(unpacked(EagleArrays, parts, 0).state.outs)

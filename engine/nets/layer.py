@@ -88,10 +88,7 @@ class Linear(nn.Linear):
 
 
 def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero.
-
-    It is an RMS norm without the weight and without the factor sqrt(n), and takes a third of the time.
-    """
+    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero: a plain RMS norm in a third of the time."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
 
 
@@ -145,10 +142,7 @@ def rotated(heads: torch.Tensor, rotary: Turned) -> torch.Tensor:
 
 
 def write(keys: torch.Tensor, values: torch.Tensor, kv: torch.Tensor, rows: int) -> int:
-    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows`.
-
-    Returns how many rows it has then.
-    """
+    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`. Returns where they end."""
     end = rows + keys.shape[2]
     kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
     return end
@@ -236,10 +230,7 @@ class Layer(nn.Module):
         return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
 
     def in_eight_bits(self, norm: RMSNorm, qkv: torch.Tensor | None = None) -> LayerWeights:
-        """The layer as compiled loops take it, without norms of heads.
-
-        `norm` is what the caller norms `entering` with, and `qkv` the columns that read it, None for all.
-        """
+        """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
         return LayerWeights(
             folded(self.qkv.weight if qkv is None else qkv, norm.weight),
             EightBit.of(self.out.weight),

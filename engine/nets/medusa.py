@@ -35,10 +35,7 @@ class Medusa(Net):
         return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
 
     def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
-        """Logits `[..., V]` of head k; head 0 guesses the token after the root.
-
-        `final [..., H]` is the final norm's output behind the token before the root.
-        """
+        """Logits `[..., V]` of head k, the first after the root, from `final [..., H]`, the final norm's output before the root."""
         x = self.narrow(final) if self.narrow else final
         return F.linear(x + F.silu(self.blocks[k](x)), self.unembeds[k])
 

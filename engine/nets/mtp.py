@@ -39,10 +39,9 @@ class Mtp(Net):
         return MtpSession(self, capacity)
 
     def step(self, layer: int, tokens, state, positions, mask, past) -> torch.Tensor:
-        """A layer's output `[N, H]` behind N entries. Their rows are written into `past`.
+        """A layer's output `[N, H]` behind N entries. Their rows are written into `past`, under the additive `mask [N, rows + N]`.
 
-        `tokens [N]` and `positions [N]` are the entries', `state [N, H]` is what stands behind the tokens before them, and `mask` is
-        additive, `[N, rows + N]`.
+        `state [N, H]` is what stands behind the tokens before `tokens [N]`.
         """
         model, embedded = self.model, self.model.embed_tokens(tokens[None])
         rotary = {"layer_type": self.kinds[layer]} if self.kinds[layer] else {}
@@ -62,10 +61,9 @@ class Mtp(Net):
 
 
 class MtpSession:
-    """One lane's rows in every layer, and every layer's outputs behind a round's entries.
+    """One lane's rows, at the same place in all layers, and every layer's outputs behind a round's entries.
 
-    Rows stand at the same place in all layers. A layer has no true state behind the first tokens of a text, and nobody sees its rows
-    there.
+    A layer has no true state behind the first tokens of a text, and nobody sees its rows there.
     """
 
     def __init__(self, net: Mtp, capacity: int):

@@ -52,10 +52,7 @@ class Parallel(Net):
         kv: torch.Tensor | None = None,
         rows: int = 0,
     ) -> torch.Tensor:
-        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`.
-
-        `mask`, `kv` (of all layers) and `rows` are as in `Layer.forward`.
-        """
+        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`. The rest is as in `Layer.forward`."""
         rotary = self.rotary(positions)
         for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)

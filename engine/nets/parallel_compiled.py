@@ -20,11 +20,7 @@ from engine.nets.layer import FEATURES, Net
 
 
 class ParallelEnds(NamedTuple):
-    """What comes before and after the layers.
-
-    `said [V, H]` is what a token adds to an entry. `slot [H]` is every slot's entry. `features` is the matrix for the target's
-    features.
-    """
+    """What stands around the layers. A token adds `said [V, H]`, every slot's entry is `slot [H]`, and `features` is a matrix."""
 
     said: Matrix
     slot: Vector
@@ -40,8 +36,7 @@ ENDS = np.int64(arrays_of(ParallelEnds))
 def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
 
-    The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the
-    `ParallelEnds` and the layers' weights.
+    `features [N, 4, H]` are the target's behind the token before each, and the first token stands at `position`.
     """
     ends, entries, count = unpacked(ParallelEnds, weights, 0), len(tokens), len(tokens) + slots
     x = np.empty((count, ends.said.shape[1]), np.float32)

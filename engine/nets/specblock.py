@@ -25,10 +25,9 @@ Past = list[tuple[torch.Tensor, torch.Tensor] | None]  # a layer's keys and valu
 
 
 def summary(log_q: torch.Tensor) -> torch.Tensor:
-    """What the rank head reads of draft distributions `log_q [..., V]`: `[..., 15]`, the same in training and serving.
+    """What the rank head reads of draft distributions `log_q [..., V]`, `[..., 15]`, in training and serving.
 
-    They are the ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the
-    entropy.
+    The ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the entropy.
     """
     best = log_q.topk(min(LISTED, log_q.shape[-1]), dim=-1).values
     gaps = best[..., :1] - torch.cat([best[..., 1:3], best[..., 4:5]], -1)

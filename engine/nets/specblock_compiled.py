@@ -19,10 +19,9 @@ from engine.nets.layer import FEATURES, Net, unit
 
 
 class SpecBlockEnds(NamedTuple):
-    """What comes before and after the layers.
+    """What comes before and after the layers. `features` and `condition` are the matrices for the target's features and for conditions.
 
-    `said [V, H]` is what a token adds to an input, and `queries [K, H]` what a position adds. `features` is the matrix for the target's
-    features, `condition` the one for conditions.
+    A token adds `said [V, H]` to an input, and a position `queries [K, H]`.
     """
 
     said: Matrix
@@ -38,10 +37,7 @@ ENDS = np.int64(arrays_of(SpecBlockEnds))
 
 @within
 def entering(ends, conditions, tokens, starts, x):
-    """Write the layers' inputs at N positions of blocks into `x [N, H]`.
-
-    Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions.
-    """
+    """Write the layers' inputs at N positions of blocks into `x [N, H]`; block i has the rows `starts[i]` to `starts[i + 1]`."""
     normed, prefix = np.empty_like(conditions), np.empty_like(conditions)
     unit_rows(conditions, ends.stack.least, normed)
     product(normed, ends.condition, prefix)
@@ -54,10 +50,7 @@ def entering(ends, conditions, tokens, starts, x):
 
 @within
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
-    """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
-
-    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.stack.through`.
-    """
+    """States `[N, H]` of entries that take in those of `before [N]`, and the last log-probabilities `[answers, V]`."""
     ends, start, count = unpacked(SpecBlockEnds, weights, 0), np.int64(0), len(x)
     x = through(ends.stack, weights, ENDS, turns, kv, x, before, before, positions, visible, start, rows, count)
     return x, log_q_behind(x[count - answers :], ends.stack, ends.head, len(ends.said))

@@ -15,10 +15,7 @@ def tables_of(target: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
-    """`[V, hidden]` in float32 from a target's `table [V, H]`: every number is the mean of H / hidden numbers.
-
-    Raises `ValueError` where H is no multiple of `hidden`.
-    """
+    """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
     if table.shape[1] % hidden:
         raise ValueError(
             f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "

@@ -9,10 +9,7 @@ import torch
 
 
 def parents_of(count: int, visible: torch.Tensor | None) -> list[int]:
-    """The parent of each of `count` tokens, of which each sees its ancestors: bool `[N, N]`. -1 is the text itself.
-
-    None is one path of all tokens.
-    """
+    """The parents of tokens that see their ancestors, bool `[N, N]`; None is one path of all. -1 is the text itself."""
     if visible is None:
         return list(range(-1, count - 1))
     before = visible.tril(-1) * torch.arange(1, count + 1)  # the last ancestor before a node is its parent
@@ -42,10 +39,7 @@ class Forest:
         return found.to(self.device)
 
     def windows(self, columns: int) -> torch.Tensor:
-        """`[places, columns]`: the last inputs up to every node, its own included, in the order of the text.
-
-        They count from the committed inputs of the texts, `columns` each, on to those of the nodes.
-        """
+        """`[places, columns]`: the last inputs up to every node, in the order of the text. The texts' committed inputs count first."""
         if columns not in self._windows:
             kept = self.texts * columns
             # An empty place follows the end of its text.

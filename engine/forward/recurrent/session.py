@@ -70,10 +70,7 @@ class RecurrentSession(Session):
 
     @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
-        """Let states stand behind tokens of the last forward. Returns how many were computed anew for that, as a text.
-
-        `written` are their offsets in path order, and nothing is committed yet. It is 0 for a prompt, and for any path of the tree.
-        """
+        """Let states stand behind the tokens `written`, offsets in path order. Returns how many were computed anew, as a text."""
         if self.read is None:
             return 0
         parents = self.read[2]
