@@ -11,25 +11,7 @@ from numba.core.cgutils import for_range
 
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST, exp
-from engine.kernels.intrinsics import (
-    LINE,
-    REAL,
-    WIDE,
-    WORD,
-    added_up,
-    addresses,
-    ask_for,
-    constant,
-    larger,
-    loaded,
-    multiplied_and_added,
-    place,
-    put_down,
-    spread,
-    switched,
-    vector,
-    written,
-)
+from engine.kernels.intrinsics import LINE, REAL, WIDE, WORD, Builder, addresses, constant, larger, vector, written
 
 LANES = 8
 TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
@@ -45,7 +27,7 @@ def dotting(keys: dict[int, int]) -> Callable:
     """
     wide = vector(REAL, LANES)
 
-    def halved(code: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    def halved(code: Builder, left: ir.Value, right: ir.Value) -> ir.Value:
         """The sums of neighbours in both vectors, side by side."""
         lanes = left.type.count + right.type.count
         evens, odds = (ir.Constant(vector(WORD, lanes // 2), list(range(first, lanes, 2))) for first in (0, 1))
@@ -58,19 +40,17 @@ def dotting(keys: dict[int, int]) -> Callable:
 
             def body(chunk, totals):
                 shift = code.mul(chunk, constant(4 * LANES))
-                ones = [loaded(code, place(code, asking, shift, (between, row)), wide) for row in range(queries)]
-                those = [
-                    loaded(code, place(code, key, shift, (along, code.add(first, constant(row)))), wide)
-                    for row in range(count)
-                ]
+                ones = [code.loaded(code.place(asking, shift, (between, row)), wide) for row in range(queries)]
+                those = [code.loaded(code.place(base, shift, (along, row)), wide) for row in range(count)]
                 pairs = [(one, each) for one in ones for each in those]
-                return [multiplied_and_added(code, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+                return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
             with for_range(code, code.sdiv(rows, constant(count))) as group:
                 first = code.mul(group.index, constant(count))
+                base = code.place(key, (first, along))
                 with for_range(code, lines) as line:
-                    ask_for(code, place(code, following, (first, along), (line.index, LINE)), LINE, 2)
-                added = added_up(code, wide, queries * count, chunks, body)
+                    code.ask_for(code.place(following, (first, along), (line.index, LINE)), LINE, 2)
+                added = code.added_up(wide, queries * count, chunks, body)
                 for row in range(queries):
                     then = added[row * count : (row + 1) * count]
                     while len(then) > 1:
@@ -80,9 +60,9 @@ def dotting(keys: dict[int, int]) -> Callable:
                         total = halved(code, total, ir.Constant(total.type, ir.Undefined))
                         lanes = list(range(total.type.count // 2))
                         total = code.shuffle_vector(total, total, ir.Constant(vector(WORD, len(lanes)), lanes))
-                    put_down(code, total, place(code, out, (apart, row), (first, 4)))
+                    code.put_down(total, code.place(out, (apart, row), (first, 4)))
 
-        switched(code, queries, keys, write)
+        code.switched(queries, keys, write)
 
     return dots
 
@@ -103,26 +83,24 @@ def mixing(vectors: dict[int, int]) -> Callable:
             each_has = count + 1  # a query has its columns and the sum of its weights
 
             def body(term, so_far):
-                base, added = place(code, values, (term, along)), []
-                ask_for(code, place(code, following, (term, along)), 4 * LANES * count, 2)
-                those = [loaded(code, place(code, base, constant(4 * LANES * number)), wide) for number in range(count)]
+                base, added = code.place(values, (term, along)), []
+                code.ask_for(code.place(following, (term, along)), 4 * LANES * count, 2)
+                those = [code.loaded(code.place(base, 4 * LANES * number), wide) for number in range(count)]
                 for row in range(queries):
-                    one = spread(code, loaded(code, place(code, weights, (between, row), (term, 4)), REAL), LANES)
+                    one = code.spread(code.loaded(code.place(weights, (between, row), (term, 4)), REAL), LANES)
                     *mixed, total = so_far[row * each_has : (row + 1) * each_has]
-                    added += [
-                        multiplied_and_added(code, mix, one, each) for mix, each in zip(mixed, those, strict=True)
-                    ]
+                    added += [code.multiplied_and_added(mix, one, each) for mix, each in zip(mixed, those, strict=True)]
                     added.append(code.fadd(total, one))
                 return added
 
-            added = added_up(code, wide, queries * each_has, terms, body)
+            added = code.added_up(wide, queries * each_has, terms, body)
             for row in range(queries):
                 *mixed, total = added[row * each_has : (row + 1) * each_has]
                 for number, value in enumerate(mixed):
-                    put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * number)))
-                put_down(code, code.extract_element(total, constant(0)), place(code, totals, constant(4 * row)))
+                    code.put_down(value, code.place(out, (apart, row), 4 * LANES * number))
+                code.put_down(code.extract_element(total, constant(0)), code.place(totals, 4 * row))
 
-        switched(code, queries, vectors, write)
+        code.switched(queries, vectors, write)
 
     return mix
 

@@ -18,19 +18,108 @@ AHEAD = 16384  # bytes by which weights are asked for before they are needed; ha
 LINE = 64  # bytes that come to a cache together
 
 
-def written(kind: Signature) -> Callable:
-    """Makes an intrinsic of this type: `write(code, *arguments)` writes its code and returns its value, if it has any."""
+def vector(kind: ir.Type, lanes: int) -> ir.Type:
+    return ir.VectorType(kind, lanes)
+
+
+def constant(value: ir.Value | int) -> ir.Value:
+    return ir.Constant(LONG, value) if isinstance(value, int) else value
+
+
+class Builder(ir.IRBuilder):
+    """What writes LLVM code, with words for what loops here are made of. It goes on where numba's own `builder` stands."""
+
+    def __init__(self, builder: ir.IRBuilder):
+        self.__dict__ = builder.__dict__
+
+    def place(self, address: ir.Value, *terms: ir.Value | int | tuple[ir.Value, ir.Value | int]) -> ir.Value:
+        """The address plus all terms; a pair stands for its product."""
+        for term in terms:
+            if isinstance(term, tuple):
+                left, right = term
+                term = self.mul(left, constant(right))
+            address = self.add(address, constant(term))
+        return address
+
+    def loaded(self, address: ir.Value, kind: ir.Type) -> ir.Value:
+        return self.load(self.inttoptr(address, kind.as_pointer()), align=1)
+
+    def ask_for(self, address: ir.Value, size: int, cache: int) -> None:
+        """Ask for `size` bytes from the address on, which will be needed soon, for the first or the second `cache`."""
+        byte = BYTE.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
+        prefetch = self.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+        hints = [
+            ir.Constant(WORD, hint) for hint in (0, 4 - cache, 1)
+        ]  # read, keep in this cache and all behind it, data
+        for line in range(0, size, LINE):
+            self.call(prefetch, [self.inttoptr(self.place(address, line), byte), *hints])
+
+    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
+        """The value in every lane."""
+        empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
+        zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
+        return self.shuffle_vector(self.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
+
+    def added_up(self, kind: ir.Type, sums: int, count: ir.Value, body: Callable) -> list[ir.Value]:
+        """The totals of a loop that adds up `sums` vectors from zero. `body(index, totals)` gives the next ones, once at least."""
+        before, loop, after = self.block, self.append_basic_block(), self.append_basic_block()
+        self.branch(loop)
+        self.position_at_end(loop)
+        index, totals = self.phi(LONG), [self.phi(kind) for _ in range(sums)]
+        added = body(index, totals)
+        following = self.add(index, constant(1))
+        zero = ir.Constant(kind, [0] * kind.count)
+        for value, first, then in ((index, constant(0), following), *zip(totals, [zero] * sums, added, strict=True)):
+            value.add_incoming(first, before)
+            value.add_incoming(then, loop)
+        self.cbranch(self.icmp_signed("<", following, count), loop, after)
+        self.position_at_end(after)
+        return added
+
+    def put_down(self, value: ir.Value, address: ir.Value) -> None:
+        self.store(value, self.inttoptr(address, value.type.as_pointer()), align=1)
+
+    def put_all(self, values: list[ir.Value], out: ir.Value, size: int) -> None:
+        """Put down values of `size` bytes one behind the other, from the address `out` on."""
+        for number, value in enumerate(values):
+            self.put_down(value, self.place(out, number * size))
+
+    def switched(self, number: ir.Value, cases: Iterable[int], write: Callable[[int], object]) -> None:
+        """Write every one of some cases, by `write(case)`. The one runs that is the `number`."""
+        after = self.append_basic_block()
+        chosen = self.switch(number, after)
+        for case in cases:
+            block = self.append_basic_block()
+            chosen.add_case(constant(case), block)
+            self.position_at_end(block)
+            write(case)
+            self.branch(after)
+        self.position_at_end(after)
+
+    def multiplied_and_added(self, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`total + a * b` in float32, rounded once where the processor can."""
+        return self.fadd(total, self.fmul(a, b, flags=("contract",)), flags=("contract",))
+
+
+def written(kind: Signature, constants: int = 0) -> Callable:
+    """Makes an intrinsic of this type: `write(code, *arguments)` writes its code and returns its value, if it has any.
+
+    So many arguments more come first, numbers that are known when the code is written.
+    """
 
     def made_of(write: Callable) -> Callable:
-        def build(context, code, signature, arguments):
-            value = write(code, *arguments)
-            return context.get_dummy_value() if value is None else value
-
         @wraps(write)  # numba reads the arguments' names there, of all but the first
         def typed(typing, *arguments):
-            return kind, build
+            known = arguments[:constants]
 
-        return intrinsic(typed)
+            def build(context, code, signature, handed):
+                value = write(Builder(code), *(each.literal_value for each in known), *handed[constants:])
+                return context.get_dummy_value() if value is None else value
+
+            return kind.return_type(*known, *kind.args), build
+
+        return intrinsic(prefer_literal=bool(constants))(typed)
 
     return made_of
 
@@ -38,91 +127,6 @@ def written(kind: Signature) -> Callable:
 def addresses(count: int) -> Signature:
     """The type of an intrinsic that takes so many addresses, distances and numbers, and returns nothing."""
     return types.void(*[types.intp] * count)
-
-
-def vector(kind: ir.Type, lanes: int) -> ir.Type:
-    return ir.VectorType(kind, lanes)
-
-
-def constant(value: int) -> ir.Value:
-    return ir.Constant(LONG, value)
-
-
-def place(code: ir.IRBuilder, address: ir.Value, *terms: ir.Value | tuple[ir.Value, ir.Value | int]) -> ir.Value:
-    """The address plus all terms; a pair stands for its product."""
-    for term in terms:
-        if isinstance(term, tuple):
-            left, right = term
-            term = code.mul(left, right if isinstance(right, ir.Value) else constant(right))
-        address = code.add(address, term)
-    return address
-
-
-def loaded(code: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
-    return code.load(code.inttoptr(address, kind.as_pointer()), align=1)
-
-
-def ask_for(code: ir.IRBuilder, address: ir.Value, size: int, cache: int) -> None:
-    """Code that asks for `size` bytes from the address on, which will be needed soon, for the first or the second `cache`."""
-    byte = BYTE.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
-    prefetch = code.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
-    hints = [ir.Constant(WORD, hint) for hint in (0, 4 - cache, 1)]  # read, keep in this cache and all behind it, data
-    for line in range(0, size, LINE):
-        code.call(prefetch, [code.inttoptr(place(code, address, constant(line)), byte), *hints])
-
-
-def spread(code: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
-    """The value in every lane."""
-    empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
-    zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
-    return code.shuffle_vector(code.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
-
-
-def added_up(code: ir.IRBuilder, kind: ir.Type, sums: int, count: ir.Value, body: Callable) -> list[ir.Value]:
-    """Code for a loop that adds up `sums` vectors from zero. `body(index, totals)` gives the next ones, once at least."""
-    before, loop, after = code.block, code.append_basic_block(), code.append_basic_block()
-    code.branch(loop)
-    code.position_at_end(loop)
-    index, totals = code.phi(LONG), [code.phi(kind) for _ in range(sums)]
-    added = body(index, totals)
-    following = code.add(index, constant(1))
-    zero = ir.Constant(kind, [0] * kind.count)
-    for value, first, then in ((index, constant(0), following), *zip(totals, [zero] * sums, added, strict=True)):
-        value.add_incoming(first, before)
-        value.add_incoming(then, loop)
-    code.cbranch(code.icmp_signed("<", following, count), loop, after)
-    code.position_at_end(after)
-    return added
-
-
-def put_down(code: ir.IRBuilder, value: ir.Value, address: ir.Value) -> None:
-    """Code that stores the value at the address."""
-    code.store(value, code.inttoptr(address, value.type.as_pointer()), align=1)
-
-
-def put_all(code: ir.IRBuilder, values: list[ir.Value], out: ir.Value, size: int) -> None:
-    """Code that stores values of `size` bytes one behind the other, from the address `out` on."""
-    for number, value in enumerate(values):
-        put_down(code, value, place(code, out, constant(number * size)))
-
-
-def switched(code: ir.IRBuilder, number: ir.Value, cases: Iterable[int], write: Callable[[int], object]) -> None:
-    """Code for every one of some cases, by `write(case)`. The one runs that is the `number`."""
-    after = code.append_basic_block()
-    chosen = code.switch(number, after)
-    for case in cases:
-        block = code.append_basic_block()
-        chosen.add_case(constant(case), block)
-        code.position_at_end(block)
-        write(case)
-        code.branch(after)
-    code.position_at_end(after)
-
-
-def multiplied_and_added(code: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """`total + a * b` in float32, rounded once where the processor can."""
-    return code.fadd(total, code.fmul(a, b, flags=("contract",)), flags=("contract",))
 
 
 @written(addresses(6))
@@ -138,22 +142,22 @@ def sums_of(code, rows, weights, inputs, stride, pairs, sums):
     def write(rows: int) -> None:
         def body(pair, totals):
             halves = [
-                code.sext(loaded(code, place(code, weights, (pair, 64), constant(half)), vector(BYTE, 32)), words)
+                code.sext(code.loaded(code.place(weights, (pair, 64), half), vector(BYTE, 32)), words)
                 for half in (0, 32)
             ]
             added = []
             for row in range(rows):
-                two = loaded(code, place(code, inputs, (stride, row), (pair, 4)), WORD)
-                both = code.sext(code.bitcast(spread(code, two, 16), vector(ir.IntType(16), 32)), words)
+                two = code.loaded(code.place(inputs, (stride, row), (pair, 4)), WORD)
+                both = code.sext(code.bitcast(code.spread(two, 16), vector(ir.IntType(16), 32)), words)
                 for half in halves:
                     products = code.mul(half, both)
                     left, right = (code.shuffle_vector(products, products, lanes) for lanes in (evens, odds))
                     added.append(code.add(totals[len(added)], code.add(left, right)))
             return added
 
-        put_all(code, added_up(code, wide, 2 * rows, pairs, body), sums, 64)
+        code.put_all(code.added_up(wide, 2 * rows, pairs, body), sums, 64)
 
-    switched(code, rows, (1, 2, 4, 8), write)
+    code.switched(rows, (1, 2, 4, 8), write)
 
 
 @written(addresses(7))
@@ -167,16 +171,16 @@ def blend_of(code, rows, numbers, across, along, vectors, terms, sums):
 
     def write(rows: int) -> None:
         def body(term, totals):
-            those = loaded(code, place(code, vectors, (term, 32)), wide)
-            each = [loaded(code, place(code, numbers, (across, row), (term, along)), REAL) for row in range(rows)]
+            those = code.loaded(code.place(vectors, (term, 32)), wide)
+            each = [code.loaded(code.place(numbers, (across, row), (term, along)), REAL) for row in range(rows)]
             return [
-                multiplied_and_added(code, total, spread(code, one, 8), those)
+                code.multiplied_and_added(total, code.spread(one, 8), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 
-        put_all(code, added_up(code, wide, rows, terms, body), sums, 32)
+        code.put_all(code.added_up(wide, rows, terms, body), sums, 32)
 
-    switched(code, rows, (1, 8), write)
+    code.switched(rows, (1, 8), write)
 
 
 @written(types.float32(types.float32, types.float32, types.float32))

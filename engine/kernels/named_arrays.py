@@ -12,7 +12,7 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from engine.kernels.intrinsics import LONG, constant, loaded, place
+from engine.kernels.intrinsics import LONG, Builder, constant
 
 CODE = types.intp
 AXES = 5  # an array has at most so many
@@ -96,8 +96,8 @@ def unpacked(typing, kind, table, at):
     nest = compiled_type(kind.instance_class)
 
     def build(context, code, signature, arguments):
-        rows = make_array(signature.args[1])(context, code, arguments[1])
-        first = place(code, code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
+        code, rows = Builder(code), make_array(signature.args[1])(context, code, arguments[1])
+        first = code.place(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
         return rebuilt(context, code, nest, first)[0]
 
     return nest(kind, table, types.int64), build
@@ -113,7 +113,7 @@ def compiled_type(kind: Any) -> types.Type:
     return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
 
 
-def rebuilt(context, code: ir.IRBuilder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
+def rebuilt(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The nest, array, number or address that begins in the table's row at the address `row`, and the address of the row behind it."""
     if isinstance(kind, types.BaseTuple):
         parts = []
@@ -121,18 +121,16 @@ def rebuilt(context, code: ir.IRBuilder, kind: types.Type, row: ir.Value) -> tup
             part, row = rebuilt(context, code, each, row)
             parts.append(part)
         return context.make_tuple(code, kind, parts), row
-    numbers = [
-        loaded(code, place(code, row, constant(8 * column)), LONG) for column in range(1 + getattr(kind, "ndim", 0))
-    ]
-    return value_of(context, code, kind, *numbers), place(code, row, constant(8 * FIELDS))
+    numbers = [code.loaded(code.place(row, 8 * column), LONG) for column in range(1 + getattr(kind, "ndim", 0))]
+    return value_of(context, code, kind, *numbers), code.place(row, 8 * FIELDS)
 
 
-def value_of(context, code: ir.IRBuilder, kind: types.Type, address: ir.Value, *shape: ir.Value) -> ir.Value:
+def value_of(context, code: Builder, kind: types.Type, address: ir.Value, *shape: ir.Value) -> ir.Value:
     """The array of this shape at the address; the number there; or the address itself, which is a compiled loop's."""
     if kind == CODE:
         return address
     if not shape:
-        return loaded(code, address, context.get_data_type(kind))
+        return code.loaded(address, context.get_data_type(kind))
     array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [constant(size)]
     for length in reversed(shape[1:]):

@@ -13,29 +13,10 @@ import numpy as np
 import torch
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic
 
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST
-from engine.kernels.intrinsics import (
-    AHEAD,
-    BYTE,
-    LINE,
-    REAL,
-    WIDE,
-    WORD,
-    added_up,
-    ask_for,
-    constant,
-    larger,
-    loaded,
-    place,
-    put_down,
-    spread,
-    switched,
-    vector,
-    written,
-)
+from engine.kernels.intrinsics import AHEAD, BYTE, LINE, REAL, WIDE, WORD, Builder, addresses, larger, vector, written
 
 FEATURES = binding.get_host_cpu_features()
 ARM = platform.machine().lower() in ("arm64", "aarch64")
@@ -77,7 +58,7 @@ def laid_out(codes: torch.Tensor, way: str = WAY) -> np.ndarray:
     return (tiled.to(torch.int16) + shift_of(way)).to(torch.uint8).flatten().numpy()
 
 
-def added_products(code: ir.IRBuilder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
+def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
     """`total` int32 `[LANES]` plus the products of `weights` and `ones`, int8 `[LANES * group]`, a group a lane."""
     words = total.type
     if way == "pairs":
@@ -94,43 +75,8 @@ def added_products(code: ir.IRBuilder, way: str, total: ir.Value, weights: ir.Va
     return code.call(dot, [total, code.bitcast(weights, those), code.bitcast(ones, those)])
 
 
-def tiling(way: str) -> Callable:
-    """What writes the code of a `tile`: a loop for every number of rows up to `ROWS`, of which one runs."""
-    words, reals, group = vector(WORD, LANES), vector(REAL, LANES), group_of(way)
-    packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
-    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, shift_of(way))
-
-    def products(code, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
-        def body(k, totals):
-            base = place(code, weights, (k, along))
-            ask_for(code, place(code, base, constant(AHEAD)), VECTORS * size, 1)
-            ask_for(code, place(code, following, (k, pace)), LINE, 2)
-            those = [loaded(code, place(code, base, constant(number * size)), packed) for number in range(VECTORS)]
-            ones = [
-                code.bitcast(spread(code, loaded(code, place(code, x, (across, row), (k, group)), one), LANES), packed)
-                for row in range(rows)
-            ]
-            pairs = [(each, row) for row in ones for each in those]
-            return [added_products(code, way, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
-
-        for number, value in enumerate(added_up(code, words, rows * VECTORS, groups, body)):
-            row, column = divmod(number, VECTORS)
-            more = code.mul(loaded(code, place(code, sums, constant(4 * row)), WORD), shift)
-            whole = code.sitofp(code.sub(value, spread(code, more, LANES)), reals)
-            most = spread(code, loaded(code, place(code, mosts, constant(4 * row)), REAL), LANES)
-            scale = loaded(code, place(code, scales, constant(4 * LANES * column)), reals)
-            real = code.fmul(code.fmul(whole, code.fmul(most, scale)), restored)
-            put_down(code, real, place(code, out, (apart, row), constant(4 * LANES * column)))
-
-    def build(context, code, signature, arguments):
-        switched(code, arguments[1], range(1, ROWS + 1), lambda rows: products(code, rows, *arguments[2:]))
-        return context.get_dummy_value()
-
-    return build
-
-
-@intrinsic(prefer_literal=True)
-def tile(typing, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
+@written(addresses(13), constants=1)
+def tile(code, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
 
     `way` is a constant, the place of a way in `WAYS`. All behind `rows` are addresses, and distances in bytes: the weights and from one
@@ -138,7 +84,34 @@ def tile(typing, way, rows, weights, along, following, pace, x, across, groups, 
     to the next, the number of groups, the results and from one row to the next, the outputs' scales, the rows' largest numbers, and the
     sums of the rows' codes.
     """
-    return types.void(way, *[types.intp] * 13), tiling(WAYS[way.literal_value])
+    way, words, reals = WAYS[way], vector(WORD, LANES), vector(REAL, LANES)
+    group = group_of(way)
+    packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
+    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, shift_of(way))
+
+    def write(rows: int) -> None:
+        def body(k, totals):
+            base = code.place(weights, (k, along))
+            code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
+            code.ask_for(code.place(following, (k, pace)), LINE, 2)
+            those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
+            ones = [
+                code.bitcast(code.spread(code.loaded(code.place(x, (across, row), (k, group)), one), LANES), packed)
+                for row in range(rows)
+            ]
+            pairs = [(each, row) for row in ones for each in those]
+            return [added_products(code, way, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+
+        for number, value in enumerate(code.added_up(words, rows * VECTORS, groups, body)):
+            row, column = divmod(number, VECTORS)
+            more = code.mul(code.loaded(code.place(sums, 4 * row), WORD), shift)
+            whole = code.sitofp(code.sub(value, code.spread(more, LANES)), reals)
+            most = code.spread(code.loaded(code.place(mosts, 4 * row), REAL), LANES)
+            scale = code.loaded(code.place(scales, 4 * LANES * column), reals)
+            real = code.fmul(code.fmul(whole, code.fmul(most, scale)), restored)
+            code.put_down(real, code.place(out, (apart, row), 4 * LANES * column))
+
+    code.switched(rows, range(1, ROWS + 1), write)
 
 
 @cache

@@ -13,28 +13,10 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray, types
-from numba.extending import intrinsic
 
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import (
-    AHEAD,
-    LINE,
-    REAL,
-    WIDE,
-    WORD,
-    added_up,
-    ask_for,
-    constant,
-    loaded,
-    multiplied_and_added,
-    place,
-    pointer,
-    put_down,
-    spread,
-    switched,
-    vector,
-)
+from engine.kernels.intrinsics import AHEAD, LINE, REAL, WIDE, WORD, addresses, pointer, vector, written
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
 from engine.kernels.rounded import WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
 
@@ -112,53 +94,38 @@ class Pieces:
         return matrix._replace(codes=held)
 
 
-def tiling(vectors: int, kind: torch.dtype) -> Callable:
-    """What writes the code of a `tile` for `vectors * LANES` outputs and this type: a loop for one to six rows, of which one runs."""
-    wide, size = vector(REAL, LANES), kind.itemsize
-    stored = vector({4: REAL, 2: ir.HalfType() if kind == torch.float16 else ir.IntType(16)}[size], LANES)
-
-    def widened(code: ir.IRBuilder, weights: ir.Value) -> ir.Value:
-        if kind == torch.float16:
-            return code.fpext(weights, wide)
-        if kind == torch.bfloat16:
-            words = vector(WORD, LANES)
-            return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
-        return weights
-
-    def products(code, rows, weights, along, x, across, inputs, out, apart):
-        def body(k, totals):
-            base = place(code, weights, (k, along))
-            ask_for(code, place(code, base, constant(AHEAD)), vectors * LANES * size, 1)
-            those = [
-                widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
-                for number in range(vectors)
-            ]
-            ones = [
-                spread(code, loaded(code, place(code, x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)
-            ]
-            pairs = [(one, each) for one in ones for each in those]
-            return [multiplied_and_added(code, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
-
-        for number, value in enumerate(added_up(code, wide, rows * vectors, inputs, body)):
-            row, column = divmod(number, vectors)
-            put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * column)))
-
-    def build(context, code, signature, arguments):
-        switched(code, arguments[2], range(1, 7), lambda rows: products(code, rows, *arguments[3:]))
-        return context.get_dummy_value()
-
-    return build
-
-
-@intrinsic(prefer_literal=True)
-def tile(typing, vectors, kind, rows, weights, along, x, across, inputs, out, apart):
+@written(addresses(8), constants=2)
+def tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, apart):
     """Write the products of one to six rows with `vectors * LANES` neighbouring outputs of a block of this type in `KINDS`.
 
     The first two are constants. All behind `rows` are addresses and distances in bytes: the weights and from one input to the next, the
     rows `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
     """
-    build = tiling(vectors.literal_value, KINDS[kind.literal_value])
-    return types.void(vectors, kind, *[types.intp] * 8), build
+    kind, wide, words = KINDS[kind], vector(REAL, LANES), vector(WORD, LANES)
+    half = ir.HalfType() if kind == torch.float16 else ir.IntType(16)
+    size, stored = kind.itemsize, vector(REAL if kind == torch.float32 else half, LANES)
+
+    def widened(weights: ir.Value) -> ir.Value:
+        if kind == torch.float16:
+            return code.fpext(weights, wide)
+        if kind == torch.bfloat16:
+            return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
+        return weights
+
+    def write(rows: int) -> None:
+        def body(k, totals):
+            base = code.place(weights, (k, along))
+            code.ask_for(code.place(base, AHEAD), vectors * LANES * size, 1)
+            those = [widened(code.loaded(code.place(base, number * LANES * size), stored)) for number in range(vectors)]
+            ones = [code.spread(code.loaded(code.place(x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)]
+            pairs = [(one, each) for one in ones for each in those]
+            return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+
+        for number, value in enumerate(code.added_up(wide, rows * vectors, inputs, body)):
+            row, column = divmod(number, vectors)
+            code.put_down(value, code.place(out, (apart, row), 4 * LANES * column))
+
+    code.switched(rows, range(1, 7), write)
 
 
 @cache
