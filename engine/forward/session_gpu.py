@@ -3,6 +3,8 @@
 Forwards are captured by number of tokens.
 """
 
+from typing import Any
+
 import torch
 
 from engine.forward.cuda_graphs import Captured, memory_pool
@@ -28,40 +30,36 @@ class Bucket:
         (ids, positions, slots), visible = self.parts(self.inputs)
         return self.forward(ids, positions, slots, visible)
 
+    def fill(self, raw: torch.Tensor, ids: Any, positions: Any, visible: torch.Tensor) -> None:
+        """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
+        (tokens, places, slots), shown = self.parts(raw)
+        count, end = len(ids), self.cache.rows + len(ids)
+        tokens[:count], places[:count] = ids, positions
+        tokens[count:], places[count:] = tokens[:1], places[:1]
+        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size, device=raw.device)
+        start = end - visible.shape[1]
+        shown.fill_(False)
+        shown[:count, :start], shown[:count, start:end] = True, visible
+        shown[count:, 0] = True
+
     @torch.inference_mode()
     def __call__(
         self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`Session.forward` of at most `size` tokens, in tensors of the caller's own. No token attends to the rows of the padding."""
+        """`Session.forward` of at most `size` tokens, in tensors of the caller's own."""
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
-        count, end = len(ids), self.cache.rows + len(ids)
-        staged = torch.zeros(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
-        (tokens, places, slots), shown = self.parts(staged)
-        tokens[:count], places[:count] = torch.tensor(ids), torch.tensor(positions)
-        tokens[count:], places[count:] = ids[0], positions[0]
-        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size)
-        start = end - visible.shape[1]
-        shown[:count, :start], shown[:count, start:end] = True, visible
-        shown[count:, 0] = True
+        staged = torch.empty(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
+        self.fill(staged, torch.tensor(ids), torch.tensor(positions), visible)
         self.inputs.copy_(staged, non_blocking=True)  # pinned memory is not used anew before the copy has ended
         logits, features = self.captured()
-        first = count - 1 if last_only else 0
+        first, count = len(ids) - 1 if last_only else 0, len(ids)
         return logits[first:count].clone(), None if features is None else features[:count].clone()
 
     @torch.inference_mode()
     def on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor:
         """`Session.forward_on_device` of at most `size` tokens."""
-        count, end = len(ids), self.cache.rows + len(ids)
-        (tokens, places, slots), shown = self.parts(self.inputs)
-        tokens[:count].copy_(ids)
-        tokens[count:].copy_(ids[:1].expand(self.size - count))
-        places.fill_(position)
-        slots.copy_(torch.arange(self.cache.rows, self.cache.rows + self.size, device=slots.device))
-        shown.zero_()
-        shown[:count, : end - visible.shape[1]].fill_(True)
-        shown[:count, end - visible.shape[1] : end].copy_(visible)
-        shown[count:, 0].fill_(True)
-        return self.captured()[0][:count].clone()
+        self.fill(self.inputs, ids, position, visible)
+        return self.captured()[0][: len(ids)].clone()
 
 
 class Buckets:
