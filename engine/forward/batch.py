@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, TransformersLayer, of_size
+from engine.forward.cache import KVCache, TransformersLayer, additive, of_size
 from engine.forward.layer_ops import features_of
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
@@ -129,10 +129,7 @@ class Batch:
                 rows = len(each.ids)
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
-                before = cache.rows + rows - each.seen.shape[1]
-                mask[place, 0, :rows, :before] = 0
-                blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
-                mask[place, 0, :rows, before : cache.rows + rows] = blind
+                mask[place, 0, :rows, : cache.rows + rows] = additive(each.seen, cache.rows + rows, dtype)
         masks = self.windowed(mask.to(device), asked)
         with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
             output = self.runner.model(

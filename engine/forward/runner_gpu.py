@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.forward.cache import KVCache, TransformersLayer
+from engine.forward.cache import KVCache, TransformersLayer, additive
 from engine.forward.layer_ops import features_of
 from engine.forward.llama import is_known
 from engine.forward.sizes import LATENT, kv_heads_of
@@ -95,9 +95,7 @@ class StaticForward:
         """
         for layer in self.layers:
             layer.slots = slots
-        lowest = torch.finfo(self.runner.dtype).min
-        mask = torch.zeros(visible.shape, dtype=self.runner.dtype, device=visible.device).masked_fill_(~visible, lowest)
-        mask = mask.repeat(self.groups, 1)[None, None]
+        mask = additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
         if self.known:
             return self.through(ids, positions, mask)
         return self.runner.run(ids, positions, mask, self.past, taps=self.taps)

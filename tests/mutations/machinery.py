@@ -83,8 +83,8 @@ MACHINERY = [
         (
             "a padded node sees its siblings",
             "batch.py::Batch.padded",
-            "mask[place, 0, :rows, before:cache.rows + rows] = blind",
-            "mask[place, 0, :rows, before:cache.rows + rows] = 0",
+            "additive(each.seen, cache.rows + rows, dtype)",
+            "0",
             "forward/test_batched_forward.py::test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone -k gpt2",
         ),
         (
