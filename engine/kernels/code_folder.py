@@ -1,18 +1,11 @@
 """Where compiled code is kept: a folder for each state of the sources. Imports no compiler."""
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
-# A file with one of these has code to compile
-MARKS = (
-    b"@compiled",
-    b"@exactly_compiled",
-    b"@within",
-    b"@exactly_within",
-    b"@intrinsic",
-    b"@overload",
-)
+MARKS = re.compile(rb"@(exactly_)?(compiled|within)|@intrinsic|@overload")  # a file with one has code to compile
 
 
 def folder_for(package: Path, given: str | None = None) -> Path:
@@ -26,7 +19,7 @@ def folder_for(package: Path, given: str | None = None) -> Path:
     own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if path.parent == package / "kernels" or any(mark in source for mark in MARKS):
+        if path.parent == package / "kernels" or MARKS.search(source):
             digest.update(f"{path.relative_to(package).as_posix()} {len(source)} ".encode() + source)
     folder = Path(given or own) / f"treerace-{digest.hexdigest()}"
     if not given:

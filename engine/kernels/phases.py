@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, types
 
+from engine.kernels import sharing
 from engine.kernels.by_address import raise_again, trying
 from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import exp, put
@@ -37,21 +38,6 @@ from engine.kernels.sequences import (
     enter,
     sequence_of,
     unit_row,
-)
-from engine.kernels.sharing import (
-    CALL,
-    RAISED,
-    ROWS,
-    WORK,
-    close_call,
-    give_up,
-    leave,
-    next_table,
-    next_task,
-    open_call,
-    seen,
-    told,
-    turn_of,
 )
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
 
@@ -142,21 +128,21 @@ def multiply(turn, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     product, blocks = enter_product(x, matrix, work.entering), blocks_of(matrix)
     target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(work.spare.ctypes.data)
-    task = next_task(turn, blocks)
+    task = sharing.next_task(turn, blocks)
     while task >= 0:
         block_product(product, task, target + 4 * task * product.width, apart, spare)
-        task = next_task(turn, blocks)
+        task = sharing.next_task(turn, blocks)
 
 
 @exactly_within
 def begin(turn, room, ends, weight):
     """The tokens' embeddings and their first norm."""
     count = len(room.ids)
-    row = next_task(turn, count)
+    row = sharing.next_task(turn, count)
     while row >= 0:
         put(ends.embedding[room.ids[row]], room.x[row])
         unit_row(room.x[row], weight, ends.least, room.normed[row])
-        row = next_task(turn, count)
+        row = sharing.next_task(turn, count)
 
 
 @exactly_within
@@ -167,7 +153,7 @@ def gate(turn, room, layer, first, work):
     ups_of = product_of(x, layer.up, work.entering)
     gates_at, ups_at = np.int64(work.gates.ctypes.data), np.int64(work.ups.ctypes.data)
     spare = np.int64(work.spare.ctypes.data)
-    block = next_task(turn, blocks)
+    block = sharing.next_task(turn, blocks)
     while block >= 0:
         block_product(gates_of, block, gates_at, apart, spare)
         block_product(ups_of, block, ups_at, apart, spare)
@@ -177,7 +163,7 @@ def gate(turn, room, layer, first, work):
             out = room.gated[first + row, block * width : block * width + here]
             for k in range(here):
                 out[k] = gates[k] / (np.float32(1) + exp(-gates[k])) * ups[k]
-        block = next_task(turn, blocks)
+        block = sharing.next_task(turn, blocks)
 
 
 @exactly_within
@@ -187,7 +173,7 @@ def add(turn, room, first, after, weight, least):
     `after` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
     """
     count, taps = len(room.ids) - first, len(room.taps)
-    row = next_task(turn, count)
+    row = sharing.next_task(turn, count)
     while row >= 0:
         x, more, normed = room.x[first + row], room.more[first + row], room.normed[first + row]
         for k in range(len(x)):
@@ -202,7 +188,7 @@ def add(turn, room, first, after, weight, least):
                     room.features[row, tap, k] = x[k] * factor
         if taps and after == room.limits[2]:
             put(normed, room.features[row, taps])
-        row = next_task(turn, count)
+        row = sharing.next_task(turn, count)
 
 
 @exactly_within
@@ -210,7 +196,7 @@ def work_on(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
     ends, room = unpacked(TargetEnds, table, 0), unpacked(Room, table, len(table) - ROOM)
     count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
-    turn, size, rows, columns = turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
+    turn, size, rows, columns = sharing.turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
     for number in range(len(room.sequences) // EACH):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
@@ -260,9 +246,9 @@ try_work = trying(WORK_ON)
 @exactly_within
 def do_work(state, table, part):
     """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
-    raised = try_work(state[WORK], table, part)
+    raised = try_work(state[sharing.WORK], table, part)
     if raised != 0:
-        give_up(unpacked(Room, table, len(table) - ROOM).claims)
+        sharing.give_up(unpacked(Room, table, len(table) - ROOM).claims)
     return raised
 
 
@@ -271,14 +257,14 @@ def helping(state, part, last, looks):
     """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
     base = state.ctypes.data
     while True:
-        address = next_table(state, last, looks)
+        address = sharing.next_table(state, last, looks)
         if address == 0:
             return last
-        last = seen(base + 8 * CALL)
-        raised = do_work(state, carray(pointer(address), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
+        last, rows = sharing.seen(base + 8 * sharing.CALL), sharing.seen(base + 8 * sharing.ROWS)
+        raised = do_work(state, carray(pointer(address), (rows, FIELDS), np.int64), part)
         if raised != 0:
-            told(base + 8 * RAISED, raised)
-        leave(state)
+            sharing.told(base + 8 * sharing.RAISED, raised)
+        sharing.leave(state)
 
 
 @exactly_compiled
@@ -323,10 +309,10 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
             room.owners[begin + row] = number
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if whole:
-        open_call(state, table)
+        sharing.open_call(state, table)
     raised = do_work(state, table, 0)
     if whole:
-        others = close_call(state)
+        others = sharing.close_call(state)
         if raised == 0:
             raised = others
     raise_again(raised)

@@ -178,7 +178,7 @@ MACHINERY = [
         (
             "who fails is waited for",
             "phases.py::do_work",
-            "give_up(unpacked(Room, table, len(table) - ROOM).claims)",
+            "sharing.give_up(unpacked(Room, table, len(table) - ROOM).claims)",
             "pass",
             "kernels/test_sharing.py::test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well",
         ),
