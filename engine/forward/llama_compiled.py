@@ -6,7 +6,6 @@ rows or on the number of threads, so a tree's node gets the logits that plain de
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,11 +45,6 @@ def compiles(model: PreTrainedModel) -> bool:
     return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
 
 
-def scale_of(linear: Any) -> torch.Tensor:
-    """The scales `[out]` of a matrix that bitsandbytes keeps in eight bits; its first forward moves them."""
-    return linear.state.SCB if linear.weight.SCB is None else linear.weight.SCB
-
-
 TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its threads
 
 
@@ -69,8 +63,9 @@ class CompiledLlama:
         def stored(*linears: torch.nn.Linear) -> Stored:
             matrix, bias = joined(*linears), bias_of(*linears)
             if matrix.dtype == torch.int8:
-                scales = torch.cat([scale_of(each) for each in linears])
-                return pieces.hold(Stored.in_eight_bits(matrix, scales, bias))
+                # By bitsandbytes, whose first forward moves them
+                scales = [each.state.SCB if each.weight.SCB is None else each.weight.SCB for each in linears]
+                return pieces.hold(Stored.in_eight_bits(matrix, torch.cat(scales), bias))
             return pieces.hold(Stored.of(matrix, bias, self.threads))
 
         layers = []

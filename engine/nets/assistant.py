@@ -8,12 +8,7 @@ import sys
 
 import torch
 from torch import nn
-from transformers import (
-    Gemma4AssistantForCausalLM,
-    Gemma4UnifiedAssistantForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.recurrent.kinds import attending
@@ -26,7 +21,7 @@ SLIDING = "sliding_attention"
 class Assistant(Net):
     window = sys.maxsize  # it has no rows of its own that could be left out
 
-    def __init__(self, model: Gemma4AssistantForCausalLM | Gemma4UnifiedAssistantForCausalLM, target: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel, target: PreTrainedModel):
         """`model` is the assistant; of the target its embedding and its configuration are read."""
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.embed_tokens = model.eval().requires_grad_(False), target.get_input_embeddings()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,12 +18,13 @@ from torch import nn
 from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.stack import LayerWeights, folded
-from engine.nets.tables import share_missing
+from engine.nets.tables import share
 
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
 N = TypeVar("N", bound="Net")
+Linear = partial(nn.Linear, bias=False)
 ANEW = "Fetch its files anew, or train it with `python -m engine train`."
 
 
@@ -78,13 +80,6 @@ class NetConfig:
             "hidden_act": "silu",
             "attention_bias": False,
         }
-
-
-class Linear(nn.Linear):
-    """A matrix without bias."""
-
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__(inputs, outputs, bias=False)
 
 
 def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
@@ -309,7 +304,9 @@ class Net(nn.Module):
         """Raises `ValueError` when the files do not fit this class or the target."""
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
-            stored = share_missing(net, load_file(folder / "model.safetensors"), embedding, head)
+            stored = load_file(folder / "model.safetensors")
+            if net.config.target_hidden and not set(net.tables) & set(stored):
+                share(net, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")

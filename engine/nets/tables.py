@@ -30,12 +30,3 @@ def share(net: "Net", embedding: torch.Tensor, head: torch.Tensor) -> None:
         if name in net.tables:
             delattr(net, name)
             net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)
-
-
-def share_missing(
-    net: "Net", stored: dict[str, torch.Tensor], embedding: torch.Tensor, head: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """The weights `stored` in a net's file, as they are. A net with a width of its own shares where they hold none of its tables."""
-    if net.config.target_hidden and not set(net.tables) & set(stored):
-        share(net, embedding, head)
-    return stored

@@ -147,25 +147,23 @@ class StateCache(KVCache):
         return sum(layer.nbytes for layer in self.states)
 
 
-def behind_zeros(model: PreTrainedModel) -> StateCache:
-    """A cache whose states stand behind some zeros. A model on "meta" will do."""
+@torch.inference_mode()
+def zero_states(model: PreTrainedModel) -> list[Zeros]:
+    """Inputs and recurrent state of an empty text, by layer that keeps any. A model on "meta" will do.
+
+    They have the shapes of those behind some tokens.
+    """
     cache = StateCache(model.config, 1, model.dtype, model.device)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
     for module in modules_with_states(model):
         taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
         module(hidden, **{taken: cache.past})
     cache.commit(TOKENS)
-    return cache
-
-
-@torch.inference_mode()
-def zero_states(model: PreTrainedModel) -> list[Zeros]:
-    """Inputs and recurrent state of an empty text, by layer that keeps any. A model on "meta" will do."""
 
     def zeros(each: torch.Tensor | None) -> torch.Tensor | None:
         return None if each is None else torch.zeros_like(each)
 
-    return [(zeros(layer.inputs), zeros(layer.state)) for layer in behind_zeros(model).states]
+    return [(zeros(layer.inputs), zeros(layer.state)) for layer in cache.states]
 
 
 def text_bytes(states: list[Zeros]) -> int:
