@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, TransformersLayer, additive, of_size
-from engine.forward.layer_ops import features_of
+from engine.forward.layer_ops import Answer, Features, features_of
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
@@ -25,6 +26,7 @@ from engine.forward.recurrent.nodes import reading_ends
 from engine.forward.recurrent.session import RecurrentSession, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
+from engine.forward.windows import Masks
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
@@ -35,10 +37,10 @@ class Asked(NamedTuple):
     session: Session
     ids: list[int]
     positions: list[int]
-    visible: torch.Tensor | None
+    visible: Tensor | None
 
     @property
-    def seen(self) -> torch.Tensor:
+    def seen(self) -> Tensor:
         """bool `[n, M]`. Raises `ValueError` for several rows without a mask, or with one over too few columns."""
         visible = ITSELF if self.visible is None and len(self.ids) == 1 else self.visible
         if visible is None or len(visible) != len(self.ids) or visible.shape[1] < len(self.ids):
@@ -47,13 +49,10 @@ class Asked(NamedTuple):
         return visible
 
 
-Answer = tuple[torch.Tensor, torch.Tensor | None]  # logits [n, V] and features of a session's rows
-
-
 class Batch:
     """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
 
-    def __init__(self, runner: Runner, size: int, capacity: int, features: bool | tuple[int, ...] = False):
+    def __init__(self, runner: Runner, size: int, capacity: int, features: Features = False):
         """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
         if size < 1:
             raise ValueError(f"A batch has at least one sequence, got {size}.")
@@ -64,7 +63,7 @@ class Batch:
         kind = StateSlots if runner.recurrent else Slots
         self.slots = None if own else kind(runner, size, capacity)
 
-    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
+    def open(self, capacity: int, features: Features = False) -> Session:
         """A session with an empty cache. Raises `ValueError` for a full batch, and for another capacity or features than its own."""
         if len(self.sessions) == self.size:
             raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
@@ -148,7 +147,7 @@ class Batch:
             answers.append((output.logits[place, :rows], features))
         return answers
 
-    def windowed(self, mask: torch.Tensor, asked: list[Asked]) -> torch.Tensor | dict[str, torch.Tensor]:
+    def windowed(self, mask: Tensor, asked: list[Asked]) -> Masks:
         """What the model takes in place of the additive `mask [B, 1, N, M]`: the mask itself, unless it has a window."""
         window, slots = self.runner.window, self.slots
         if window is None or slots is None:
@@ -196,7 +195,7 @@ class Slots:
         """Where a forward runs, given what is asked in every slot."""
         return nullcontext()
 
-    def aim(self, starts: torch.Tensor, count: int) -> None:
+    def aim(self, starts: Tensor, count: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
         self.rows = int(starts.max())  # before the new ones of the longest sequence
         self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)

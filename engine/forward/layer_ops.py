@@ -2,20 +2,25 @@
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
+Taps = tuple[int, ...]  # layers, counted from 1, whose outputs are features; those of negative ones stay as they are
+Features = bool | Taps  # what a session is asked for, see `engine.forward.session.Session`
+Answer = tuple[Tensor, Tensor | None]  # logits `[N, V]` and features `[N, taps + 1, H]` of N rows, None without taps
 
 
-def normed(x: torch.Tensor, weight: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+def normed(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
     """RMS norm of `x [..., H]` in four cheap operations."""
     return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
 
 
-def features_of(tapped: list[torch.Tensor], last: torch.Tensor, taps: tuple[int, ...]) -> torch.Tensor:
+def features_of(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
     """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
     hidden = torch.stack([*tapped, last], 1)
     return normalised(hidden) if taps[0] > 0 else hidden.float()
 
 
-def normalised(hidden: torch.Tensor) -> torch.Tensor:
+def normalised(hidden: Tensor) -> Tensor:
     """Features from hidden states `[..., taps + 1, H]`, each divided by its root mean square; the last is normed already and stays."""
     hidden = hidden.float()
     scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
@@ -23,7 +28,7 @@ def normalised(hidden: torch.Tensor) -> torch.Tensor:
     return hidden * scale
 
 
-def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention `[N, heads * head_dim]` of `queries [1, N, heads, head_dim]` over `keys` and `values` `[1, kv_heads, M, head_dim]`."""
     _, count, heads, _ = queries.shape
     twice = count == 1 and queries.dtype == torch.bfloat16  # one row of bfloat16 takes three times as long as two
@@ -35,7 +40,7 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     return (found[:, :1] if twice else found).reshape(count, -1)
 
 
-def fitted(logits: torch.Tensor, vocab: int) -> torch.Tensor:
+def fitted(logits: Tensor, vocab: int) -> Tensor:
     """Log-probabilities `[n, vocab]` of the target's tokens from a draft's `logits`, which may be padded to another size."""
     width = logits.shape[-1]
     if width != vocab:
@@ -43,6 +48,6 @@ def fitted(logits: torch.Tensor, vocab: int) -> torch.Tensor:
     return logits.float().log_softmax(-1)
 
 
-def over_all(own: torch.Tensor, vocabulary: torch.Tensor, vocab: int) -> torch.Tensor:
+def over_all(own: Tensor, vocabulary: Tensor, vocab: int) -> Tensor:
     """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
     return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)

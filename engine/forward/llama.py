@@ -9,17 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from engine.forward.cache import KVCache, additive
-from engine.forward.layer_ops import attend, features_of, normed
+from engine.forward.layer_ops import Answer, Taps, attend, features_of, normed
 from engine.forward.packed_linear import on_cpu, pack, packed_product
 from engine.forward.sizes import head_dim_of
 from engine.forward.windows import layer_types, narrow
@@ -46,14 +40,14 @@ def is_known(model: PreTrainedModel) -> bool:
     )
 
 
-def rotations(model: PreTrainedModel) -> torch.Tensor:
+def rotations(model: PreTrainedModel) -> Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
     return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
 
 
-def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> torch.Tensor | None:
+def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | None:
     """Weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, times sqrt(head_dim); None without such norms."""
     if not hasattr(attention, "q_norm"):
         return None
@@ -61,12 +55,12 @@ def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> torch.Tenso
     return weights * weights.shape[1] ** 0.5
 
 
-def joined(*linears: nn.Linear) -> torch.Tensor:
+def joined(*linears: nn.Linear) -> Tensor:
     """The matrices of linear layers that read the same input, one below the other."""
     return torch.cat([each.weight for each in linears]).detach()
 
 
-def bias_of(*linears: nn.Linear) -> torch.Tensor | None:
+def bias_of(*linears: nn.Linear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 
@@ -82,7 +76,7 @@ class Weight:
     def __init__(self, *linears: nn.Linear):
         self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
         return packed_product(x, self.packed, self.bias)
 
@@ -114,14 +108,8 @@ class TensorLlama:
         self.turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(model.dtype)
 
     def __call__(
-        self,
-        cache: KVCache,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: torch.Tensor | None,
-        last_only: bool,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
+    ) -> Answer:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`, and with `taps` the features of `Session`.
 
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
@@ -132,12 +120,12 @@ class TensorLlama:
     def together(
         self,
         caches: list[KVCache],
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: Sequence[torch.Tensor | None],
-        taps: tuple[int, ...] = (),
+        ids: Tensor,
+        positions: Tensor,
+        visible: Sequence[Tensor | None],
+        taps: Taps = (),
         last_only: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> Answer:
         """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [1 if mask is None else len(mask) for mask in visible]
         where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
@@ -153,14 +141,12 @@ class TensorLlama:
         logits = self.head(last[-1:] if last_only else last)
         return logits, features_of(tapped, last, taps) if taps else None
 
-    def where(self, cache: KVCache, positions: torch.Tensor, visible: torch.Tensor | None) -> tuple:
+    def where(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
         """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
         mask = None if visible is None else additive(visible, cache.rows + len(positions), self.turns.dtype)
         return cache, mask, *self.turns.index_select(0, positions).unbind(1)
 
-    def attended(
-        self, qkv: torch.Tensor, layer: int, norms: torch.Tensor | None, cache, mask, cos, sin
-    ) -> torch.Tensor:
+    def attended(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
         """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
         start, end = cache.rows, cache.rows + len(qkv)
         keys, values = cache.layers[layer]

@@ -9,9 +9,11 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
+from engine.forward.layer_ops import Answer, Taps
 from engine.forward.llama import bias_of, head_norm_of, joined, root_of, rotations
 from engine.forward.sizes import head_dim_of
 from engine.kernels.by_address import address_of
@@ -130,14 +132,8 @@ class CompiledLlama:
         return rows, NamedArrays(*self.weights.nests, room)
 
     def __call__(
-        self,
-        cache: KVCache,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: torch.Tensor | None,
-        last_only: bool,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
+    ) -> Answer:
         """As `engine.forward.llama.TensorLlama.__call__`."""
         count = len(ids)
         logits = np.empty((1 if last_only else count, self.vocab), np.float32)
@@ -149,13 +145,8 @@ class CompiledLlama:
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
     def together(
-        self,
-        caches: list[KVCache],
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: list[torch.Tensor],
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
+    ) -> Answer:
         """As `engine.forward.llama.TensorLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
         count = len(ids)
         arrays = [

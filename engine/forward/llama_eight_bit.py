@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.llama import bias_of, head_norm_of, joined, rotations, serves
@@ -63,7 +64,7 @@ def eight_bits_pay(draft: PreTrainedModel) -> bool:
     return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
 
 
-def in_eight_bits(layer: torch.nn.Module, scales: torch.Tensor | None) -> LayerWeights:
+def in_eight_bits(layer: torch.nn.Module, scales: Tensor | None) -> LayerWeights:
     """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `head_norm_of`."""
     attention, mlp = layer.self_attn, layer.mlp
     inward = attention.q_proj, attention.k_proj, attention.v_proj
@@ -93,7 +94,7 @@ class EightBitLlama:
         )
         self.weights = NamedArrays(ends, *layers)
 
-    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
+    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
         where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows

@@ -5,12 +5,8 @@ A CPU spends most of a small model's forward on products. `pack` is exact and se
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    PreTrainedModel,
-)
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -34,7 +30,7 @@ def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
     return model.device.type == "cpu" and dtypes == {torch.float32, torch.int8} and whole and not is_spread(model)
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
+def pack(weight: Tensor) -> Tensor:
     """The weight `[out, in]` in oneDNN's own layout, or as it is where this torch or this processor has none for its type."""
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -44,7 +40,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().contiguous()
 
 
-def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
     if not packed.is_mkldnn:
         return F.linear(x, packed, bias)
@@ -54,9 +50,9 @@ def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | N
 class PackedLinear(nn.Linear):
     """A linear layer that multiplies by a packed copy of its weight, unless gradients are wanted."""
 
-    packed: torch.Tensor
+    packed: Tensor
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if torch.is_grad_enabled() else packed_product(x, self.packed, self.bias)
 
 

@@ -10,13 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
 from engine.forward.cuda_graphs import kept_bytes, why_eager
 from engine.forward.devices import noise_place, one_torch_thread
-from engine.forward.layer_ops import features_of
+from engine.forward.layer_ops import Answer, Features, Taps, features_of
 from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
@@ -28,7 +29,7 @@ from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
-from engine.forward.windows import window_of
+from engine.forward.windows import Masks, window_of
 from engine.kernels.sharing import Team
 
 
@@ -36,11 +37,7 @@ class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        own: bool | None = None,
-        eight_bit: bool = False,
-        threads: int | None = None,
+        self, model: PreTrainedModel, own: bool | None = None, eight_bit: bool = False, threads: int | None = None
     ):
         """`own` forces the choice of forward; None takes our own where it serves the model.
 
@@ -91,7 +88,7 @@ class Runner:
         """Seconds in which this thread, or its forwards' other threads on average, had no processor. Only differences mean anything."""
         return time.perf_counter() - time.thread_time() + Team.without
 
-    def open(self, capacity: int, features: bool | tuple[int, ...] = False, cache: Any = None) -> Session:
+    def open(self, capacity: int, features: Features = False, cache: Any = None) -> Session:
         """A lane's session. It makes a cache of that `capacity`, unless it is to use one of a batch."""
         if self.recurrent:
             return RecurrentSession(self, capacity, features, cache=cache)
@@ -136,14 +133,8 @@ class Runner:
         return KVCache(attending(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | dict[str, torch.Tensor],
-        past: Cache,
-        last_only: bool = False,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, last_only: bool = False, taps: Taps = ()
+    ) -> Answer:
         """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
 
         It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`, or one for each type of layer.
@@ -160,9 +151,7 @@ class Runner:
         tapped = [output.hidden_states[abs(tap) - self.bare][0] for tap in taps]
         return output.logits[0], features_of(tapped, output.hidden_states[-1][0], taps)
 
-    def behind(
-        self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor], past: Cache
-    ) -> dict[str, Any]:
+    def behind(self, positions: Tensor, mask: Masks, past: Cache) -> dict[str, Any]:
         """What the model's forward takes beside tokens; one without attention takes its cache alone."""
         if self.bare:
             return {"cache_params": past}

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache, additive, transformers_cache
+from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import Buckets
+from engine.forward.windows import Masks
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
@@ -24,7 +27,7 @@ def tapped_layers(layers: int) -> tuple[int, int, int]:
     return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
 
 
-def taps_of(features: bool | tuple[int, ...], layers: int) -> tuple[int, ...]:
+def taps_of(features: Features, layers: int) -> Taps:
     """The layers, counted from 1, whose outputs a forward of a model with so many returns. A negative one is returned as it is."""
     if isinstance(features, tuple):
         return tuple(-layer for layer in features)
@@ -48,7 +51,7 @@ class Session:
         self,
         runner: "Runner",
         capacity: int,
-        features: bool | tuple[int, ...] = False,
+        features: Features = False,
         graphed: bool = False,
         cache: KVCache | None = None,
     ):
@@ -71,8 +74,8 @@ class Session:
 
     @torch.inference_mode()
     def forward(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
+    ) -> Answer:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. Raises `ValueError` when the cache is full.
 
         `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
@@ -94,12 +97,12 @@ class Session:
         return self.runner.run(tokens, places, masks, self.past, last_only, self.taps)
 
     @torch.inference_mode()
-    def forward_on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor | None:
+    def forward_on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor | None:
         """`forward` of `ids [N]` at one position: logits `[N, V]` alone, and no wait for the device. None where no graph fits."""
         bucket = self.buckets.fitting(len(ids)) if self.buckets else None
         return None if bucket is None else bucket.on_device(ids, position, visible)
 
-    def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
+    def windowed(self, mask: Tensor, positions: list[int]) -> Masks:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
         window, end = self.runner.window, self.note(positions)
         assert window is not None
@@ -112,7 +115,7 @@ class Session:
         self.places[self.rows : end] = positions
         return end
 
-    def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def prefill(self, ids: list[int]) -> tuple[Tensor | None, Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
         logits = None
         features: list[Any] = []

@@ -6,8 +6,10 @@ Forwards are captured by number of tokens.
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.layer_ops import Answer, Taps
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; numbers between are padded
@@ -21,16 +23,16 @@ class Bucket:
         self.inputs = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8, device=forward.runner.device)
         self.captured = Captured(self.run, forward.runner, pool)
 
-    def parts(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def parts(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`."""
         numbers, visible = raw[: 24 * self.size].view(torch.int64), raw[24 * self.size :].view(torch.bool)
         return numbers.view(3, self.size), visible.view(self.size, self.cache.capacity)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def run(self) -> Answer:
         (ids, positions, slots), visible = self.parts(self.inputs)
         return self.forward(ids, positions, slots, visible)
 
-    def fill(self, raw: torch.Tensor, ids: Any, positions: Any, visible: torch.Tensor) -> None:
+    def fill(self, raw: Tensor, ids: Any, positions: Any, visible: Tensor) -> None:
         """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
         (tokens, places, slots), shown = self.parts(raw)
         count, end = len(ids), self.cache.rows + len(ids)
@@ -43,9 +45,7 @@ class Bucket:
         shown[count:, 0] = True
 
     @torch.inference_mode()
-    def __call__(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def __call__(self, ids: list[int], positions: list[int], visible: Tensor | None, last_only: bool) -> Answer:
         """`Session.forward` of at most `size` tokens, in tensors of the caller's own."""
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         staged = torch.empty(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
@@ -56,7 +56,7 @@ class Bucket:
         return logits[first:count].clone(), None if features is None else features[:count].clone()
 
     @torch.inference_mode()
-    def on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor:
+    def on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor:
         """`Session.forward_on_device` of at most `size` tokens."""
         self.fill(self.inputs, ids, position, visible)
         return self.captured()[0][: len(ids)].clone()
@@ -65,7 +65,7 @@ class Bucket:
 class Buckets:
     """A KV cache and its forwards by size, for `Session` on a GPU."""
 
-    def __init__(self, runner, capacity: int, taps: tuple[int, ...], sizes: tuple[int, ...] = SIZES):
+    def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps = SIZES):
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
         self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]

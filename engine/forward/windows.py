@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 # All layers of these have the window, and the model takes one mask. The others take a mask by layer type.
@@ -29,6 +30,7 @@ MASK_BY_LAYER = frozenset(
         "smollm3",
     }
 )
+Masks = Tensor | dict[str, Tensor]  # one additive mask for all layers, or one by their type
 TRIED = ONE_MASK | MASK_BY_LAYER  # tests/forward/test_families.py verifies trees with each
 
 
@@ -39,11 +41,11 @@ class Window:
     size: int
     by_layer: bool
 
-    def beyond(self, positions: list[int], places: np.ndarray) -> torch.Tensor:
+    def beyond(self, positions: list[int], places: np.ndarray) -> Tensor:
         """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
         return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
 
-    def by_type(self, full: torch.Tensor, sliding: torch.Tensor) -> torch.Tensor | dict:
+    def by_type(self, full: Tensor, sliding: Tensor) -> Masks:
         """The two masks in the form that the model takes."""
         return {"full_attention": full, "sliding_attention": sliding} if self.by_layer else sliding
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import LOWEST, exp, put
@@ -10,7 +11,7 @@ from engine.kernels.intrinsics import blend_of, larger
 TOGETHER = 8  # queries that meet a key at a time
 
 
-def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+def turns_of(places: Tensor, inverse: Tensor) -> Tensor:
     """Cosines and sines `[n, 2, head_dim / 2]` of `places [n]`, for `turn`; `inverse [head_dim / 2]` are the frequencies."""
     angles = places[:, None].float() * inverse.float()
     return torch.stack([angles.cos(), angles.sin()], 1)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numba import types
+from torch import Tensor
 
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import compiled, within
@@ -25,7 +26,7 @@ class EightBit(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: torch.Tensor) -> "EightBit":
+    def of(cls, matrix: Tensor) -> "EightBit":
         outputs, inputs = matrix.shape
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127

@@ -27,8 +27,7 @@ TERMS = np.dtype(
 # `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
 # last frontier. `asked` counts the levels that took a forward. Ticks are the processor's, within forwards and in all.
 COUNTS = np.dtype(
-    [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")],
-    align=True,
+    [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")], align=True
 )
 BINS = 10  # ranges of scores, each a cell of every kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied

@@ -27,18 +27,7 @@ from engine.kernels.named_arrays import (
     row_of,
     unpacked,
 )
-from engine.kernels.sequences import (
-    COMMITTED,
-    COUNT,
-    EACH,
-    FIRST,
-    KV,
-    VISIBLE,
-    attend,
-    enter,
-    sequence_of,
-    unit_row,
-)
+from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, KV, VISIBLE, attend, enter, sequence_of, unit_row
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from llvmlite import binding, ir
 from numba import types
+from torch import Tensor
 
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST
@@ -43,14 +44,14 @@ def shift_of(way: str) -> int:
     return 128 if way == "vnni" else 0
 
 
-def rounded_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rounded_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes int8 `[out, in]` and scales float32 `[out]` of a matrix, by way of float16: what bitsandbytes makes of it."""
     half = matrix.detach().half().float()
     scales = half.abs().amax(1)
     return (half * (STEPS / scales.clamp(min=1e-30)[:, None])).round().to(torch.int8), scales
 
 
-def laid_out(codes: torch.Tensor, way: str = WAY) -> np.ndarray:
+def laid_out(codes: Tensor, way: str = WAY) -> np.ndarray:
     """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted by `shift_of`."""
     group, (outputs, inputs) = group_of(way), codes.shape
     padded = torch.nn.functional.pad(codes, (0, -inputs % group, 0, -outputs % WIDTH))

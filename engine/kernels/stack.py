@@ -7,8 +7,8 @@ its address. A matrix brings along the address of its product.
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numba import types
+from torch import Tensor
 
 from engine.kernels.attention import attended, scale_heads, turn
 from engine.kernels.by_address import address_of, calling
@@ -65,7 +65,7 @@ class Stack(NamedTuple):
         return cls(np.array(least), np.array(head_least), address_of(through_itself, THROUGH))
 
 
-def folded(matrix: torch.Tensor, norm: torch.Tensor) -> EightBit:
+def folded(matrix: Tensor, norm: Tensor) -> EightBit:
     """A matrix `[out, n]` that reads an RMS norm with the weight `norm [n]`. It takes in the weight and sqrt(n): loops do without."""
     return EightBit.of(matrix * norm * len(norm) ** 0.5)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray, types
+from torch import Tensor
 
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
@@ -43,7 +44,7 @@ class Stored(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: torch.Tensor, bias: torch.Tensor | None = None, sharers: int = 1) -> "Stored":
+    def of(cls, matrix: Tensor, bias: Tensor | None = None, sharers: int = 1) -> "Stored":
         """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
         matrix = matrix.detach().float()
         kind = next((each for each in KINDS[1:ROUNDED] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
@@ -61,7 +62,7 @@ class Stored(NamedTuple):
         )
 
     @classmethod
-    def in_eight_bits(cls, codes: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None = None) -> "Stored":
+    def in_eight_bits(cls, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> "Stored":
         """The matrix whose whole numbers are `codes` int8 `[out, in]`, with a `scale [out]`: see `rounded.rounded_rows`."""
         outputs, inputs = codes.shape
         return cls(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
@@ -24,13 +25,13 @@ NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Para
 
 
 # Makes a net of the files in a folder, for a target's embedding and head. Raises `ValueError` when they do not hold such a net.
-Load = Callable[[Path, torch.Tensor, torch.Tensor], Net]
+Load = Callable[[Path, Tensor, Tensor], Net]
 
 
 class StoredNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(self, folders: dict[str, tuple[Load, Path]], embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, folders: dict[str, tuple[Load, Path]], embedding: Tensor, head: Tensor):
         self.folders, self.weights = folders, (embedding, head)
         self.lock, self.loaded = threading.Lock(), {}
 
@@ -81,7 +82,7 @@ def configs_in(folder: Path) -> list[Path]:
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Load]:
+def kind_in(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
     """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
     config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):

@@ -7,7 +7,7 @@ position, the root's, so no node sees another. What a node goes on from is its t
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
@@ -30,7 +30,7 @@ class Assistant(Net):
         self.sliding = model.config.get_text_config().sliding_window
 
     @property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
@@ -39,12 +39,8 @@ class Assistant(Net):
         return AssistantSession(self, capacity)
 
     def step(
-        self,
-        tokens: torch.Tensor,
-        state: torch.Tensor,
-        position: int,
-        rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, tokens: Tensor, state: Tensor, position: int, rows: dict[str, tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `rows`.
 
         `rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
@@ -65,7 +61,7 @@ class Assistant(Net):
         out = text.norm(x)
         return self.logits(out)[0].float().log_softmax(-1), model.post_projection(out)[0]
 
-    def logits(self, out: torch.Tensor) -> torch.Tensor:
+    def logits(self, out: Tensor) -> Tensor:
         """Logits `[1, N, V]` by the head. With ordered embeddings, tokens outside the best groups share one low logit a node."""
         head, masked = self.model.lm_head, self.model.masked_embedding
         if masked is None:
@@ -84,9 +80,7 @@ class AssistantSession:
         )  # it counts a stream's entries, and holds nothing
         self.target: KVCache | None = None
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
         Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`.
@@ -98,9 +92,7 @@ class AssistantSession:
         log_q, self.outs = self.net.step(uploaded(tokens[-1:], self.device), state, self.position, self.rows)
         return log_q
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes. `above` numbers those of this round that they go on from; the root is 0."""
         self.cache.room_for(len(tokens))
         self.cache.rows += len(tokens)
@@ -109,7 +101,7 @@ class AssistantSession:
         self.outs = torch.cat([self.outs, out])
         return log_q
 
-    def committed(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    def committed(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The target's committed rows by type of layer, a row of zeros before any; of sliding layers the window and one more."""
         assert self.target is not None  # the drafter was shown it
         count, found = max(1, self.target.rows), {}

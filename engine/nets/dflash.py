@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
@@ -42,7 +42,7 @@ class DFlashSizes:
     reads: tuple[int, ...]
     block: int
     mask: int
-    inverse: torch.Tensor = field(compare=False)
+    inverse: Tensor = field(compare=False)
     attention_scaling: float = 1.0
     biased: bool = False
     from_anchor: bool = False
@@ -80,15 +80,15 @@ class DFlashLayer(Layer):
             }
         )
 
-    def head(self, name: str, entering: torch.Tensor, rotary: Turned) -> torch.Tensor:
+    def head(self, name: str, entering: Tensor, rotary: Turned) -> Tensor:
         """Rotated queries, rotated keys or values `[B, heads, N, head_dim]` of `entering [B, N, H]`, by their first letter."""
         found = self.self_attn[f"{name}_proj"](entering).unflatten(-1, (-1, self.head_dim))
         return (found if name == "v" else rotated(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
 
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
         return self.head("q", entering, rotary), self.head("k", entering, rotary), self.head("v", entering, rotary)
 
-    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.self_attn["o_proj"](attended.transpose(1, 2).flatten(2))
         within = self.post_attention_layernorm(x)
         return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
@@ -100,12 +100,7 @@ class DFlash(Net):
     names = MappingProxyType({"embedding": "embed_tokens.weight", "head": "lm_head.weight"})
 
     def __init__(
-        self,
-        sizes: DFlashSizes,
-        embedding: torch.Tensor,
-        head: torch.Tensor,
-        vocabulary: torch.Tensor,
-        published: dict[str, Any],
+        self, sizes: DFlashSizes, embedding: Tensor, head: Tensor, vocabulary: Tensor, published: dict[str, Any]
     ):
         """`embedding [V, hidden]` and `head [own_vocab, hidden]` are the drafter's own or the target's.
 
@@ -132,18 +127,18 @@ class DFlash(Net):
     def described(self) -> dict[str, Any]:
         return self.published
 
-    def bias(self, tokens: torch.Tensor) -> torch.Tensor:
+    def bias(self, tokens: Tensor) -> Tensor:
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def read(self, features: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor, rows: int) -> None:
+    def read(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int) -> None:
         """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, behind the first `rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
-    def log_q(self, anchor: int, position: int, kv: torch.Tensor, rows: int) -> torch.Tensor:
+    def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
         """Log-probabilities `[depth, V]` behind the `anchor` at `position`; -inf for tokens that the net lacks.
 
         Its `kv` has `rows` rows of context. The block's rows are written behind them.

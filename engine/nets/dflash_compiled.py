@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.forward.llama import bias_of, head_norm_of, joined
@@ -95,13 +96,13 @@ class CompiledDFlash:
         cache = KVCache(*shape, torch.float32, torch.device("cpu"))
         self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
-    def __call__(self, cache: KVCache, anchor: int, features: torch.Tensor) -> torch.Tensor:
+    def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
         """As `answers`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
         log_q = answers(*self.entering(cache, anchor, features), cache.rows)
         cache.rows += len(features)
         return torch.from_numpy(log_q)
 
-    def entering(self, cache: KVCache, anchor: int, features: torch.Tensor) -> tuple:
+    def entering(self, cache: KVCache, anchor: int, features: Tensor) -> tuple:
         """What `answers` reads before `rows`. Raises `ValueError` when the cache has no room for the context's rows and the block's."""
         tokens = np.array([anchor, *self.masks])
         cache.room_for(len(features) + len(tokens))
@@ -177,6 +178,6 @@ class CompiledDSpark(CompiledDFlash):
         """Room for the rounds of one lane: a `DSparkRound`."""
         return NamedArrays(DSparkRound(self.head, np.zeros(self.levels, np.float32)))
 
-    def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    def following(self, slots: Tensor, tokens: list[int]) -> Tensor:
         """As `engine.nets.dspark.DSpark.following`."""
         return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))

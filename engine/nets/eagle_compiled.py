@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.by_address import address_of
@@ -136,9 +137,7 @@ class CompiledSession:
         self.parts = NamedArrays(EagleArrays(net.ends, state, net.layer))
         self.count = 0  # this round's outputs so far
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         rows = self.cache.rows
         self.cache.room_for(len(tokens))
         entering = np.array(tokens), features.numpy(), np.array(chosen), position, start, rows
@@ -146,9 +145,7 @@ class CompiledSession:
         self.cache.rows, self.count = rows + len(tokens), 1
         return torch.from_numpy(log_q)
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         rows, count = self.cache.rows, len(tokens)
         self.cache.room_for(count)
         ids, parents, places = np.array((tokens, above, positions))

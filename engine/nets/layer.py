@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
@@ -53,7 +53,7 @@ class NetConfig:
         return self.target_hidden or self.hidden
 
     @classmethod
-    def fitting(cls, folder: Path, embedding: torch.Tensor) -> "NetConfig":
+    def fitting(cls, folder: Path, embedding: Tensor) -> "NetConfig":
         """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
         try:
             config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
@@ -82,7 +82,7 @@ class NetConfig:
         }
 
 
-def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+def unit(x: Tensor, least: Tensor) -> Tensor:
     """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero: a plain RMS norm in a third of the time."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
 
@@ -93,7 +93,7 @@ class RMSNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
         self.register_buffer("least", torch.tensor((size * eps) ** 0.5), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
         return unit(x, self.least) * (self.weight * x.shape[-1] ** 0.5)
@@ -102,7 +102,7 @@ class RMSNorm(nn.Module):
 class Rotary(nn.Module):
     """Rotary tables: `forward(positions [...])` gives cosines and sines, each `[..., 1, head_dim]`. The sines carry the sign."""
 
-    def __init__(self, inverse: torch.Tensor, scaling: float = 1.0):
+    def __init__(self, inverse: Tensor, scaling: float = 1.0):
         """`inverse [head_dim / 2]` are the inverse frequencies, and `scaling` is the factor of cosines and sines."""
         super().__init__()
         half, self.scaling = len(inverse), scaling
@@ -122,21 +122,21 @@ class Rotary(nn.Module):
             self.known = (turns * self.scaling).numpy()
         return self.known
 
-    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         angles = positions[..., None, None].float() * self.inverse
         cosines = angles.cos()
         return cosines if self.scaling == 1 else cosines * self.scaling, angles.sin() * self.sign
 
 
-Turned = tuple[torch.Tensor, torch.Tensor]  # a `Rotary`'s cosines and sines
+Turned = tuple[Tensor, Tensor]  # a `Rotary`'s cosines and sines
 
 
-def rotated(heads: torch.Tensor, rotary: Turned) -> torch.Tensor:
+def rotated(heads: Tensor, rotary: Turned) -> Tensor:
     """`heads [..., heads, head_dim]`, each turned by its position."""
     return heads * rotary[0] + heads.roll(heads.shape[-1] // 2, -1) * rotary[1]
 
 
-def write(keys: torch.Tensor, values: torch.Tensor, kv: torch.Tensor, rows: int) -> int:
+def write(keys: Tensor, values: Tensor, kv: Tensor, rows: int) -> int:
     """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`. Returns where they end."""
     end = rows + keys.shape[2]
     kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
@@ -144,13 +144,8 @@ def write(keys: torch.Tensor, values: torch.Tensor, kv: torch.Tensor, rows: int)
 
 
 def attend(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    kv: torch.Tensor | None = None,
-    rows: int = 0,
-) -> torch.Tensor:
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+) -> Tensor:
     """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads, N, head_dim]`.
 
     With `kv`, for B = 1, keys and values are written behind its first `rows` rows, and queries see those too. `mask` is bool (True: may
@@ -196,7 +191,7 @@ class Layer(nn.Module):
         for matrix in (self.out, self.down):
             nn.init.normal_(matrix.weight, std=0.01)
 
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         counts = [self.heads, self.kv_heads]
         turned, values = self.qkv(entering).unflatten(-1, (-1, self.head_dim)).split([sum(counts), self.kv_heads], 2)
@@ -206,25 +201,19 @@ class Layer(nn.Module):
         queries, keys = rotated(turned, rotary).transpose(1, 2).split(counts, 1)
         return queries, keys, values.transpose(1, 2)
 
-    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
         x = x + self.out(attended.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
     def forward(
-        self,
-        x: torch.Tensor,
-        entering: torch.Tensor,
-        rotary: Turned,
-        mask: torch.Tensor | None,
-        kv: torch.Tensor | None = None,
-        rows: int = 0,
-    ) -> torch.Tensor:
+        self, x: Tensor, entering: Tensor, rotary: Turned, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+    ) -> Tensor:
         """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
         return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
 
-    def in_eight_bits(self, norm: RMSNorm, qkv: torch.Tensor | None = None) -> LayerWeights:
+    def in_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> LayerWeights:
         """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
         return LayerWeights(
             folded(self.qkv.weight if qkv is None else qkv, norm.weight),
@@ -245,7 +234,7 @@ class Net(nn.Module):
     tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
     names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         """`embedding [V, hidden]` and `head [V, hidden]` are the target's, or what tables of the net's own start from."""
         super().__init__()
         self.config = config
@@ -257,17 +246,17 @@ class Net(nn.Module):
                 self.register_buffer(name, kept, persistent=False)
 
     @classmethod
-    def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
+    def blank(cls: type[N], config: NetConfig, embedding: Tensor, head: Tensor) -> N:
         """A net whose stored weights are yet to be read, for a target with `embedding [V, H]` and `head [V, H]`."""
         if config.target_hidden:
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
         return cls(config, embedding, head)
 
-    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
         return F.embedding(tokens, self.embedding).float()
 
-    def unembedded(self, x: torch.Tensor) -> torch.Tensor:
+    def unembedded(self, x: Tensor) -> Tensor:
         """Logits `[..., V]` of states `[..., hidden]` by the head, in float32. The product has the head's type."""
         return F.linear(x.to(self.head.dtype), self.head).float()
 
@@ -300,7 +289,7 @@ class Net(nn.Module):
         save_file(named, folder / "model.safetensors")
 
     @classmethod
-    def load(cls, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> "Net":
+    def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:

@@ -8,7 +8,7 @@ output. Embedding, head and rotary tables are the target's own modules.
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.modeling_layers import MtpModel
 
 from engine.forward.cache import KVCache, additive, transformers_cache
@@ -30,7 +30,7 @@ class Mtp(Net):
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
     @property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
@@ -38,7 +38,7 @@ class Mtp(Net):
         """A session with room for so many rows."""
         return MtpSession(self, capacity)
 
-    def step(self, layer: int, tokens, state, positions, mask, past) -> torch.Tensor:
+    def step(self, layer: int, tokens, state, positions, mask, past) -> Tensor:
         """A layer's output `[N, H]` behind N entries. Their rows are written into `past`, under the additive `mask [N, rows + N]`.
 
         `state [N, H]` is what stands behind the tokens before `tokens [N]`.
@@ -55,7 +55,7 @@ class Mtp(Net):
             past_key_values=past,
         )[0]
 
-    def log_q(self, out: torch.Tensor) -> torch.Tensor:
+    def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` by the target's head from a layer's outputs `[n, H]`."""
         return self.model.shared_head(out).float().log_softmax(-1)
 
@@ -75,11 +75,9 @@ class MtpSession:
         self.past = transformers_cache(self.cache)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
         # By layer, the outputs [layers, M, H] behind the root and behind the nodes asked about; nothing above a node's own layer
-        self.outs: torch.Tensor = weight.new_zeros(self.layers, 1, config.hidden_size)
+        self.outs: Tensor = weight.new_zeros(self.layers, 1, config.hidden_size)
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
         Their states are the `chosen` N of the target's features `[M, 2, H]`. All layers write their rows behind those that the cache
@@ -99,9 +97,7 @@ class MtpSession:
         self.outs, self.position = torch.stack(outs), position + count - 1
         return self.net.log_q(self.outs[0])
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
 
         `above` numbers the entries of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
@@ -120,9 +116,7 @@ class MtpSession:
         guessing = uploaded([min(depth, last) for depth in depths], self.device)
         return self.net.log_q(new[guessing, torch.arange(len(tokens), device=self.device)])
 
-    def entries(
-        self, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    def entries(self, tokens: list[int], positions: list[int], visible: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Tokens and positions `[N]` on the device, and for every layer its additive mask `[N, rows + N]`."""
         self.cache.room_for(len(tokens))
         end = self.cache.rows + len(tokens)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal
@@ -76,9 +77,7 @@ class CompiledParallel:
         cache = KVCache(config.layers, config.heads, width, 2, torch.float32, torch.device("cpu"))
         self(cache, [0], torch.zeros(1, FEATURES + 1, config.reads), 0, 1)
 
-    def __call__(
-        self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
-    ) -> torch.Tensor:
+    def __call__(self, cache: KVCache, tokens: list[int], features: Tensor, position: int, slots: int) -> Tensor:
         """As `answers`. The entries' rows are committed in `cache`. Raises `ValueError` when it is full."""
         rows = cache.rows
         cache.room_for(len(tokens) + slots)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal
@@ -127,8 +128,8 @@ class CompiledSpecBlock:
         return self.weights.table, self.rotary.turns(cache.capacity), cache.numbers
 
     def read(
-        self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, cache: KVCache, tokens: list[int], features: Tensor, position: int, slots: int
+    ) -> tuple[Tensor, Tensor]:
         """As the function `read`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows, count = cache.rows, len(tokens) + slots
         cache.room_for(count)
@@ -137,8 +138,8 @@ class CompiledSpecBlock:
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def go_on(
-        self, cache: KVCache, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, cache: KVCache, conditions: Tensor, tokens: list[int], positions: list[int], visible: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """As the function `go_on`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows = cache.rows
         cache.room_for(len(positions))

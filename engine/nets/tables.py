@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
     from engine.nets.layer import Net
 
 
-def tables_of(target: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
+def tables_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
     """The target's embedding and head, each `[V, H]`."""
     return target.get_input_embeddings().weight, target.get_output_embeddings().weight
 
 
-def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
+def narrower(table: Tensor, hidden: int) -> Tensor:
     """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
     if table.shape[1] % hidden:
         raise ValueError(
@@ -24,7 +24,7 @@ def narrower(table: torch.Tensor, hidden: int) -> torch.Tensor:
     return table.detach().float().view(len(table), -1, hidden).mean(1)
 
 
-def share(net: "Net", embedding: torch.Tensor, head: torch.Tensor) -> None:
+def share(net: "Net", embedding: Tensor, head: Tensor) -> None:
     """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
     for name, table in (("embedding", embedding), ("head", head)):
         if name in net.tables:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
@@ -17,7 +17,7 @@ from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, lay
 from engine.forward.sizes import head_dim_of, kv_heads_of
 
 TOKENS = 16  # more than any convolution here looks back
-Zeros = tuple[torch.Tensor | None, torch.Tensor | None]  # inputs and recurrent state of an empty text
+Zeros = tuple[Tensor | None, Tensor | None]  # inputs and recurrent state of an empty text
 
 
 def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
@@ -58,8 +58,8 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = self.state.clone() if self.started and self.state is not None else None
 
     def update_conv_state(
-        self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
-    ) -> torch.Tensor:
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
+    ) -> Tensor:
         """The convolution's inputs `[1, channels, n]` behind those that it has seen: what it reads, at most kernel + n columns."""
         self.kernel = conv_kernel_size
         if self.inputs is not None:
@@ -67,7 +67,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.conv_states[0] = conv_states
         return conv_states
 
-    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         self.recurrent_states[0] = recurrent_states
         return recurrent_states
 
@@ -160,7 +160,7 @@ def zero_states(model: PreTrainedModel) -> list[Zeros]:
         module(hidden, **{taken: cache.past})
     cache.commit(TOKENS)
 
-    def zeros(each: torch.Tensor | None) -> torch.Tensor | None:
+    def zeros(each: Tensor | None) -> Tensor | None:
         return None if each is None else torch.zeros_like(each)
 
     return [(zeros(layer.inputs), zeros(layer.state)) for layer in cache.states]

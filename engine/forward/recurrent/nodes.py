@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
@@ -57,8 +57,8 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         """Nothing to do: states are taken as modules hand them in."""
 
     def forget(self) -> None:
-        self.inputs: torch.Tensor | None = None
-        self.recurred: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None  # faded, left and right
+        self.inputs: Tensor | None = None
+        self.recurred: tuple[Tensor, Tensor, Tensor] | None = None  # faded, left and right
 
     def begin(self, forest: Forest, texts: list[StateLayer]) -> None:
         """The next forward reads this forest behind these texts."""
@@ -69,31 +69,31 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = states[0] if len(states) == 1 else torch.cat(states) if states else None
 
     def update_conv_state(
-        self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
-    ) -> torch.Tensor:
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
+    ) -> Tensor:
         """What the convolution reads for each node, `[places, channels, kernel]`, given its own inputs `[places, channels, 1]`."""
         self.kernel = conv_kernel_size
         before = torch.cat([each.inputs[0].T for each in self.texts])  # type: ignore[index]  # a session begins with zeros
         self.inputs = torch.cat([before, conv_states[..., 0]])
         return self.inputs[self.forest.windows(self.kernel)].transpose(1, 2)
 
-    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         """Nothing to do: the rule has left what a state is made of."""
         return recurrent_states
 
-    def by_text(self, rows: torch.Tensor) -> torch.Tensor:
+    def by_text(self, rows: Tensor) -> Tensor:
         """Rows `[places, heads, ...]` as `[texts, heads, width, ...]`, float32."""
         return rows.reshape(self.forest.texts, self.forest.width, *rows.shape[1:]).transpose(1, 2).float()
 
-    def by_place(self, rows: torch.Tensor) -> torch.Tensor:
+    def by_place(self, rows: Tensor) -> Tensor:
         """Rows `[texts, heads, width, columns]` as `[places, heads, columns]`, in one piece of memory, as modules view them."""
         return rows.transpose(1, 2).flatten(0, 1).contiguous()
 
-    def faded(self, steps: torch.Tensor) -> torch.Tensor:
+    def faded(self, steps: Tensor) -> Tensor:
         """What a state has faded up to a node, as a logarithm `[texts, heads, width]`: the sum of its path's steps, of that shape."""
         return (self.forest.follows[:, None].float() @ steps[..., None])[..., 0]
 
-    def fading(self, faded: torch.Tensor) -> torch.Tensor:
+    def fading(self, faded: Tensor) -> Tensor:
         """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
         since = faded[..., :, None] - faded[..., None, :]
         return since.masked_fill(~self.forest.follows[:, None], -torch.inf).exp()
@@ -129,7 +129,7 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
         NodesLayer.__init__(self)
         self.attention, self.is_initialized = attention, True
 
-    def update(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         return self.attention.update(*args, **kwargs)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -144,7 +144,7 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
 
 def selective(
     layer: NodesLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
-) -> torch.Tensor:
+) -> Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
     steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
     steps = layer.by_text(softplus(steps) if dt_softplus else steps)
@@ -160,7 +160,7 @@ def selective(
 
 def gated(
     layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
-) -> tuple[torch.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
     queries, keys, values = (layer.by_text(each[:, 0]) for each in (q, k, v))
     shared = values.shape[1] // keys.shape[1]  # heads of values that share a key
@@ -219,7 +219,7 @@ def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, d
     return args, {**how, "hidden_states": how["hidden_states"].reshape(layer.forest.places, 1, -1)}
 
 
-def leave(module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor | None:
+def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
     """Hand out rows `[places, 1, H]` as nodes."""
     layer, reading.layer = reading.layer, None
     return None if layer is None else output.reshape(layer.forest.texts, layer.forest.width, -1)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.forward.cache import TransformersLayer, additive
+from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_of
 from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, reading_ends, teach
@@ -46,8 +48,8 @@ class RecurrentSession(Session):
 
     @torch.inference_mode()
     def forward(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
+    ) -> Answer:
         """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
         count = len(ids)
         self.cache.room_for(count)
