@@ -39,10 +39,7 @@ ENDS = np.int64(arrays_of(DraftEnds))
 
 @compiled
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
-    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `engine.kernels.stack.through`.
-
-    Their rows are written behind the first `rows` of `kv`. `weights` holds the `DraftEnds` and the layers' weights.
-    """
+    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
     ends, start, asking = unpacked(DraftEnds, weights, 0), np.int64(0), 1 if last_only else len(ids)
     x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
     for row in range(len(ids)):

@@ -1,7 +1,4 @@
-"""Packed products, a matrix times a few rows, and lighter modules for any model that runs through transformers on a CPU.
-
-A CPU spends most of a small model's forward on products. `pack` is exact and serves targets and drafters alike.
-"""
+"""Packed products, a matrix times a few rows, and lighter modules for any model that runs through transformers on a CPU."""
 
 import torch
 import torch.nn.functional as F

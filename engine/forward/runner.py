@@ -1,7 +1,4 @@
-"""Runner: one causal language model, ready for forwards under explicit masks and positions.
-
-All lanes share a `Runner`; `open` gives each a session of its own.
-"""
+"""Runner: one causal language model, ready for forwards under explicit masks and positions. All lanes share it."""
 
 import inspect
 import time

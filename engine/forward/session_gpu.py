@@ -1,7 +1,4 @@
-"""`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu].
-
-Forwards are captured by number of tokens.
-"""
+"""`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu]."""
 
 from typing import Any
 

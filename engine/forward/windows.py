@@ -1,7 +1,4 @@
-"""Sliding windows: which rows the layers with one attend to.
-
-A node of a tree stands behind rows of other branches, so the distance to a row is a difference of positions and never of rows.
-"""
+"""Sliding windows: which rows the layers with one attend to. In a tree the distance to one is of positions, not of rows."""
 
 from dataclasses import dataclass
 

@@ -67,10 +67,7 @@ def attend_singly(queries, kv, visible, start, end, out):
 
 @within
 def blend(numbers, across, along, vectors, sums):
-    """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
-
-    The weights `numbers` lie `across` elements apart from row to row, and `along` elements from term to term.
-    """
+    """Weighted sums of rows of `vectors`, into `sums`, `TOGETHER` columns each. `across` and `along` are the steps between weights."""
     row = 0
     while row < len(sums):
         source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row

@@ -1,7 +1,4 @@
-"""Exact attention: sums over keys in the order of their rows, whatever rows come between. Knows arrays; knows no model and no tree.
-
-A key that a query may not see gets the weight 0, which changes no sum. So a tree's node gets the bits that its path gets alone.
-"""
+"""Exact attention: sums over keys in the order of their rows. A key that a query may not see weighs 0, which changes no sum."""
 
 from collections.abc import Callable
 

@@ -143,7 +143,7 @@ def among_best(nodes, best, held, node):
 def admit(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
-    The best of the added nodes become the frontier, and the sum of their scores is returned; -1 when no node was added.
+    The best added nodes become the frontier. Returns the sum of their scores, or -1 when none was added.
     """
     arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]

@@ -1,7 +1,4 @@
-"""Intrinsics: the few inner loops that numba would not compile well by itself, written as LLVM code. Knows addresses and lanes.
-
-Nothing here names an instruction of any one processor; the compiler chooses them.
-"""
+"""Intrinsics: the few inner loops that numba would not compile well by itself, as LLVM code. It names no processor's instructions."""
 
 import platform
 from collections.abc import Callable, Iterable

@@ -1,7 +1,4 @@
-"""A Llama forward in phases, whose tasks threads share. Knows arrays; knows no model and no tree.
-
-No row's bits depend on the other rows, on the number of threads or on who does which task.
-"""
+"""A Llama forward in phases, whose tasks threads share. No row's bits depend on the other rows or on who does which task."""
 
 from typing import NamedTuple
 

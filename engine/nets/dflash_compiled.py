@@ -1,7 +1,4 @@
-"""`engine.nets.dflash` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.dflash_compiled].
-
-The context's new rows and the whole block are one compiled call.
-"""
+"""`engine.nets.dflash` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.dflash_compiled]."""
 
 from typing import NamedTuple
 

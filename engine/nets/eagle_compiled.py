@@ -1,7 +1,4 @@
-"""`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
-
-A tree is one compiled call, and so is a level of one.
-"""
+"""`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled]."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,4 @@
-"""`engine.nets.parallel` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
-
-All depths are one compiled call.
-"""
+"""`engine.nets.parallel` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled]."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,4 @@
-"""`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
-
-All blocks of a forward are one compiled call.
-"""
+"""`engine.nets.specblock` in compiled loops; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled]."""
 
 from typing import NamedTuple
 
@@ -20,10 +17,7 @@ from engine.nets.layer import FEATURES, Net, unit
 
 
 class SpecBlockEnds(NamedTuple):
-    """What comes before and after the layers. `features` and `condition` are the matrices for the target's features and for conditions.
-
-    A token adds `said [V, H]` to an input, and a position `queries [K, H]`.
-    """
+    """What stands around the layers. A token adds `said [V, H]`, a position `queries [K, H]`; the rest are matrices."""
 
     said: Matrix
     queries: Matrix
@@ -59,10 +53,7 @@ def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answe
 
 @compiled
 def read(weights, turns, kv, tokens, features, position, rows, slots):
-    """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` of the block at the last of N stream entries.
-
-    The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`.
-    """
+    """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` behind the last of `tokens [N]`, given `features [N, 4, H]`."""
     ends, entries = unpacked(SpecBlockEnds, weights, 0), len(tokens)
     hidden = ends.said.shape[1]
     conditions = np.empty((entries, hidden), np.float32)

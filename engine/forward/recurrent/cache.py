@@ -149,10 +149,7 @@ class StateCache(KVCache):
 
 @torch.inference_mode()
 def zero_states(model: PreTrainedModel) -> list[Zeros]:
-    """Inputs and recurrent state of an empty text, by layer that keeps any. A model on "meta" will do.
-
-    They have the shapes of those behind some tokens.
-    """
+    """Inputs and recurrent state of an empty text, in the shapes of those behind some tokens. A model on "meta" will do."""
     cache = StateCache(model.config, 1, model.dtype, model.device)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
     for module in modules_with_states(model):
