@@ -15,11 +15,10 @@ from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
 from engine.nets.formats import PUBLISHED, assistant, mtp
-from engine.nets.layer import ANEW, Net, NetConfig
+from engine.nets.layer import ANEW, Net, NetConfig, tables_of
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
-from engine.nets.tables import tables_of
 
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 

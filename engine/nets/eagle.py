@@ -62,14 +62,11 @@ class Eagle(Net):
         self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.reads)
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
+        self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
         if form:
-            self.layer = Layer(
-                hidden, heads, config.mlp, 2 * hidden, form.kv_heads, form.head_dim, eps, form.head_norms
-            )
             self.rotary = Rotary(form.inverse, form.attention_scaling)
             self.form, self.reads, self.window = form, form.layers, sys.maxsize
         else:
-            self.layer = Layer(hidden, heads, config.mlp, 2 * hidden)
             self.rotary = Rotary.plain(hidden // heads, config.rope_theta)
         normed = self.taps if form and form.normed_taps else 0
         self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))

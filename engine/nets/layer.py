@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.stack import LayerWeights, folded
-from engine.nets.tables import share
 
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
@@ -165,20 +165,13 @@ class Layer(nn.Module):
     drafters feed it more than the stream.
     """
 
-    def __init__(
-        self,
-        hidden: int,
-        heads: int,
-        mlp: int,
-        inputs: int | None = None,
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
-        eps: float = EPS,
-        head_norms: bool = False,
-    ):
-        """`kv_heads` are as many as `heads`, and `head_dim` is `hidden / heads`, unless given."""
+    def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None, form: Any = None):
+        """A `form` says `kv_heads`, `head_dim`, `eps` and `head_norms`. Without one, heads are equal and `hidden / heads` wide."""
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads or heads, head_dim or hidden // heads
+        self.heads, self.kv_heads, self.head_dim = heads, heads, hidden // heads
+        eps, head_norms = EPS, False
+        if form:
+            self.kv_heads, self.head_dim, eps, head_norms = form.kv_heads, form.head_dim, form.eps, form.head_norms
         self.qkv = Linear(inputs or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
         self.out = Linear(heads * self.head_dim, hidden)
         self.norm = RMSNorm(hidden, eps)
@@ -301,3 +294,26 @@ class Net(nn.Module):
             last = str(error).splitlines()[-1].strip().rstrip(".")
             raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error
         return net.drafting(embedding.device)
+
+
+def tables_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
+    """The target's embedding and head, each `[V, H]`."""
+    return target.get_input_embeddings().weight, target.get_output_embeddings().weight
+
+
+def narrower(table: Tensor, hidden: int) -> Tensor:
+    """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
+    if table.shape[1] % hidden:
+        raise ValueError(
+            f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "
+            "multiple of it. Train it with tables of its own, or with another --hidden."
+        )
+    return table.detach().float().view(len(table), -1, hidden).mean(1)
+
+
+def share(net: Net, embedding: Tensor, head: Tensor) -> None:
+    """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
+    for name, table in (("embedding", embedding), ("head", head)):
+        if name in net.tables:
+            delattr(net, name)
+            net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)
