@@ -9,9 +9,9 @@ Such sums over a piece of text are Mamba 2's (Dao and Gu 2024, arXiv 2405.21060)
 """
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -28,13 +28,8 @@ Rule = Callable[..., Any]
 EPSILON = 1e-6  # below the length of a query or key that transformers' gated delta rule normalises
 
 
-class Reading(threading.local):
-    """The layer whose module reads a forest now, in this thread."""
-
-    layer: "NodesLayer | None" = None
-
-
-reading = Reading()
+# The layer whose module reads a forest now, in this thread
+reading: ContextVar["NodesLayer | None"] = ContextVar("reading", default=None)
 
 
 class NodesLayer(LinearAttentionCacheLayerMixin):
@@ -201,7 +196,8 @@ def taught(right: Rule, rule: Rule) -> Rule:
 
     @wraps(right)
     def rightly(*args: Any, **how: Any) -> Any:
-        return right(*args, **how) if reading.layer is None else rule(reading.layer, *args, **how)
+        layer = reading.get()
+        return right(*args, **how) if layer is None else rule(layer, *args, **how)
 
     rightly.reads_forests = True  # type: ignore[attr-defined]
     return rightly
@@ -213,7 +209,7 @@ def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, d
     layer = cache.layers[module.layer_idx] if cache else None
     if not isinstance(layer, NodesLayer):
         return None
-    reading.layer = layer
+    reading.set(layer)
     if args:
         return (args[0].reshape(layer.forest.places, 1, -1), *args[1:]), how
     return args, {**how, "hidden_states": how["hidden_states"].reshape(layer.forest.places, 1, -1)}
@@ -221,7 +217,8 @@ def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, d
 
 def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
     """Hand out rows `[places, 1, H]` as nodes."""
-    layer, reading.layer = reading.layer, None
+    layer = reading.get()
+    reading.set(None)
     return None if layer is None else output.reshape(layer.forest.texts, layer.forest.width, -1)
 
 
@@ -231,4 +228,4 @@ def reading_ends() -> Iterator[None]:
     try:
         yield
     finally:
-        reading.layer = None
+        reading.set(None)
