@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, TransformersLayer, additive, of_size
-from engine.forward.layer_ops import Answer, Features, features_of
+from engine.forward.layer_ops import Answer, Features
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
@@ -131,20 +131,11 @@ class Batch:
                 mask[place, 0, :rows, : cache.rows + rows] = additive(each.seen, cache.rows + rows, dtype)
         masks = self.windowed(mask.to(device), asked)
         with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
-            output = self.runner.model(
-                input_ids=ids.to(device),
-                use_cache=True,
-                output_hidden_states=bool(self.taps),
-                **self.runner.behind(positions.to(device), masks, slots.past),
-            )
+            logits, features = self.runner.run(ids.to(device), positions.to(device), masks, slots.past, taps=self.taps)
         answers: list[Answer] = []
         for each in asked:
             place, rows = slots.caches.index(each.session.cache), len(each.ids)
-            features = None
-            if self.taps:
-                tapped = [output.hidden_states[abs(tap) - self.runner.bare][place, :rows] for tap in self.taps]
-                features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
-            answers.append((output.logits[place, :rows], features))
+            answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
         return answers
 
     def windowed(self, mask: Tensor, asked: list[Asked]) -> Masks:

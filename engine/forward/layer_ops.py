@@ -16,7 +16,7 @@ def normed(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
 
 def features_of(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
     """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
-    hidden = torch.stack([*tapped, last], 1)
+    hidden = torch.stack([*tapped, last], -2)
     return normalised(hidden) if taps[0] > 0 else hidden.float()
 
 

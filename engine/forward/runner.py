@@ -123,7 +123,7 @@ class Runner:
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:
-            return StateCache(self.config, capacity, self.dtype, self.device, self.zero_states)
+            return StateCache(self, capacity, self.zero_states)
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
@@ -132,24 +132,20 @@ class Runner:
     def run(
         self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, last_only: bool = False, taps: Taps = ()
     ) -> Answer:
-        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
+        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`, or `[B, N]` and so on.
 
-        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`, or one for each type of layer.
+        It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
+        places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
         output = self.model(
-            input_ids=ids[None],
+            input_ids=torch.atleast_2d(ids),
             use_cache=True,
             logits_to_keep=int(last_only),
             output_hidden_states=bool(taps),
-            **self.behind(positions[None], mask, past),
+            **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
         )
+        which: Any = 0 if ids.dim() == 1 else slice(None)
         if not taps:
-            return output.logits[0], None
-        tapped = [output.hidden_states[abs(tap) - self.bare][0] for tap in taps]
-        return output.logits[0], features_of(tapped, output.hidden_states[-1][0], taps)
-
-    def behind(self, positions: Tensor, mask: Masks, past: Cache) -> dict[str, Any]:
-        """What the model's forward takes beside tokens; one without attention takes its cache alone."""
-        if self.bare:
-            return {"cache_params": past}
-        return {"position_ids": positions, "attention_mask": mask, "past_key_values": past}
+            return output.logits[which], None
+        tapped = [output.hidden_states[abs(tap) - self.bare][which] for tap in taps]
+        return output.logits[which], features_of(tapped, output.hidden_states[-1][which], taps)

@@ -48,12 +48,7 @@ class Session:
     replayed = 0
 
     def __init__(
-        self,
-        runner: "Runner",
-        capacity: int,
-        features: Features = False,
-        graphed: bool = False,
-        cache: KVCache | None = None,
+        self, runner: "Runner", capacity: int, features: Features = False, graphed: bool = False, cache: Any = None
     ):
         """`graphed` runs forwards of few tokens as CUDA graphs. `cache` is the one to use; None makes one of that `capacity`."""
         self.runner = runner
@@ -63,7 +58,7 @@ class Session:
             key = ("buckets", static_capacity(capacity), taps)
             self.buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
         made = self.buckets.cache if self.buckets is not None else cache
-        self.cache = runner.new_cache(capacity) if made is None else made
+        self.cache: KVCache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.own else transformers_cache(self.cache)
         self.places = np.zeros(self.cache.capacity, dtype=np.int64)  # positions of the rows, for a model with a window

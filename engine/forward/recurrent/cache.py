@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
+from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
@@ -80,11 +80,6 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         if state is not None:
             self.state = state
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is committed."""
-        return sum(each.nbytes for each in (self.inputs, self.state) if each is not None)
-
 
 class HybridLayer(StateLayer, TransformersLayer):
     """A layer with a state and attention side by side."""
@@ -97,18 +92,12 @@ class HybridLayer(StateLayer, TransformersLayer):
 class StateCache(KVCache):
     """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""
 
-    def __init__(
-        self,
-        config: PreTrainedConfig,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        zeros: Sequence[Zeros] = (),
-    ):
-        """`zeros` are the states of an empty text by layer that keeps any, which nobody writes into (`zero_states`)."""
+    def __init__(self, model: Any, capacity: int, zeros: Sequence[Zeros] = ()):
+        """For a model, or its runner. `zeros` are an empty text's states by layer that keeps any, which nobody writes into."""
+        config = model.config
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
         width = head_dim_of(config) if attending(config) else 1
-        super().__init__(attending(config), heads, width, capacity, dtype, device)
+        super().__init__(attending(config), heads, width, capacity, model.dtype, model.device)
         self.held: list[Any] = []
         place = 0
         for kind in layers_of(config):
@@ -141,16 +130,11 @@ class StateCache(KVCache):
             layer.commit()
         self.rows += count
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the committed states."""
-        return sum(layer.nbytes for layer in self.states)
-
 
 @torch.inference_mode()
 def zero_states(model: PreTrainedModel) -> list[Zeros]:
     """Inputs and recurrent state of an empty text, in the shapes of those behind some tokens. A model on "meta" will do."""
-    cache = StateCache(model.config, 1, model.dtype, model.device)
+    cache = StateCache(model, 1)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
     for module in modules_with_states(model):
         taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"

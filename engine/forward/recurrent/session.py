@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from engine.forward.cache import TransformersLayer, additive
+from engine.forward.cache import TransformersLayer
 from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_of
@@ -40,7 +40,6 @@ class RecurrentSession(Session):
 
     def __init__(self, runner: "Runner", *asked: Any, **how: Any):
         super().__init__(runner, *asked, **how)
-        self.past = self.cache.past
         teach(runner.model)
         self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
@@ -51,24 +50,19 @@ class RecurrentSession(Session):
         self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
     ) -> Answer:
         """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
-        count = len(ids)
-        self.cache.room_for(count)
+        self.cache.room_for(len(ids))
         self.ids, self.positions = ids, positions
         if last_only:
-            self.read = None
+            self.read, self.past = None, self.cache.past
             self.cache.begin()
         else:
-            parents = parents_of(count, visible)
+            parents = parents_of(len(ids), visible)
             forest = Forest([parents], self.runner.device)
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
                 layer.begin(forest, [text])
-            self.read = self.nodes, 0, parents
-        if visible is None:
-            visible = torch.ones(count, count, dtype=torch.bool).tril_()
-        mask = additive(visible, self.rows + count, self.runner.dtype)[None, None].to(self.runner.device)
-        tokens, places = torch.tensor([ids, positions]).to(self.runner.device)
+            self.read, self.past = (self.nodes, 0, parents), self.grown
         with reading_ends():
-            return self.runner.run(tokens, places, mask, self.past if last_only else self.grown, last_only, self.taps)
+            return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
