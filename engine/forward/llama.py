@@ -6,7 +6,6 @@ On two cores a small model spends much of a forward in module overhead and in ba
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -63,11 +62,6 @@ def joined(*linears: nn.Linear) -> Tensor:
 def bias_of(*linears: nn.Linear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
-
-
-def root_of(number: float) -> np.ndarray:
-    """The root, as compiled loops take a number."""
-    return np.asarray(np.sqrt(np.float32(number)))
 
 
 class Weight:

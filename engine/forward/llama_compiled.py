@@ -14,25 +14,14 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import Answer, Taps
-from engine.forward.llama import bias_of, head_norm_of, joined, root_of, rotations
+from engine.forward.llama import bias_of, head_norm_of, joined, rotations
 from engine.forward.sizes import head_dim_of
-from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
-from engine.kernels.phases import (
-    PHASES,
-    WORK_ON,
-    Room,
-    TargetEnds,
-    TargetLayer,
-    forward,
-    forward_together,
-    helping,
-    work_on,
-)
+from engine.kernels.phases import PHASES, Room, TargetEnds, TargetLayer, forward, forward_together, team_of
 from engine.kernels.sequences import EACH, Sequence, table_of
-from engine.kernels.sharing import LINE, Team, cores
+from engine.kernels.sharing import LINE, cores
 from engine.kernels.stored import Pieces, Stored
 
 FEWEST = 16  # rows that working space is made for
@@ -45,9 +34,6 @@ def compiles(model: PreTrainedModel) -> bool:
     sizes = model.config.hidden_size, head_dim_of(model.config)
     on_cpu = model.device.type == "cpu"
     return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
-
-
-TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its threads
 
 
 class CompiledLlama:
@@ -91,17 +77,15 @@ class CompiledLlama:
             norm=norm(model.model.norm),
             head=stored(model.lm_head),
             turns=rotations(model).numpy(),
-            least=root_of(config.hidden_size * config.rms_norm_eps),
-            head_least=root_of(size * config.rms_norm_eps),
+            least=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
+            head_least=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
         )
         self.weights = NamedArrays(ends, *layers)
         self.stored_bytes = sum(
             each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, Stored)
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
-        if self.threads not in TEAMS:
-            TEAMS[self.threads] = Team(self.threads, helping, address_of(work_on, WORK_ON))
-        self.team = TEAMS[self.threads]
+        self.team = team_of(self.threads)
 
     def room(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""

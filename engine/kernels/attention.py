@@ -103,9 +103,7 @@ def attend_together(queries, kv, visible, start, end, out):
     rows = end - start
     asking, mixed = np.zeros((size, TOGETHER), np.float32), np.empty((size, TOGETHER), np.float32)
     scores, tops = np.empty((rows, TOGETHER), np.float32), np.empty((rows // 2 + 1, TOGETHER), np.float32)
-    ones, total = np.empty(rows, np.float32), np.empty((1, TOGETHER), np.float32)
-    for row in range(rows):
-        ones[row] = 1
+    ones, total = np.ones(rows, np.float32), np.empty((1, TOGETHER), np.float32)
     factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
     for head in range(kv_heads):
         keys, values = kv[0, head, start:end], kv[1, head, start:end]

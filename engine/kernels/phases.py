@@ -1,29 +1,18 @@
 """A Llama forward in phases, whose tasks threads share. No row's bits depend on the other rows or on who does which task."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numba import carray, types
 
 from engine.kernels import sharing
-from engine.kernels.by_address import raise_again, trying
+from engine.kernels.by_address import address_of, raise_again, trying
 from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import exp, put
 from engine.kernels.exact_attention import TOGETHER, dot
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import (
-    FIELDS,
-    Cube,
-    Ids,
-    Matrix,
-    Number,
-    Table,
-    Vector,
-    arrays_of,
-    compiled_type,
-    row_of,
-    unpacked,
-)
+from engine.kernels.named_arrays import FIELDS, Cube, Ids, Matrix, Number, Table, Vector, arrays_of, row_of, unpacked
 from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, KV, VISIBLE, attend, enter, sequence_of, unit_row
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
 
@@ -225,7 +214,7 @@ def work_on(table, part):
     multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
-WORK_ON = types.void(compiled_type(Table), types.int64)
+WORK_ON = types.void(types.int64[:, ::1], types.int64)
 try_work = trying(WORK_ON)
 
 
@@ -251,6 +240,12 @@ def helping(state, part, last, looks):
         if raised != 0:
             sharing.told(base + 8 * sharing.RAISED, raised)
         sharing.leave(state)
+
+
+@cache
+def team_of(threads: int) -> sharing.Team:
+    """So many threads for forwards; a process keeps them."""
+    return sharing.Team(threads, helping, address_of(work_on, WORK_ON))
 
 
 @exactly_compiled
