@@ -8,8 +8,6 @@
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -130,7 +128,9 @@ class Batch:
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
                 mask[place, 0, :rows, : cache.rows + rows] = additive(each.seen, cache.rows + rows, dtype)
         masks = self.windowed(mask.to(device), asked)
-        with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
+        if isinstance(slots, StateSlots):
+            slots.begin([by_cache.get(id(cache)) for cache in slots.caches])
+        with reading_ends():
             logits, features = self.runner.run(ids.to(device), positions.to(device), masks, slots.past, taps=self.taps)
         answers: list[Answer] = []
         for each in asked:
@@ -182,10 +182,6 @@ class Slots:
             last.stand_on(self.kv[:, :, place])
             self.caches[place] = last
 
-    def reading(self, asked: "list[Asked | None]") -> AbstractContextManager[None]:
-        """Where a forward runs, given what is asked in every slot."""
-        return nullcontext()
-
     def aim(self, starts: Tensor, count: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
         self.rows = int(starts.max())  # before the new ones of the longest sequence
@@ -201,8 +197,8 @@ class StateSlots(Slots):
         assert isinstance(cache, StateCache)
         self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
 
-    @contextmanager
-    def reading(self, asked: "list[Asked | None]") -> Iterator[None]:
+    def begin(self, asked: list[Asked | None]) -> None:
+        """The next forward reads what is asked in every slot."""
         trees = [[] if each is None else parents_of(len(each.ids), each.visible) for each in asked]
         forest = Forest(trees, self.kv.device)
         for number, layer in enumerate(self.nodes):
@@ -212,8 +208,6 @@ class StateSlots(Slots):
                 assert isinstance(each.session, RecurrentSession)
                 each.session.read = self.nodes, text, trees[text]
                 each.session.ids, each.session.positions = each.ids, each.positions
-        with reading_ends():
-            yield
 
 
 class BatchedLayer(TransformersLayer):
