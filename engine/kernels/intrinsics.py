@@ -77,11 +77,6 @@ class Builder(ir.IRBuilder):
     def put_down(self, value: ir.Value, address: ir.Value) -> None:
         self.store(value, self.inttoptr(address, value.type.as_pointer()), align=1)
 
-    def put_all(self, values: list[ir.Value], out: ir.Value, size: int) -> None:
-        """Put down values of `size` bytes one behind the other, from the address `out` on."""
-        for number, value in enumerate(values):
-            self.put_down(value, self.place(out, number * size))
-
     def switched(self, number: ir.Value, cases: Iterable[int], write: Callable[[int], object]) -> None:
         """Write every one of some cases, by `write(case)`. The one runs that is the `number`."""
         after = self.append_basic_block()
@@ -152,7 +147,8 @@ def sums_of(code, rows, weights, inputs, stride, pairs, sums):
                     added.append(code.add(totals[len(added)], code.add(left, right)))
             return added
 
-        code.put_all(code.added_up(wide, 2 * rows, pairs, body), sums, 64)
+        for number, value in enumerate(code.added_up(wide, 2 * rows, pairs, body)):
+            code.put_down(value, code.place(sums, 64 * number))
 
     code.switched(rows, (1, 2, 4, 8), write)
 
@@ -175,7 +171,8 @@ def blend_of(code, rows, numbers, across, along, vectors, terms, sums):
                 for total, one in zip(totals, each, strict=True)
             ]
 
-        code.put_all(code.added_up(wide, rows, terms, body), sums, 32)
+        for number, value in enumerate(code.added_up(wide, rows, terms, body)):
+            code.put_down(value, code.place(sums, 32 * number))
 
     code.switched(rows, (1, 8), write)
 

@@ -207,18 +207,13 @@ class EagleSession:
     def step(self, tokens, positions, visible, feature, start) -> Tensor:
         self.cache.room_for(len(tokens))
         rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        self.start = start
-        mask = self.masked(visible, positions, start, self.cache.rows)
-        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
-
-    def masked(self, visible: Tensor, positions: Tensor, start: int, end: int) -> Tensor:
-        """The additive mask `[N, end - start]` of the entries at `positions [N]`, whose rows are the last ones before `end`."""
+        self.start, end = start, self.cache.rows
         mask = additive(visible, end - start)
         if self.sliding:
             self.stands[end - len(positions) : end] = positions
             away = positions[:, None] - self.stands[start:end]
             mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
-        return mask
+        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
 
 
 def delayed(rows: Tensor, places: int) -> Tensor:
