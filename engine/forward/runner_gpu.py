@@ -1,10 +1,9 @@
 """`engine.forward.runner` at fixed addresses; held equal by tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
-Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names. Attention
-reads the whole capacity of the cache under an additive mask. Nothing waits for the host. The same function runs eagerly on any device.
-
-A graph's kernels still take microseconds each, however few rows they have. So Llama and its kin run without transformers' modules
-around their linear layers, in half as many kernels.
+Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names,
+attention reads the whole capacity under an additive mask, and nothing waits for the host. The same function runs eagerly on any
+device. A graph's kernels still take microseconds each, however few rows they have. So Llama and its kin run without transformers'
+modules around their linear layers, in half as many kernels.
 """
 
 import torch

@@ -37,12 +37,10 @@ def taps_of(features: Features, layers: int) -> Taps:
 class Session:
     """One KV cache over a runner's model. A forward writes its rows behind `rows`; `keep` then says which of them stay.
 
-    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each divided
-    by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output, which the
-    LM head reads. Where `features` names layers in ascending order, their outputs as they are stand in place of the three. Published
-    drafters were trained on such.
-
-    `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
+    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each
+    divided by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output,
+    which the LM head reads. Where `features` names layers, ascending, their outputs as they are stand in place of the three, as
+    published drafters read them. `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
     """
 
     replayed = 0

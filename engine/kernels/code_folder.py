@@ -11,10 +11,9 @@ MARKS = re.compile(rb"@(exactly_)?(compiled|within)|@intrinsic|@overload")  # a 
 def folder_for(package: Path, given: str | None = None) -> Path:
     """A folder for the package's compiled code: in the folder `given`, else in the package's own `__pycache__`.
 
-    Its name changes with every source that is compiled: files with one of `MARKS`, and all of the room `kernels`, whose constants
-    and types are compiled too. numba by itself notices changes only in a function's own file.
-
-    Folders of earlier code are removed, but not from a `given` folder, which may hold other checkouts' code.
+    Its name changes with every source that is compiled: files with one of `MARKS`, and all of `kernels`, whose constants and types
+    are compiled too. numba by itself sees a function's own file alone. Folders of earlier code are removed, but not from a `given`
+    folder, which may hold other checkouts' code.
     """
     own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):

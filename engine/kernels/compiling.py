@@ -46,8 +46,8 @@ def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
     """The function's name, with the values that it closes over and the names of the options that it is compiled with.
 
     numba names machine code by a function's name and how many of that name came before. Loops that close over different values
-    would get one name in two processes, and a third one that loads both would run the wrong one. Two options of one function would
-    be mixed up, too.
+    would get one name in two processes, and a third that loads both would run the wrong one. So would one function with two
+    options.
     """
     values = [str(cell.cell_contents) for cell in function.__closure__ or ()]
     return "_".join([function.__qualname__, *values, *sorted(options)])

@@ -67,9 +67,9 @@ def dotting(keys: dict[int, int]) -> Callable:
 def mixing(vectors: dict[int, int]) -> Callable:
     """An intrinsic that writes, for some queries, the weighted sum of `8 * vectors[queries]` columns of all values, and of its weights.
 
-    Its arguments are the number of queries, and addresses and distances in bytes: the weights and from one query's to the next one's,
-    the values and from one to the next, what is asked for meanwhile at the same distances, how many values there are, the results and
-    from one to the next, and the sums of weights `[queries]`.
+    Its arguments are the number of queries, and addresses and distances in bytes: the weights and from one query's to the next
+    one's, the values and from one to the next, what is asked for meanwhile as far apart, how many values there are, the results and
+    from one to the next, and the sums of weights.
     """
     wide = vector(REAL, LANES)
 

@@ -44,11 +44,9 @@ class TargetLayer(NamedTuple):
 class Room(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
-    `limits [3]` holds three numbers: the first row whose result is wanted behind the last layer, how many threads work, and how many
-    layers there are. Row n belongs to the sequence
-    `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table of `engine.kernels.sequences`, and
-    `alone [EACH, 6]` is room for the table of a single one. `claims` counts tasks that are taken and finished, see
-    `engine.kernels.sharing`.
+    `limits [3]` holds the first row whose result is wanted behind the last layer, how many threads work, and how many layers there
+    are. Row n belongs to the sequence `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table
+    of `engine.kernels.sequences`, `alone` room for a single one's. `claims` counts tasks, see `engine.kernels.sharing`.
     """
 
     limits: Ids
@@ -262,10 +260,9 @@ def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv
 def forward_together(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
     """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
 
-    `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes
-    `logits [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`. Behind the last layer only the rows from `first`
-    on are computed. The work is laid out for `parts` threads; with `whole`, the team of this `state` joins in.
-    An error of any thread ends the call for all, and is raised here.
+    `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes `logits
+    [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`; the last layer ends with the rows from `first` on. The
+    work is laid out for `parts` threads; with `whole`, the team of this `state` joins in. An error of any thread is raised here.
     """
     at = len(table) - ROOM
     aim(table, at + IDS, ids.ctypes.data, ids.shape)

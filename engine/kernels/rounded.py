@@ -1,8 +1,7 @@
 """Products in eight bits: rows and weights are rounded to whole numbers, and sums of whole numbers are exact in any order.
 
-What is computed is LLM.int8 without columns of outliers (Dettmers et al. 2022, section 3), as bitsandbytes computes it. A row is
-rounded on its own: by way of float16, to 127 steps of its largest number. So its bits depend on no other row and on no thread.
-Knows matrices; knows no model.
+It is LLM.int8 without columns of outliers (Dettmers et al. 2022, section 3), as bitsandbytes computes it. A row is rounded on its
+own, by way of float16, to 127 steps of its largest number. So its bits depend on no other row and on no thread.
 """
 
 import platform
@@ -80,10 +79,9 @@ def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, 
 def tile(code, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
 
-    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are addresses, and distances in bytes: the weights and from one
-    group of inputs to the next, what is asked for meanwhile and how far one group of inputs moves it, the rows' codes and from one row
-    to the next, the number of groups, the results and from one row to the next, the outputs' scales, the rows' largest numbers, and the
-    sums of the rows' codes.
+    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the weights
+    and from one group of inputs to the next, what is asked for meanwhile and how far a group moves it, the rows' codes and from one
+    to the next, the groups, the results and from one row to the next, the outputs' scales, and the rows' largest numbers and sums.
     """
     way, words, reals = WAYS[way], vector(WORD, LANES), vector(REAL, LANES)
     group = group_of(way)

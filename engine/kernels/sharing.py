@@ -74,8 +74,7 @@ def wait(look):
 def turn_of(claims, part, parts):
     """A thread's place in a call `[5]`, for `next_task`.
 
-    It holds the address of the phase's counters, the thread's own part, how many parts there are, how many parts on the thread is,
-    and how many tasks it has done.
+    It holds the address of the phase's counters, its part, how many parts there are, how many parts on it is, and its tasks done.
     """
     turn = np.zeros(5, np.int64)
     turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts

@@ -81,9 +81,9 @@ def through(stack, weights, first, turns, kv, x, tokens, before, positions, visi
     """What the last `asking` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
 
     The `LayerWeights` stand in `weights` from the row `first` on. `turns` and `positions [N]` are as in `attention.turn`. Rows are
-    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries; a single layer
-    needs no more than `asking` of them. No entry sees a row before `start`. `tokens [N]` picks rows of a `bias` by token, and
-    `before [N]` says which entry stands before each, for layers with a `shift`; others read neither.
+    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `asking`
+    at least; no entry sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry
+    `before [N]` each.
     """
     return call(
         stack.loop, stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking

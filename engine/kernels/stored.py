@@ -1,8 +1,7 @@
 """Products of any number of rows with matrices in the type that a checkpoint stores, or in eight bits. Knows matrices; knows no model.
 
-Weights of 16 and 32 bits widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend
-on no other row, on no thread and on no vector length: a token alone and the same token in a tree get the same numbers. The same holds
-in eight bits, see `engine.kernels.rounded`.
+Weights of 16 bits widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend on
+no other row, thread or vector length: a token alone and the same token in a tree get the same numbers.
 """
 
 from collections.abc import Callable

@@ -25,9 +25,9 @@ from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Tu
 class DFlashSizes:
     """What a published config says. `vocab` is its target's, and so is `hidden`, unless `target_hidden` says another size.
 
-    `reads` are the target's layers, by how many layers are behind each. `block` counts the anchor, and `mask` is the id of the mask
-    token. `inverse` holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its
-    cosines and sines. With `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
+    `reads` are the target's layers, by how many are behind each. `block` counts the anchor, and `mask` is the mask token's id.
+    `inverse` holds `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of cosines and sines. With
+    `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
     """
 
     hidden: int

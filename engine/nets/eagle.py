@@ -25,13 +25,11 @@ WINDOW = 256  # rows that a trained net attends to: those of a training row, so 
 class EagleForm:
     """What a published config says beside the sizes of `NetConfig`.
 
-    `layers` are the target's layers that are read, by how many layers are behind each, and `target_hidden` is their size. `inverse`
-    holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its cosines and sines.
-    `sliding` is the number of positions that a token attends to, 0 for all. `normed_residual` says whether the residual stream begins
-    with the normed feature.
-
-    `normed_input` says whether all layers' features together pass one norm before they are fused, `normed_taps` whether each passes
-    one of its own, and `normed_output` whether the final norm's output is what drafted tokens go on from.
+    `layers` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. `inverse` holds
+    the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` the factor of its cosines and sines. A token
+    attends to `sliding` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and with
+    `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with `normed_input`, and
+    each its own with `normed_taps`.
     """
 
     target_hidden: int

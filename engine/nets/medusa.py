@@ -1,9 +1,8 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
-Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection starts as a copy of the
-target's LM head. So an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
-that narrows the hidden state for all heads. Heads that others published may have several such blocks, and may guess only some of the
-target's tokens.
+Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection as a copy of the
+target's LM head, so an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
+that narrows the hidden state. Published heads may have several such blocks, and guess only some of the target's tokens.
 """
 
 import torch

@@ -1,12 +1,12 @@
 """Parallel-tree drafter's net: every depth from one forward, future places filled with one learned stand-in.
 
-An entry of the stream pairs a token with the target's features behind the token before it. The anchor is the entry to draft from, the
-root when serving. It predicts depth 1. Behind it stand `depth - 1` slots; the slot at rotary position anchor + d predicts depth d + 1.
-All slots carry the same learned mask embedding and the same learned hidden state in place of token and features. A slot sees the
-stream up to its anchor and its own anchor's shallower slots.
+An entry of the stream pairs a token with the target's features behind the token before it. The anchor, the root when serving,
+predicts depth 1. Behind it stand `depth - 1` slots; the one at rotary position anchor + d predicts depth d + 1. All carry the same
+learned mask embedding and hidden state in place of token and features. A slot sees the stream up to its anchor and its anchor's
+shallower slots.
 
-Embedding, final norm and LM head are the target's, frozen. The norm's weight is saved with the net, because a `Net` is given only the
-other two. A net with a width of its own trains an embedding and a head of its own, and its final norm has no weight.
+Embedding, final norm and LM head are the target's, frozen; the norm's weight is saved, because a `Net` is given only the other two.
+A net with a width of its own trains embedding and head, and its final norm has no weight.
 """
 
 import torch

@@ -85,11 +85,10 @@ class SpecBlock(Net):
         kv: Tensor | None = None,
         rows: int = 0,
     ) -> Tensor:
-        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`.
+        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`. Each takes in that of entry `before[i]`, itself at position 0.
 
-        Entry i takes in the state of entry `before[i]`, which is i itself at position 0. In training, keys and values are appended
-        to `past`. Else they are written behind the first `rows` of the layers' `kv`, as in `Layer.forward`. `mask` covers old and new
-        ones.
+        In training, keys and values are appended to `past`. Else they are written behind the first `rows` of the layers' `kv`.
+        `mask` covers old and new ones.
         """
         rotary = self.rotary(positions)
         for index, (shift, norm, layer) in enumerate(zip(self.shifts, self.norms, self.layers, strict=True)):

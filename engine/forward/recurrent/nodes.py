@@ -35,11 +35,10 @@ reading: ContextVar["NodesLayer | None"] = ContextVar("reading", default=None)
 class NodesLayer(LinearAttentionCacheLayerMixin):
     """What a layer knows of a forest's nodes, over the committed states of its texts. Those stay as they are until `commit`.
 
-    `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first.
-
-    A recurrent state `[heads, rows, columns]` behind a node is a sum: the text's state times `exp(faded)` of the node, and what the
-    nodes up to it wrote. Each wrote the outer product `left x right`, which faded from then on too. `faded [texts, heads, width]` is at
-    most 0, `left` is `[texts, heads, width, rows]`, and `right [texts, heads, width, columns]`. All are float32.
+    `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first. A recurrent state `[heads,
+    rows, columns]` behind a node is a sum: the text's state times `exp(faded)` of the node, and what the nodes up to it wrote. Each
+    wrote the outer product `left x right`, which faded from then on too. `faded [texts, heads, width]` is at most 0, `left` is
+    `[texts, heads, width, rows]`, and `right [texts, heads, width, columns]`, all float32.
     """
 
     def __init__(self) -> None:
