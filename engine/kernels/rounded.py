@@ -23,24 +23,14 @@ ARM = platform.machine().lower() in ("arm64", "aarch64")
 STEPS = 127  # a number is at most so many of its row's steps
 RESTORED = np.float32(6.200124e-05)  # 1 / 127 / 127, as bitsandbytes writes it
 WIDTH = 32  # outputs of a block
-MOST_IN_A_GROUP = 4
-# How this processor adds up products of bytes: "vnni" (four, the weights unsigned), "dot" (four) or "pairs" (two)
-WAYS = ("vnni", "dot", "pairs")
+# By how a processor adds up products of bytes: how many neighbouring inputs at a time, and what is added to a weight where it is stored
+GROUPS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
+WAYS, MOST_IN_A_GROUP = tuple(GROUPS), max(GROUPS.values())
 VNNI = (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni")
 WAY = "vnni" if VNNI else "dot" if ARM and FEATURES.get("dotprod") else "pairs"
 LANES = 16 if WIDE else 4 if ARM else 8
 VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 12 if WIDE else 6 if ARM else 4  # whose sums the registers hold
-
-
-def group_of(way: str) -> int:
-    """How many neighbouring inputs are multiplied and added at a time."""
-    return 2 if way == "pairs" else 4
-
-
-def shift_of(way: str) -> int:
-    """What is added to a weight where it is stored."""
-    return 128 if way == "vnni" else 0
 
 
 def rounded_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,11 +41,11 @@ def rounded_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def laid_out(codes: Tensor, way: str = WAY) -> np.ndarray:
-    """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted by `shift_of`."""
-    group, (outputs, inputs) = group_of(way), codes.shape
+    """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted."""
+    group, (outputs, inputs) = GROUPS[way], codes.shape
     padded = torch.nn.functional.pad(codes, (0, -inputs % group, 0, -outputs % WIDTH))
     tiled = padded.view(-1, WIDTH, padded.shape[1] // group, group).transpose(1, 2).contiguous()
-    return (tiled.to(torch.int16) + shift_of(way)).to(torch.uint8).flatten().numpy()
+    return (tiled.to(torch.int16) + SHIFTS[way]).to(torch.uint8).flatten().numpy()
 
 
 def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
@@ -83,10 +73,9 @@ def tile(code, way, rows, weights, along, following, pace, x, across, groups, ou
     and from one group of inputs to the next, what is asked for meanwhile and how far a group moves it, the rows' codes and from one
     to the next, the groups, the results and from one row to the next, the outputs' scales, and the rows' largest numbers and sums.
     """
-    way, words, reals = WAYS[way], vector(WORD, LANES), vector(REAL, LANES)
-    group = group_of(way)
+    way, group, words, reals = WAYS[way], GROUPS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
     packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
-    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, shift_of(way))
+    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, SHIFTS[way])
 
     def write(rows: int) -> None:
         def body(k, totals):
@@ -119,7 +108,7 @@ def multiplying_rounded(way: int) -> Callable:
 
     The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
-    group, step = group_of(WAYS[way]), VECTORS * LANES
+    group, step = GROUPS[WAYS[way]], VECTORS * LANES
     along = WIDTH * group
 
     @exactly_within
