@@ -114,27 +114,23 @@ def compiled_type(kind: Any) -> types.Type:
 
 
 def rebuilt(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The nest, array, number or address that begins in the table's row at the address `row`, and the address of the row behind it."""
+    """The nest, array, number or loop's address that begins in the table's row at the address `row`, and where the next row stands."""
     if isinstance(kind, types.BaseTuple):
         parts = []
         for each in kind.types:
             part, row = rebuilt(context, code, each, row)
             parts.append(part)
         return context.make_tuple(code, kind, parts), row
-    numbers = [code.loaded(code.place(row, 8 * column), LONG) for column in range(1 + getattr(kind, "ndim", 0))]
-    return value_of(context, code, kind, *numbers), code.place(row, 8 * FIELDS)
-
-
-def value_of(context, code: Builder, kind: types.Type, address: ir.Value, *shape: ir.Value) -> ir.Value:
-    """The array of this shape at the address; the number there; or the address itself, which is a compiled loop's."""
+    behind, axes = code.place(row, 8 * FIELDS), getattr(kind, "ndim", 0)
+    address, *shape = (code.loaded(code.place(row, 8 * column), LONG) for column in range(1 + axes))
     if kind == CODE:
-        return address
+        return address, behind
     if not shape:
-        return code.loaded(address, context.get_data_type(kind))
+        return code.loaded(address, context.get_data_type(kind)), behind
     array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [constant(size)]
     for length in reversed(shape[1:]):
         strides.insert(0, code.mul(length, strides[0]))
     data = code.inttoptr(address, array.data.type)
-    populate_array(array, data, list(shape), strides, context.get_constant(types.intp, size), None)
-    return array._getvalue()
+    populate_array(array, data, shape, strides, context.get_constant(types.intp, size), None)
+    return array._getvalue(), behind
