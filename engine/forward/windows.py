@@ -9,24 +9,22 @@ from transformers import PreTrainedConfig
 
 # All layers of these have the window, and the model takes one mask. The others take a mask by layer type.
 ONE_MASK = frozenset({"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"})
-MASK_BY_LAYER = frozenset(
-    {
-        "cohere2",
-        "exaone4",
-        "gemma2",
-        "gemma3_text",
-        "gemma4_text",
-        "gemma4_unified_text",
-        "gpt_oss",
-        "mellum",
-        "ministral",
-        "olmo3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "smollm3",
-    }
-)
+MASK_BY_LAYER = {
+    "cohere2",
+    "exaone4",
+    "gemma2",
+    "gemma3_text",
+    "gemma4_text",
+    "gemma4_unified_text",
+    "gpt_oss",
+    "mellum",
+    "ministral",
+    "olmo3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "smollm3",
+}
 Masks = Tensor | dict[str, Tensor]  # one additive mask for all layers, or one by their type
 TRIED = ONE_MASK | MASK_BY_LAYER  # tests/forward/test_families.py verifies trees with each
 

@@ -180,18 +180,10 @@ def work_on(table, part):
     entering = Entering(
         np.empty((count, longest - longest % ALIGNED), np.int8), np.empty(count, np.float32), np.empty(count, np.int32)
     )
-    work = Work(
-        pieces[0],
-        pieces[1],
-        pieces[2],
-        entering,
-        np.empty((TOGETHER, size), np.float32),
-        np.empty((TOGETHER, size), np.float32),
-        np.empty(TOGETHER * columns, np.bool_),
-        np.empty(TOGETHER, np.int64),
-        np.empty((TOGETHER, rows), np.float32),
-        np.empty(TOGETHER, np.float32),
-    )
+    queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
+    seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
+    rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
+    work = Work(pieces[0], pieces[1], pieces[2], *rooms)
     every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
     begin(turn, room, ends, unpacked(TargetLayer, table, ENDS).norm)
     for number in range(layers):

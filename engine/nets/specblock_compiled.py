@@ -134,13 +134,8 @@ class CompiledSpecBlock:
         """As the function `go_on`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows = cache.rows
         cache.room_for(len(positions))
-        wanted = (
-            conditions.contiguous().numpy(),
-            np.array(tokens),
-            np.array(positions),
-            np.ascontiguousarray(visible.numpy()),
-            rows,
-        )
-        found = go_on(*self.parts(cache), *wanted)
+        seen = np.ascontiguousarray(visible.numpy())
+        asked = conditions.contiguous().numpy(), np.array(tokens), np.array(positions), seen, rows
+        found = go_on(*self.parts(cache), *asked)
         cache.rows = rows + len(positions)
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
