@@ -16,8 +16,8 @@ from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.elementwise import put
-from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, arrays_of, unpacked
-from engine.kernels.stack import LayerWeights, Stack, folded, logits_behind, through
+from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, unpacked
+from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, logits_behind, through
 
 LARGEST = 2**23  # parameters of a model that is small
 # Elements of a draft's largest matrix, half the embedded draft's. A draft with fewer stays in float32: its forwards would hardly get
@@ -34,17 +34,14 @@ class DraftEnds(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(DraftEnds))
-
-
 @compiled
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
-    ends, start, asking = unpacked(DraftEnds, weights, 0), np.int64(0), 1 if last_only else len(ids)
+    ends, start, asking = unpacked(DraftEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
     x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
     for row in range(len(ids)):
         put(ends.embedding[ids[row]], x[row])
-    x = through(ends.stack, weights, ENDS, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
+    x = through(ends.stack, weights, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
     return logits_behind(x, ends.stack, ends.head, len(ends.embedding))
 
 
@@ -89,7 +86,7 @@ class EightBitLlama:
             turns=rotations(model).numpy(),
             stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
         )
-        self.weights = NamedArrays(ends, *layers)
+        self.weights = NamedArrays(*layers, ends)
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""

@@ -71,30 +71,27 @@ def folded(matrix: Tensor, norm: Tensor) -> EightBit:
 
 
 LAYER = arrays_of(LayerWeights)
-TAKES = Stack, Table, types.int64, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
+TAKES = Stack, Table, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
 THROUGH = compiled_type(Matrix)(*map(compiled_type, TAKES))
 call = calling(THROUGH)
 
 
 @compiled
-def through(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+def through(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
     """What the last `asking` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
 
-    The `LayerWeights` stand in `weights` from the row `first` on. `turns` and `positions [N]` are as in `attention.turn`. Rows are
-    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `asking`
-    at least; no entry sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry
-    `before [N]` each.
+    The `LayerWeights` stand first in `weights`. `turns` and `positions [N]` are as in `attention.turn`. Rows are written behind the
+    first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `asking` at least; no entry
+    sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry `before [N]` each.
     """
-    return call(
-        stack.loop, stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking
-    )
+    return call(stack.loop, stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking)
 
 
 @within
-def through_itself(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+def through_itself(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
     """`through`, which every net calls by its address."""
     for number in range(len(kv)):
-        layer = unpacked(LayerWeights, weights, first + LAYER * number)
+        layer = unpacked(LayerWeights, weights, LAYER * number)
         if len(layer.shift.scale) > 0:
             x = shifted(x, before, layer.shift)
         qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)

@@ -38,7 +38,7 @@ class ContextWeights(NamedTuple):
     bias: Matrix = np.zeros((0, 0), np.float32)
 
 
-ENDS, CONTEXT = np.int64(arrays_of(DFlashEnds)), arrays_of(ContextWeights)
+CONTEXT = arrays_of(ContextWeights)
 PLENTY = 2**31  # rows, for trees whose nodes take none
 
 
@@ -47,22 +47,22 @@ def answers(features, tokens, silent, weights, turns, kv, rows):
     """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
-    rows behind them. A row's position is its place. `weights` holds the `DFlashEnds`, the layers' weights, `ContextWeights` for each.
+    rows behind them. A row's position is its place. `weights` holds the layers' weights, `ContextWeights` for each, the `DFlashEnds`.
     """
-    ends = unpacked(DFlashEnds, weights, 0)
+    ends = unpacked(DFlashEnds, weights, (LAYER + CONTEXT) * len(kv))
     count, hidden, start = len(tokens), ends.embedding.shape[1], rows + len(features)
     context, x = np.empty((len(features), hidden), np.float32), np.empty((count, hidden), np.float32)
     product(side_by_side(features, np.arange(len(features))), ends.features, context)
     places, pairs = np.arange(rows, start), np.empty((len(features), 2 * kv.shape[2] * kv.shape[4]), np.float32)
     for number in range(len(kv)):
-        into = unpacked(ContextWeights, weights, ENDS + LAYER * len(kv) + CONTEXT * number)
+        into = unpacked(ContextWeights, weights, LAYER * len(kv) + CONTEXT * number)
         project(context, ends.stack, into.kv, into.bias, into.scales, places, places, turns, kv.shape[2], pairs)
         store(pairs, kv[number], rows)
     for row in range(count):
         put(ends.embedding[tokens[row]], x[row])
     positions, visible = np.arange(start, start + count), np.ones((count, 1), np.bool_)  # all see everything
     first, asking = np.int64(0), count - silent
-    x = through(ends.stack, weights, ENDS, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
+    x = through(ends.stack, weights, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
     own = log_q_behind(x, ends.stack, ends.head, len(ends.vocabulary))
     return over_all(own, ends.vocabulary, len(ends.embedding))
 
@@ -85,7 +85,7 @@ class CompiledDFlash:
             vocabulary=net.vocabulary.numpy(),
             stack=Stack.of(sizes.hidden, sizes.eps, sizes.head_dim),
         )
-        self.weights, self.rotary = NamedArrays(ends, *layers, *contexts), net.rotary
+        self.weights, self.rotary = NamedArrays(*layers, *contexts, ends), net.rotary
         self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.

@@ -13,7 +13,7 @@ from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import over_all, put, side_by_side
 from engine.kernels.growing_compiled import BELOW, Root, call_grow
 from engine.kernels.intrinsics import ticks
-from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, unpacked
 from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, through
 from engine.nets.layer import Net, unit
 
@@ -38,19 +38,16 @@ class State(NamedTuple):
 class EagleArrays(NamedTuple):
     """All that loops read. What a token adds to the layer's query/key/value product is the layer's `bias [V, 3H]`."""
 
+    layer: LayerWeights
     ends: EagleEnds
     state: State
-    layer: LayerWeights
-
-
-LAYER = np.int64(arrays_of(EagleEnds) + arrays_of(State))  # where the layer stands
 
 
 @within
 def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
     """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, one a row of `visible`; see `stack.through`."""
     ends, turns, kv, count = arrays.ends, arrays.state.turns, arrays.state.kv, len(visible)
-    out = through(ends.stack, parts, LAYER, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
+    out = through(ends.stack, parts, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
     own = log_q_behind(out, ends.stack, ends.head, len(ends.vocabulary))
     return out, over_all(own, ends.vocabulary, len(arrays.layer.bias))
 
@@ -131,7 +128,7 @@ class CompiledSession:
         self.cache = KVCache(1, net.heads, net.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, net.heads * net.head_dim), np.float32)
         state = State(net.rotary.turns(capacity), self.cache.numbers, outs)
-        self.parts = NamedArrays(EagleArrays(net.ends, state, net.layer))
+        self.parts = NamedArrays(EagleArrays(net.layer, net.ends, state))
         self.count = 0  # this round's outputs so far
 
     def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:

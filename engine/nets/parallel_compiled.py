@@ -12,8 +12,8 @@ from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, put, side_by_side
-from engine.kernels.named_arrays import Matrix, NamedArrays, Vector, arrays_of, unpacked
-from engine.kernels.stack import Stack, folded, log_q_behind, through
+from engine.kernels.named_arrays import Matrix, NamedArrays, Vector, unpacked
+from engine.kernels.stack import LAYER, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net
 
 
@@ -27,16 +27,13 @@ class ParallelEnds(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(ParallelEnds))
-
-
 @compiled
 def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
 
     `features [N, 4, H]` are the target's behind the token before each, and the first token stands at `position`.
     """
-    ends, entries, count = unpacked(ParallelEnds, weights, 0), len(tokens), len(tokens) + slots
+    ends, entries, count = unpacked(ParallelEnds, weights, LAYER * len(kv)), len(tokens), len(tokens) + slots
     x = np.empty((count, ends.said.shape[1]), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, x[:entries])
     for row in range(entries):
@@ -44,9 +41,7 @@ def answers(weights, turns, kv, tokens, features, position, rows, slots):
     for row in range(entries, count):
         put(ends.slot, x[row])
     positions, start = np.arange(position, position + count), np.int64(0)
-    x = through(
-        ends.stack, weights, ENDS, turns, kv, x, tokens, tokens, positions, causal(count), start, rows, 1 + slots
-    )
+    x = through(ends.stack, weights, turns, kv, x, tokens, tokens, positions, causal(count), start, rows, 1 + slots)
     if slots == 0:
         return np.empty((0, len(ends.said)), np.float32)
     return log_q_behind(x, ends.stack, ends.head, len(ends.said))
@@ -57,17 +52,15 @@ class CompiledParallel:
         config = net.config
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
-        self.weights = NamedArrays(
-            ParallelEnds(
-                said=(token @ for_token.T).numpy(),
-                slot=net.slot().detach().numpy(),
-                features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
-                head=folded(net.head, net.final_norm),
-                stack=Stack.of(config.hidden, net.norms[0].eps),
-            ),
-            *(layer.in_eight_bits(norm) for layer, norm in zip(net.layers, net.norms, strict=True)),
+        ends = ParallelEnds(
+            said=(token @ for_token.T).numpy(),
+            slot=net.slot().detach().numpy(),
+            features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
+            head=folded(net.head, net.final_norm),
+            stack=Stack.of(config.hidden, net.norms[0].eps),
         )
-        self.rotary = net.rotary
+        layers = (layer.in_eight_bits(norm) for layer, norm in zip(net.layers, net.norms, strict=True))
+        self.weights, self.rotary = NamedArrays(*layers, ends), net.rotary
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads

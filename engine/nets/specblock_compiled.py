@@ -11,8 +11,8 @@ from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, put, side_by_side, unit_rows
-from engine.kernels.named_arrays import Matrix, NamedArrays, arrays_of, unpacked
-from engine.kernels.stack import Stack, folded, log_q_behind, through
+from engine.kernels.named_arrays import Matrix, NamedArrays, unpacked
+from engine.kernels.stack import LAYER, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
 
@@ -25,9 +25,6 @@ class SpecBlockEnds(NamedTuple):
     condition: EightBit
     head: EightBit
     stack: Stack
-
-
-ENDS = np.int64(arrays_of(SpecBlockEnds))
 
 
 @within
@@ -46,15 +43,15 @@ def entering(ends, conditions, tokens, starts, x):
 @within
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
     """States `[N, H]` of entries that take in those of `before [N]`, and the last log-probabilities `[answers, V]`."""
-    ends, start, count = unpacked(SpecBlockEnds, weights, 0), np.int64(0), len(x)
-    x = through(ends.stack, weights, ENDS, turns, kv, x, before, before, positions, visible, start, rows, count)
+    ends, start, count = unpacked(SpecBlockEnds, weights, LAYER * len(kv)), np.int64(0), len(x)
+    x = through(ends.stack, weights, turns, kv, x, before, before, positions, visible, start, rows, count)
     return x, log_q_behind(x[count - answers :], ends.stack, ends.head, len(ends.said))
 
 
 @compiled
 def read(weights, turns, kv, tokens, features, position, rows, slots):
     """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` behind the last of `tokens [N]`, given `features [N, 4, H]`."""
-    ends, entries = unpacked(SpecBlockEnds, weights, 0), len(tokens)
+    ends, entries = unpacked(SpecBlockEnds, weights, LAYER * len(kv)), len(tokens)
     hidden = ends.said.shape[1]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)
@@ -76,7 +73,7 @@ def go_on(weights, turns, kv, conditions, tokens, positions, visible, rows):
     blocks, count = len(tokens), len(positions)
     starts, before = np.arange(blocks + 1) * (count // blocks), np.arange(count)
     x = np.empty((count, conditions.shape[1]), np.float32)
-    entering(unpacked(SpecBlockEnds, weights, 0), conditions, tokens, starts, x)
+    entering(unpacked(SpecBlockEnds, weights, LAYER * len(kv)), conditions, tokens, starts, x)
     for block in range(blocks):
         for row in range(starts[block] + 1, starts[block + 1]):
             before[row] -= 1
@@ -90,22 +87,20 @@ class CompiledSpecBlock:
         for_condition, for_token, for_query = net.fuse.weight.detach().split(config.hidden, 1)
         token = unit(net.embedding.detach(), least) * net.norm_token.weight.detach() * root
         query = unit(net.query_embed.detach(), least) * net.norm_query.weight.detach() * root
-        self.weights = NamedArrays(
-            SpecBlockEnds(
-                said=(token @ for_token.T).numpy(),
-                queries=(query @ for_query.T).numpy(),
-                features=EightBit.of(net.cond_proj.weight),
-                condition=folded(for_condition, net.norm_condition.weight),
-                head=folded(net.unembed, net.norm_out.weight),
-                stack=Stack.of(config.hidden, net.norm_out.eps),
-            ),
-            *(
-                # without the identity, beside which eight bits would lose the shift's small numbers
-                layer.in_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
-                for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
-            ),
+        ends = SpecBlockEnds(
+            said=(token @ for_token.T).numpy(),
+            queries=(query @ for_query.T).numpy(),
+            features=EightBit.of(net.cond_proj.weight),
+            condition=folded(for_condition, net.norm_condition.weight),
+            head=folded(net.unembed, net.norm_out.weight),
+            stack=Stack.of(config.hidden, net.norm_out.eps),
         )
-        self.rotary = net.rotary
+        layers = (
+            # without the identity, beside which eight bits would lose the shift's small numbers
+            layer.in_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
+            for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
+        )
+        self.weights, self.rotary = NamedArrays(*layers, ends), net.rotary
 
         # These calls compile, or load compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
