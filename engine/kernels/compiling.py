@@ -19,8 +19,6 @@ from engine.kernels.code_folder import folder_for
 
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
-
-
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
 numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))

@@ -13,10 +13,7 @@ WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are ha
 BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
 LINE = 64  # bytes that come to a cache together
-
-
-def vector(kind: ir.Type, lanes: int) -> ir.Type:
-    return ir.VectorType(kind, lanes)
+vector = ir.VectorType
 
 
 def constant(value: ir.Value | int) -> ir.Value:

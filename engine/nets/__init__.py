@@ -114,6 +114,3 @@ def config_in(path: Path) -> dict:
     if kind not in NETS:
         raise ValueError(f"{path} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
     return config
-
-
-__all__ = ["NETS", "Net", "NetConfig", "load_nets", "net_in"]
