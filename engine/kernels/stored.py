@@ -25,6 +25,7 @@ PIECE = 1 << 26  # bytes
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
 ROUNDED = KINDS.index(torch.int8)
+NONE = np.zeros(0, np.float32)
 MULTIPLY = types.void(*[types.intp] * 10)  # what `multiplying` and `multiplying_rounded` make
 
 
@@ -52,28 +53,20 @@ class Stored(NamedTuple):
         width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
-        return cls(
-            tiled.view(torch.uint8).flatten().numpy(),
-            np.array([outputs, inputs, width, KINDS.index(kind)]),
-            NONE if bias is None else bias.detach().float().numpy(),
-            NONE,
-            address_of(multiplying(KINDS.index(kind), width), MULTIPLY),
-        )
+        shape, loop = np.array([outputs, inputs, width, KINDS.index(kind)]), multiplying(KINDS.index(kind), width)
+        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, numbers_of(bias), NONE, address_of(loop, MULTIPLY))
 
     @classmethod
     def in_eight_bits(cls, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> "Stored":
         """The matrix whose whole numbers are `codes` int8 `[out, in]`, with a `scale [out]`: see `rounded.rounded_rows`."""
         outputs, inputs = codes.shape
-        return cls(
-            laid_out(codes),
-            np.array([outputs, inputs, WIDTH, ROUNDED]),
-            NONE if bias is None else bias.detach().float().numpy(),
-            np.pad(scale.detach().float().numpy(), (0, -outputs % WIDTH)),
-            address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY),
-        )
+        shape, scales = np.array([outputs, inputs, WIDTH, ROUNDED]), np.pad(numbers_of(scale), (0, -outputs % WIDTH))
+        loop = address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY)
+        return cls(laid_out(codes), shape, numbers_of(bias), scales, loop)
 
 
-NONE = np.zeros(0, np.float32)
+def numbers_of(tensor: Tensor | None) -> np.ndarray:
+    return NONE if tensor is None else tensor.detach().float().numpy()
 
 
 class Pieces:
