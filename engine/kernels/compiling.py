@@ -19,6 +19,7 @@ from engine.kernels.code_folder import folder_for
 
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
+SEAL = 16  # bytes of a digest
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
 numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
@@ -81,9 +82,6 @@ class Kept(IndexDataCacheFile):
     def _save_data(self, name: str, data: object) -> None:
         with self._open_for_write(self._data_path(name)) as file:
             file.write(sealed(self._dump(data)))
-
-
-SEAL = 16  # bytes of a digest
 
 
 def sealed(data: bytes) -> bytes:

@@ -84,6 +84,8 @@ class Work(NamedTuple):
 
 
 ENDS, LAYER, ROOM = arrays_of(TargetEnds), arrays_of(TargetLayer), arrays_of(Room)
+WORK_ON = types.void(types.int64[:, ::1], types.int64)
+try_work = trying(WORK_ON)
 ALIGNED = 64  # bytes
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
@@ -202,10 +204,6 @@ def work_on(table, part):
         multiply(turn, room.gated[first:], layer.down, room.more[first:], work)
         add(turn, room, first, np.int64(number + 1), norm, ends.least)
     multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
-
-
-WORK_ON = types.void(types.int64[:, ::1], types.int64)
-try_work = trying(WORK_ON)
 
 
 @exactly_within

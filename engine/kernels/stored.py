@@ -27,6 +27,7 @@ KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their n
 ROUNDED = KINDS.index(torch.int8)
 NONE = np.zeros(0, np.float32)
 MULTIPLY = types.void(*[types.intp] * 10)  # what `multiplying` and `multiplying_rounded` make
+multiply = calling(MULTIPLY)
 
 
 class Stored(NamedTuple):
@@ -142,9 +143,6 @@ def multiplying(kind: int, width: int) -> Callable:
                 target += rows * apart
 
     return multiply
-
-
-multiply = calling(MULTIPLY)
 
 
 class Entering(NamedTuple):

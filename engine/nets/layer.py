@@ -23,6 +23,7 @@ from engine.kernels.stack import LayerWeights, folded
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
+Turned = tuple[Tensor, Tensor]  # a `Rotary`'s cosines and sines
 N = TypeVar("N", bound="Net")
 Linear = partial(nn.Linear, bias=False)
 ANEW = "Fetch its files anew, or train it with `python -m engine train`."
@@ -126,9 +127,6 @@ class Rotary(nn.Module):
         angles = positions[..., None, None].float() * self.inverse
         cosines = angles.cos()
         return cosines if self.scaling == 1 else cosines * self.scaling, angles.sin() * self.sign
-
-
-Turned = tuple[Tensor, Tensor]  # a `Rotary`'s cosines and sines
 
 
 def rotated(heads: Tensor, rotary: Turned) -> Tensor:
