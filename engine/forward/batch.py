@@ -157,13 +157,11 @@ class Batch:
 class Slots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
-    caches: list[Any]
-
     def __init__(self, runner: Runner, size: int, capacity: int):
         self.runner, self.capacity, one = runner, capacity, runner.new_cache(1).kv
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
-        self.caches = []
+        self.caches: list[Any] = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
     def enter(self) -> KVCache:

@@ -75,9 +75,8 @@ class AssistantSession:
     def __init__(self, net: Assistant, capacity: int):
         weight = net.weight
         self.net, self.device = net, weight.device
-        self.cache = KVCache(
-            0, 1, 1, capacity, weight.dtype, weight.device
-        )  # it counts a stream's entries, and holds nothing
+        # It counts a stream's entries, and holds nothing
+        self.cache = KVCache(0, 1, 1, capacity, weight.dtype, weight.device)
         self.target: KVCache | None = None
 
     def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:

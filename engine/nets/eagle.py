@@ -165,8 +165,8 @@ class EagleSession:
         that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
         """
         count = len(tokens)
-        causal = torch.ones(count, count, dtype=torch.bool).tril()
-        ids, places, visible = self.entries(tokens, list(range(position, position + count)), causal)
+        ids, places = uploaded([tokens, list(range(position, position + count))], self.device).unbind()
+        visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
         self.outs = self.step(ids, places, visible, self.net.fused(rows_of(features, chosen)), start)[-1:]
         self.last, self.places, self.seen = self.outs, places[-1:], visible[-1:, :0]
         return self.log_q(self.outs)
@@ -177,8 +177,8 @@ class EagleSession:
         `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
         M rows each may see.
         """
-        ids, places, shown = self.entries(tokens, positions, visible)
-        return self.below(ids, places, shown, rows_of(self.outs, above), start)
+        ids, places = uploaded([tokens, positions], self.device).unbind()
+        return self.below(ids, places, uploaded(visible, self.device), rows_of(self.outs, above), start)
 
     def deeper(self, tokens: Tensor, above: Tensor) -> Tensor:
         """`level` of n nodes below the last entries, which `above [n]` numbers. They see what these see; all is on the device."""
@@ -186,11 +186,6 @@ class EagleSession:
         visible = torch.cat([self.seen.index_select(0, above), own], 1)
         positions = self.places.index_select(0, above) + 1
         return self.below(tokens, positions, visible, self.last.index_select(0, above), self.start)
-
-    def entries(self, tokens: list[int], positions: list[int], visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same on the device."""
-        ids, places = uploaded([tokens, positions], self.device).unbind()
-        return ids, places, uploaded(visible, self.device)
 
     def below(self, tokens, positions, visible, feature, start) -> Tensor:
         """Log-probabilities `[n, V]` of a drafted level, whose outputs are kept."""
