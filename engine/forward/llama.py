@@ -125,9 +125,13 @@ class TensorLlama:
         where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
-            rows = zip(qkv(normed(x, norm, self.least)).split(counts), where, strict=True)
-            attended = [self.attended(each, number, norms, *there) for each, there in rows]
-            x = x + out(attended[0] if len(attended) == 1 else torch.cat(attended))
+            inward = qkv(normed(x, norm, self.least))
+            if len(where) == 1:
+                attended = self.attended(inward, number, norms, *where[0])
+            else:
+                rows = zip(inward.split(counts), where, strict=True)
+                attended = torch.cat([self.attended(each, number, norms, *there) for each, there in rows])
+            x = x + out(attended)
             gate, up = gate_up(normed(x, norm_mlp, self.least)).chunk(2, -1)
             x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
