@@ -4,8 +4,6 @@ On two cores a small model spends much of a forward in module overhead and in ba
 `engine.forward.llama_compiled` takes its place in float32 wherever compiled code runs. Tests hold it equal to the transformers path.
 """
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -109,20 +107,18 @@ class TensorLlama:
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        return self.together([cache], ids, positions, [visible], taps, last_only)
+        return self.through([self.where(cache, positions, visible)], [], ids, taps, last_only)
 
     def together(
-        self,
-        caches: list[KVCache],
-        ids: Tensor,
-        positions: Tensor,
-        visible: Sequence[Tensor | None],
-        taps: Taps = (),
-        last_only: bool = False,
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
     ) -> Answer:
         """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
-        counts = [1 if mask is None else len(mask) for mask in visible]
+        counts = [len(mask) for mask in visible]
         where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
+        return self.through(where, counts, ids, taps, False)
+
+    def through(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
+        """What `together` returns, by `where` each sequence's rows stand and how many there are, which a single one need not say."""
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
             inward = qkv(normed(x, norm, self.least))

@@ -146,14 +146,14 @@ MACHINERY = [
         ),
         (
             "features a layer early",
-            "llama.py::TensorLlama.together",
+            "llama.py::TensorLlama.through",
             "number + 1",
             "number",
             "forward/test_long_contexts.py::test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens",
         ),
         (
             "logits of the first row",
-            "llama.py::TensorLlama.together",
+            "llama.py::TensorLlama.through",
             "last[-1:]",
             "last[:1]",
             "forward/test_long_contexts.py::test_a_prompt_of_several_chunks_is_read_as_one -k llama",
