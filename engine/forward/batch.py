@@ -8,15 +8,14 @@
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from torch import Tensor
+from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, of_size
-from engine.forward.layer_ops import features_of
+from engine.forward.cache import KVCache, TransformersLayer, additive, of_size
+from engine.forward.layer_ops import Answer, Features
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
@@ -25,6 +24,7 @@ from engine.forward.recurrent.nodes import reading_ends
 from engine.forward.recurrent.session import RecurrentSession, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
+from engine.forward.windows import Masks
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
@@ -35,10 +35,10 @@ class Asked(NamedTuple):
     session: Session
     ids: list[int]
     positions: list[int]
-    visible: torch.Tensor | None
+    visible: Tensor | None
 
     @property
-    def seen(self) -> torch.Tensor:
+    def seen(self) -> Tensor:
         """bool `[n, M]`. Raises `ValueError` for several rows without a mask, or with one over too few columns."""
         visible = ITSELF if self.visible is None and len(self.ids) == 1 else self.visible
         if visible is None or len(visible) != len(self.ids) or visible.shape[1] < len(self.ids):
@@ -47,13 +47,10 @@ class Asked(NamedTuple):
         return visible
 
 
-Answer = tuple[torch.Tensor, torch.Tensor | None]  # logits [n, V] and features of a session's rows
-
-
 class Batch:
     """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
 
-    def __init__(self, runner: Runner, size: int, capacity: int, features: bool | tuple[int, ...] = False):
+    def __init__(self, runner: Runner, size: int, capacity: int, features: Features = False):
         """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
         if size < 1:
             raise ValueError(f"A batch has at least one sequence, got {size}.")
@@ -64,21 +61,15 @@ class Batch:
         kind = StateSlots if runner.recurrent else Slots
         self.slots = None if own else kind(runner, size, capacity)
 
-    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> Session:
-        """A session of the batch, with an empty cache of its `capacity`.
-
-        Raises `ValueError` when the batch is full, and for another capacity or other features than the batch has.
-        """
+    def open(self, capacity: int, features: Features = False) -> Session:
+        """A session with an empty cache. Raises `ValueError` for a full batch, and for another capacity or features than its own."""
         if len(self.sessions) == self.size:
             raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
         if (capacity, features) != (self.capacity, self.features):
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        kind: Any = RecurrentSession if self.runner.recurrent else Session
-        session: Session = kind(
-            self.runner, capacity, features, cache=None if self.slots is None else self.slots.enter()
-        )
+        session = self.runner.open(capacity, features, self.slots and self.slots.enter())
         self.sessions.append(session)
         return session
 
@@ -113,8 +104,7 @@ class Batch:
     def padded(self, asked: list[Asked]) -> list[Answer]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
-        Padding writes rows behind the sequence's new ones, and no row but itself attends to it. Sessions that ask for nothing are
-        padded too.
+        Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
         """
         slots, device = self.slots, self.runner.device
         assert slots is not None
@@ -125,47 +115,37 @@ class Batch:
                 f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
             )
         starts = torch.tensor([cache.rows for cache in slots.caches])
-        columns = int(starts.max()) + count
+        slots.aim(starts, count)
+        shape, dtype = (len(starts), 1, count, slots.rows + count), self.runner.dtype
         ids = torch.zeros(len(starts), count, dtype=torch.long)
         positions = torch.zeros_like(ids)
-        mask = torch.full((len(starts), 1, count, columns), torch.finfo(self.runner.dtype).min, dtype=self.runner.dtype)
+        mask = torch.full(shape, torch.finfo(dtype).min, dtype=dtype)
         mask[..., 0] = 0  # padding sees something, so that it stays a number
         for place, cache in enumerate(slots.caches):
             if each := by_cache.get(id(cache)):
                 rows = len(each.ids)
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
-                before = cache.rows + rows - each.seen.shape[1]
-                mask[place, 0, :rows, :before] = 0
-                blind = torch.zeros(each.seen.shape, dtype=mask.dtype).masked_fill_(~each.seen, mask.min())
-                mask[place, 0, :rows, before : cache.rows + rows] = blind
-        slots.aim(starts.to(device), count, columns)
+                mask[place, 0, :rows, : cache.rows + rows] = additive(each.seen, cache.rows + rows, dtype)
         masks = self.windowed(mask.to(device), asked)
-        with slots.reading([by_cache.get(id(cache)) for cache in slots.caches]):
-            output = self.runner.model(
-                input_ids=ids.to(device),
-                use_cache=True,
-                output_hidden_states=bool(self.taps),
-                **self.runner.behind(positions.to(device), masks, slots.past),
-            )
+        if isinstance(slots, StateSlots):
+            slots.begin([by_cache.get(id(cache)) for cache in slots.caches])
+        with reading_ends():
+            logits, features = self.runner.run(ids.to(device), positions.to(device), masks, slots.past, taps=self.taps)
         answers: list[Answer] = []
         for each in asked:
-            place, rows = slots.place(each.session.cache), len(each.ids)
-            features = None
-            if self.taps:
-                tapped = [output.hidden_states[abs(tap) - self.runner.bare][place, :rows] for tap in self.taps]
-                features = features_of(tapped, output.hidden_states[-1][place, :rows], self.taps)
-            answers.append((output.logits[place, :rows], features))
+            place, rows = slots.caches.index(each.session.cache), len(each.ids)
+            answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
         return answers
 
-    def windowed(self, mask: torch.Tensor, asked: list[Asked]) -> torch.Tensor | dict[str, torch.Tensor]:
+    def windowed(self, mask: Tensor, asked: list[Asked]) -> Masks:
         """What the model takes in place of the additive `mask [B, 1, N, M]`: the mask itself, unless it has a window."""
         window, slots = self.runner.window, self.slots
         if window is None or slots is None:
             return mask
         sliding = mask.clone()
         for session, _, positions, _ in asked:
-            place, rows = slots.place(session.cache), len(positions)
+            place, rows = slots.caches.index(session.cache), len(positions)
             end = session.note(positions)
             seen = sliding[place, 0, :rows, :end]
             seen.masked_fill_(
@@ -177,13 +157,11 @@ class Batch:
 class Slots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
-    caches: list[Any]
-
     def __init__(self, runner: Runner, size: int, capacity: int):
-        self.runner, one = runner, runner.new_cache(1).kv
+        self.runner, self.capacity, one = runner, capacity, runner.new_cache(1).kv
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
-        self.caches = []
+        self.caches: list[Any] = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
     def enter(self) -> KVCache:
@@ -196,23 +174,16 @@ class Slots:
 
     def leave(self, cache: KVCache) -> None:
         """Free the cache's place. The last cache moves into it."""
-        place, last = self.place(cache), self.caches.pop()
+        place, last = self.caches.index(cache), self.caches.pop()
         if last is not cache:
             self.kv[:, :, place, :, : last.rows] = last.kv[..., : last.rows, :]
             last.stand_on(self.kv[:, :, place])
             self.caches[place] = last
 
-    def place(self, cache: KVCache) -> int:
-        return next(place for place, each in enumerate(self.caches) if each is cache)
-
-    def reading(self, asked: "list[Asked | None]") -> AbstractContextManager[None]:
-        """Where a forward runs, given what is asked in every slot."""
-        return nullcontext()
-
-    def aim(self, starts: torch.Tensor, count: int, columns: int) -> None:
-        """The next forward writes `count` rows a sequence from `starts [B]` on and reads the first `columns` rows."""
-        self.slots = starts[:, None] + torch.arange(count, device=starts.device)
-        self.columns = columns
+    def aim(self, starts: Tensor, count: int) -> None:
+        """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
+        self.rows = int(starts.max())  # before the new ones of the longest sequence
+        self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)
 
 
 class StateSlots(Slots):
@@ -224,8 +195,8 @@ class StateSlots(Slots):
         assert isinstance(cache, StateCache)
         self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
 
-    @contextmanager
-    def reading(self, asked: "list[Asked | None]") -> Iterator[None]:
+    def begin(self, asked: list[Asked | None]) -> None:
+        """The next forward reads what is asked in every slot."""
         trees = [[] if each is None else parents_of(len(each.ids), each.visible) for each in asked]
         forest = Forest(trees, self.kv.device)
         for number, layer in enumerate(self.nodes):
@@ -235,40 +206,18 @@ class StateSlots(Slots):
                 assert isinstance(each.session, RecurrentSession)
                 each.session.read = self.nodes, text, trees[text]
                 each.session.ids, each.session.positions = each.ids, each.positions
-        with reading_ends():
-            yield
 
 
-class BatchedLayer(CacheLayerMixin):
+class BatchedLayer(TransformersLayer):
     """One layer of all the caches of `Slots`, in the form that transformers' attention expects."""
 
-    is_sliding = False
-
-    def __init__(self, slots: Slots, layer: int):
-        super().__init__()
-        self.slots, self.layer, self.is_initialized = slots, layer, True
-
-    def lazy_initialization(self, key_states, value_states):
-        pass
-
     def update(self, key_states, value_states, *args: Any, **kwargs: Any):
-        slots = self.slots
+        slots = self.cache
         batch = len(slots.caches)
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
             rows = of_size(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
-            found.append(rows[:, :, : slots.columns])
+            found.append(rows[:, :, : slots.rows + states.shape[2]])
         return found
-
-    def get_mask_sizes(self, query_length):
-        return self.slots.columns, 0
-
-    def get_seq_length(self):
-        return self.slots.columns - self.slots.slots.shape[1]
-
-    def get_max_length(self):
-        return self.slots.kv.shape[4]
-
-    get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.kernels.attention import move_rows
@@ -15,9 +16,9 @@ from engine.kernels.attention import move_rows
 class KVCache:
     """Keys and values `kv [layers, 2, heads, capacity, head_dim]`, of which the first `rows` rows are committed.
 
-    `parts` holds the tensors that lie on one device each, here `kv` alone; their last but one dimension counts rows. `layers` holds
-    views: a layer's keys and values, each `[1, heads, capacity, head_dim]`. `numbers` is a view as a numpy
-    array, or None unless `kv` is float32 on a CPU.
+    `parts` are the tensors of single devices, here `kv` alone; their last but one dimension counts rows. `layers` are views: keys
+    and values of a layer, each `[1, heads, capacity, head_dim]`. `numbers` is one in numpy, or None unless `kv` is float32 on a
+    CPU.
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
@@ -25,7 +26,7 @@ class KVCache:
         self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
-    def stand_on(self, kv: torch.Tensor) -> None:
+    def stand_on(self, kv: Tensor) -> None:
         """Take this tensor for `kv`."""
         self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
 
@@ -76,7 +77,7 @@ class TransformersLayer(CacheLayerMixin):
 
     is_sliding = False
 
-    def __init__(self, cache: KVCache, layer: int):
+    def __init__(self, cache: Any, layer: int):
         super().__init__()
         self.cache, self.layer, self.is_initialized = cache, layer, True
 
@@ -91,11 +92,8 @@ class TransformersLayer(CacheLayerMixin):
         values[:, :, start:end] = value_states
         return keys[:, :, :end], values[:, :, :end]
 
-    def rows_for(self, key_states: torch.Tensor, value_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layer's keys and values `[1, heads, capacity, width]`, with the heads and the width of their new rows.
-
-        Latent rows differ in width, and so do layers of models whose kinds of layers have heads of their own.
-        """
+    def rows_for(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values `[1, heads, capacity, width]`, cut to the heads and the width of the new rows, in which layers differ."""
         keys, values = self.cache.layers[self.layer]
         return of_size(keys, key_states), of_size(values, value_states)
 
@@ -111,7 +109,7 @@ class TransformersLayer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
 
 
-def of_size(rows: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def of_size(rows: Tensor, new: Tensor) -> Tensor:
     """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new` ones `[B, heads, N, width]`."""
     return rows[:, : new.shape[1], :, : new.shape[-1]]
 
@@ -120,7 +118,7 @@ def transformers_cache(cache: KVCache) -> Cache:
     return Cache(layers=[TransformersLayer(cache, layer) for layer in range(len(cache.layers))])
 
 
-def additive(visible: torch.Tensor, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def additive(visible: Tensor, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """An additive mask `[N, columns]` from `visible` bool `[N, M]` over the last M columns. All rows see the earlier columns."""
     mask = torch.zeros(len(visible), columns, dtype=dtype, device=visible.device)
     mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)

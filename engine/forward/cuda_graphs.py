@@ -19,11 +19,7 @@ CAPTURING = threading.Lock()
 
 
 def why_eager(device: torch.device, windowed: bool = False, spread: bool = False, recurrent: bool = False) -> str:
-    """A sentence that says why no graph is captured on this device, or "" where graphs can be tried.
-
-    `windowed` says that the model's layers do not all attend to the same rows, `spread` that they lie on several devices, and
-    `recurrent` that they keep states.
-    """
+    """A sentence that says why no graph is captured on this device and for such a model, or "" where graphs can be tried."""
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
     if os.environ.get("SPACES_ZERO_GPU"):

@@ -1,11 +1,16 @@
 """Devices: the kinds of devices that torch computes on here, what each waits for and lacks. Knows no model and no pair."""
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
 
 KINDS = ("cuda", "mps", "cpu")  # the one that is taken first where several are there
+THREADS = torch.get_num_threads()
+_inside = threading.local()
 
 
 def is_there(kind: str) -> bool:
@@ -39,13 +44,29 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def noise_place(device: torch.device) -> torch.device | None:
-    """Where noise is made for a model on the device: there by counting, or None for a CPU's generator.
-
-    Counted noise is made of float64 numbers (`engine.sampling.gumbel_at`).
-    """
+    """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.gumbel_at`), else None for the CPU."""
     return device if device.type == "cuda" else None
 
 
 def cores() -> int:
     """The processor's cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Inside, this thread's torch operations run on one thread. Outside they run on as many as when this module was loaded.
+
+    After an operation on several threads, torch's threads look for the next one for a while. A forward whose own threads begin then
+    would share its cores with them, and take up to twice as long.
+    """
+    if getattr(_inside, "already", False):
+        yield
+        return
+    _inside.already = True
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(THREADS)
+        _inside.already = False

@@ -3,31 +3,21 @@
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar
-
-
-class Lent(Protocol):
-    """What can be lent. `size` is in bytes. What is not `whole` was made when memory was short, and is not kept."""
-
-    size: int
-    whole: bool
-
-
-Made = TypeVar("Made", bound=Lent)
+from typing import Any
 
 
 class Lender:
-    """Lends out what is expensive to make, and keeps idle ones of up to `most` bytes together, those that came back last."""
+    """Lends out what is expensive to make, and keeps idle ones of up to `most` bytes together, those that came back last.
+
+    What is lent has a `size` in bytes. What is not `whole` was made when memory was short, and is not kept.
+    """
 
     def __init__(self, most: int):
         self.most, self.lock = most, threading.RLock()  # a borrower may be collected while this thread holds the lock
-        self.idle: list[tuple[Hashable, Lent]] = []
+        self.idle: list[tuple[Hashable, Any]] = []
 
-    def lend(self, key: Hashable, make: Callable[[], Made], borrower: object) -> Made:
-        """What was made for `key`: the idle one that came back last, else a new one. Safe from any thread.
-
-        It comes back when the borrower is collected.
-        """
+    def lend(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:
+        """What was made for `key`: the idle one that came back last, else a new one. It comes back when the borrower is collected."""
         found = self.taken(key)
         found = make() if found is None else found
         weakref.finalize(borrower, self.back, key, found).atexit = False
@@ -42,7 +32,7 @@ class Lender:
             self.idle.remove(found)
             return found[1]
 
-    def back(self, key: Hashable, made: Lent) -> None:
+    def back(self, key: Hashable, made: Any) -> None:
         if not made.whole:
             return
         with self.lock:

@@ -4,22 +4,15 @@ On two cores a small model spends much of a forward in module overhead and in ba
 `engine.forward.llama_compiled` takes its place in float32 wherever compiled code runs. Tests hold it equal to the transformers path.
 """
 
-from collections.abc import Callable
-
-import numpy as np
 import torch
-from torch import nn
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from engine.forward.cache import KVCache
-from engine.forward.layer_ops import LayerOps, features_of
+from engine.forward.cache import KVCache, additive
+from engine.forward.layer_ops import Answer, Taps, attend, features_of, normed
 from engine.forward.packed_linear import on_cpu, pack, packed_product
+from engine.forward.sizes import head_dim_of
 from engine.forward.windows import layer_types, narrow
 from engine.kernels.attention import turns_of
 
@@ -44,14 +37,14 @@ def is_known(model: PreTrainedModel) -> bool:
     )
 
 
-def rotations(model: PreTrainedModel) -> torch.Tensor:
+def rotations(model: PreTrainedModel) -> Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
     return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
 
 
-def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> torch.Tensor | None:
+def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | None:
     """Weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, times sqrt(head_dim); None without such norms."""
     if not hasattr(attention, "q_norm"):
         return None
@@ -59,19 +52,14 @@ def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> torch.Tenso
     return weights * weights.shape[1] ** 0.5
 
 
-def joined(*linears: nn.Linear) -> torch.Tensor:
+def joined(*linears: nn.Linear) -> Tensor:
     """The matrices of linear layers that read the same input, one below the other."""
     return torch.cat([each.weight for each in linears]).detach()
 
 
-def bias_of(*linears: nn.Linear) -> torch.Tensor | None:
+def bias_of(*linears: nn.Linear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
-
-
-def root_of(number: float) -> np.ndarray:
-    """The root, as compiled loops take a number."""
-    return np.asarray(np.sqrt(np.float32(number)))
 
 
 class Weight:
@@ -80,7 +68,7 @@ class Weight:
     def __init__(self, *linears: nn.Linear):
         self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
         return packed_product(x, self.packed, self.bias)
 
@@ -89,78 +77,80 @@ class TensorLlama:
     """The weights of a model of `FAMILIES`, with query/key/value and gate/up stacked, and one forward over them."""
 
     def __init__(self, model: PreTrainedModel):
-        config = model.config
-        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.embedding = model.model.embed_tokens.weight.detach()
-        self.layers, norms, head_norms = [], [], []
-        for layer in model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            norms += [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
-            head_norms.append(head_norm_of(attention, heads, kv_heads))
-            self.layers.append(
-                (
-                    Weight(attention.q_proj, attention.k_proj, attention.v_proj),
-                    Weight(attention.o_proj),
-                    Weight(mlp.gate_proj, mlp.up_proj),
-                    Weight(mlp.down_proj),
-                )
+        config, root = model.config, model.config.hidden_size**0.5
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.width, self.head = head_dim_of(config), Weight(model.lm_head)
+        self.embedding, self.norm = model.model.embed_tokens.weight.detach(), model.model.norm.weight.detach() * root
+        self.layers = [
+            (
+                layer.input_layernorm.weight.detach() * root,
+                Weight(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                head_norm_of(layer.self_attn, self.heads, self.kv_heads),
+                Weight(layer.self_attn.o_proj),
+                layer.post_attention_layernorm.weight.detach() * root,
+                Weight(layer.mlp.gate_proj, layer.mlp.up_proj),
+                Weight(layer.mlp.down_proj),
             )
-        self.head = Weight(model.lm_head)
-        self.ops = LayerOps(config, [*norms, model.model.norm.weight], head_norms, rotations(model))
+            for layer in model.model.layers
+        ]
+        sizes = config.hidden_size, self.width
+        self.least, self.head_least = (torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in sizes)
+        # The sines carry the sign, so a rotation is head * cos + swapped halves * sin
+        cos, sin = rotations(model).unbind(1)
+        self.turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(model.dtype)
 
     def __call__(
-        self,
-        cache: KVCache,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: torch.Tensor | None,
-        last_only: bool,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
+    ) -> Answer:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`, and with `taps` the features of `Session`.
 
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        where = self.ops.where(cache, positions, visible)
-        return self.through(lambda qkv, layer: self.ops.attended(qkv, layer, where), ids, last_only, taps)
+        return self.through([self.where(cache, positions, visible)], [], ids, taps, last_only)
 
     def together(
-        self,
-        caches: list[KVCache],
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: list[torch.Tensor],
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`__call__` of the rows of B sequences, one sequence's behind the other's, each with its own cache and `visible [n, M]`.
-
-        Matrices meet all rows at once. Attention goes sequence by sequence, over a sequence's own cache.
-        """
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
+    ) -> Answer:
+        """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [len(mask) for mask in visible]
-        parts = zip(caches, positions.split(counts), visible, strict=True)
-        where = [self.ops.where(*part) for part in parts]
+        where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
+        return self.through(where, counts, ids, taps, False)
 
-        def attended(qkv: torch.Tensor, layer: int) -> torch.Tensor:
-            rows = zip(qkv.split(counts), where, strict=True)
-            return torch.cat([self.ops.attended(each, layer, there) for each, there in rows])
-
-        return self.through(attended, ids, False, taps)
-
-    def through(
-        self,
-        attended: Callable[[torch.Tensor, int], torch.Tensor],
-        ids: torch.Tensor,
-        last_only: bool,
-        taps: tuple[int, ...],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """What `__call__` returns, where `attended(qkv, layer)` is a layer's attention `[N, heads * head_dim]`."""
-        ops = self.ops
+    def through(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
+        """What `together` returns, by `where` each sequence's rows stand and how many there are, which a single one need not say."""
         x, tapped = self.embedding.index_select(0, ids), []
-        normed = ops.first(x)
-        for number, (qkv, out, gate_up, down) in enumerate(self.layers):
-            x, normed = ops.added(x, out(attended(qkv(normed), number)), 2 * number + 1)
-            x, normed = ops.added(x, down(ops.gated(gate_up(normed))), 2 * number + 2)
+        for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
+            inward = qkv(normed(x, norm, self.least))
+            if len(where) == 1:
+                attended = self.attended(inward, number, norms, *where[0])
+            else:
+                rows = zip(inward.split(counts), where, strict=True)
+                attended = torch.cat([self.attended(each, number, norms, *there) for each, there in rows])
+            x = x + out(attended)
+            gate, up = gate_up(normed(x, norm_mlp, self.least)).chunk(2, -1)
+            x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
-        logits = self.head(normed[-1:] if last_only else normed)
-        return logits, features_of(tapped, normed, taps) if taps else None
+        last = normed(x, self.norm, self.least)
+        logits = self.head(last[-1:] if last_only else last)
+        return logits, features_of(tapped, last, taps) if taps else None
+
+    def where(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
+        """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
+        mask = None if visible is None else additive(visible, cache.rows + len(positions), self.turns.dtype)
+        return cache, mask, *self.turns.index_select(0, positions).unbind(1)
+
+    def attended(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
+        """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
+        start, end = cache.rows, cache.rows + len(qkv)
+        keys, values = cache.layers[layer]
+        rotated, new_values = qkv.view(1, len(qkv), -1, self.width).split(
+            (self.heads + self.kv_heads, self.kv_heads), 2
+        )
+        if norms is not None:
+            rotated = normed(rotated, norms, self.head_least)
+        rotated = torch.addcmul(rotated * cos, rotated.roll(self.width // 2, -1), sin)
+        queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
+        keys[:, :, start:end] = new_keys.transpose(1, 2)
+        values[:, :, start:end] = new_values.transpose(1, 2)
+        return attend(queries, keys[:, :, :end], values[:, :, :end], mask)

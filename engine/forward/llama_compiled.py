@@ -6,37 +6,26 @@ rows or on the number of threads, so a tree's node gets the logits that plain de
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import bias_of, head_norm_of, joined, root_of, rotations
+from engine.forward.layer_ops import Answer, Taps
+from engine.forward.llama import bias_of, head_norm_of, joined, rotations
 from engine.forward.sizes import head_dim_of
-from engine.kernels.by_address import address_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
-from engine.kernels.phases import (
-    PHASES,
-    WORK_ON,
-    Room,
-    TargetEnds,
-    TargetLayer,
-    forward,
-    forward_together,
-    helping,
-    work_on,
-)
+from engine.kernels.phases import PHASES, Room, TargetEnds, TargetLayer, forward, forward_together, team_of
 from engine.kernels.sequences import EACH, Sequence, table_of
-from engine.kernels.sharing import LINE, Team, cores
+from engine.kernels.sharing import LINE, cores
 from engine.kernels.stored import Pieces, Stored
 
 FEWEST = 16  # rows that working space is made for
-SEEN, NO_IDS, NO_LOGITS = np.ones((1, 1), np.bool_), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
-NO_FEATURES, NO_TABLE = np.zeros((0, 0, 0), np.float32), np.zeros((0, FIELDS), np.int64)
+SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
 
 
 def compiles(model: PreTrainedModel) -> bool:
@@ -45,14 +34,6 @@ def compiles(model: PreTrainedModel) -> bool:
     sizes = model.config.hidden_size, head_dim_of(model.config)
     on_cpu = model.device.type == "cpu"
     return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
-
-
-def scale_of(linear: Any) -> torch.Tensor:
-    """The scales `[out]` of a matrix that bitsandbytes keeps in eight bits; its first forward moves them."""
-    return linear.state.SCB if linear.weight.SCB is None else linear.weight.SCB
-
-
-TEAMS: dict[int, Team] = {}  # by their number of threads; a process keeps its threads
 
 
 class CompiledLlama:
@@ -70,8 +51,9 @@ class CompiledLlama:
         def stored(*linears: torch.nn.Linear) -> Stored:
             matrix, bias = joined(*linears), bias_of(*linears)
             if matrix.dtype == torch.int8:
-                scales = torch.cat([scale_of(each) for each in linears])
-                return pieces.hold(Stored.in_eight_bits(matrix, scales, bias))
+                # By bitsandbytes, whose first forward moves them
+                scales = [each.state.SCB if each.weight.SCB is None else each.weight.SCB for each in linears]
+                return pieces.hold(Stored.in_eight_bits(matrix, torch.cat(scales), bias))
             return pieces.hold(Stored.of(matrix, bias, self.threads))
 
         layers = []
@@ -95,17 +77,15 @@ class CompiledLlama:
             norm=norm(model.model.norm),
             head=stored(model.lm_head),
             turns=rotations(model).numpy(),
-            least=root_of(config.hidden_size * config.rms_norm_eps),
-            head_least=root_of(size * config.rms_norm_eps),
+            least=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
+            head_least=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
         )
         self.weights = NamedArrays(ends, *layers)
         self.stored_bytes = sum(
             each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, Stored)
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
-        if self.threads not in TEAMS:
-            TEAMS[self.threads] = Team(self.threads, helping, address_of(work_on, WORK_ON))
-        self.team = TEAMS[self.threads]
+        self.team = team_of(self.threads)
 
     def room(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""
@@ -132,24 +112,12 @@ class CompiledLlama:
             qkv=space(layer.qkv.shape[0]),
             attended=space(layer.out.shape[1]),
             gated=space(layer.gate.shape[0]),
-            ids=NO_IDS,
-            positions=NO_IDS,
-            taps=NO_IDS,
-            sequences=NO_TABLE,
-            logits=NO_LOGITS,
-            features=NO_FEATURES,
         )
         return rows, NamedArrays(*self.weights.nests, room)
 
     def __call__(
-        self,
-        cache: KVCache,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: torch.Tensor | None,
-        last_only: bool,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
+    ) -> Answer:
         """As `engine.forward.llama.TensorLlama.__call__`."""
         count = len(ids)
         logits = np.empty((1 if last_only else count, self.vocab), np.float32)
@@ -161,13 +129,8 @@ class CompiledLlama:
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
     def together(
-        self,
-        caches: list[KVCache],
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        visible: list[torch.Tensor],
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
+    ) -> Answer:
         """As `engine.forward.llama.TensorLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
         count = len(ids)
         arrays = [

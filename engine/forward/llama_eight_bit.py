@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.llama import bias_of, head_norm_of, joined, rotations, serves
@@ -15,8 +16,8 @@ from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.elementwise import put
-from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, arrays_of, unpacked
-from engine.kernels.stack import LayerWeights, Stack, folded, logits_behind, through
+from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, unpacked
+from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, logits_behind, through
 
 LARGEST = 2**23  # parameters of a model that is small
 # Elements of a draft's largest matrix, half the embedded draft's. A draft with fewer stays in float32: its forwards would hardly get
@@ -33,28 +34,19 @@ class DraftEnds(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(DraftEnds))
-
-
 @compiled
 def logits_of(weights, ids, positions, visible, kv, rows, last_only):
-    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`; `visible` is as in `engine.kernels.stack.through`.
-
-    Their rows are written behind the first `rows` of `kv`. `weights` holds the `DraftEnds` and the layers' weights.
-    """
-    ends, start, asking = unpacked(DraftEnds, weights, 0), np.int64(0), 1 if last_only else len(ids)
+    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
+    ends, start, asking = unpacked(DraftEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
     x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
     for row in range(len(ids)):
         put(ends.embedding[ids[row]], x[row])
-    x = through(ends.stack, weights, ENDS, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
+    x = through(ends.stack, weights, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
     return logits_behind(x, ends.stack, ends.head, len(ends.embedding))
 
 
 def is_small(model: PreTrainedModel) -> bool:
-    """Whether `EightBitLlama` computes this model of `engine.forward.llama.FAMILIES`, and one thread is enough for it.
-
-    It must be float32, with few weights, an even MLP width and no biases after attention.
-    """
+    """Whether `EightBitLlama` computes this model of `FAMILIES`: float32, few weights, an even MLP width, no biases after attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
     even = model.config.intermediate_size % 2 == 0
@@ -62,14 +54,11 @@ def is_small(model: PreTrainedModel) -> bool:
 
 
 def eight_bits_pay(draft: PreTrainedModel) -> bool:
-    """Whether to compute a draft in eight bits, decided by its size.
-
-    A timing could decide differently at the next load, and systems that draw from q would then write another text for the same seed.
-    """
+    """Whether to compute a draft in eight bits, by its size. A timing could decide differently at the next load, and change texts."""
     return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
 
 
-def in_eight_bits(layer: torch.nn.Module, scales: torch.Tensor | None) -> LayerWeights:
+def in_eight_bits(layer: torch.nn.Module, scales: Tensor | None) -> LayerWeights:
     """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `head_norm_of`."""
     attention, mlp = layer.self_attn, layer.mlp
     inward = attention.q_proj, attention.k_proj, attention.v_proj
@@ -97,9 +86,9 @@ class EightBitLlama:
             turns=rotations(model).numpy(),
             stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
         )
-        self.weights = NamedArrays(ends, *layers)
+        self.weights = NamedArrays(*layers, ends)
 
-    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[torch.Tensor, None]:
+    def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
         where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows

@@ -1,16 +1,9 @@
-"""Packed products, a matrix times a few rows, and lighter modules for any model that runs through transformers on a CPU.
-
-A CPU spends most of a small model's forward on products. `pack` is exact and serves targets and drafters alike.
-"""
+"""Packed products, a matrix times a few rows, and lighter modules for any model that runs through transformers on a CPU."""
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    PreTrainedModel,
-)
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -34,11 +27,8 @@ def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
     return model.device.type == "cpu" and dtypes == {torch.float32, torch.int8} and whole and not is_spread(model)
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
-    """The weight `[out, in]` in oneDNN's own layout.
-
-    It stays as it is where this torch or this processor has no such layout for its type.
-    """
+def pack(weight: Tensor) -> Tensor:
+    """The weight `[out, in]` in oneDNN's own layout, or as it is where this torch or this processor has none for its type."""
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return weight.detach().contiguous()
@@ -47,7 +37,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().contiguous()
 
 
-def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
     if not packed.is_mkldnn:
         return F.linear(x, packed, bias)
@@ -57,17 +47,14 @@ def packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | N
 class PackedLinear(nn.Linear):
     """A linear layer that multiplies by a packed copy of its weight, unless gradients are wanted."""
 
-    packed: torch.Tensor
+    packed: Tensor
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if torch.is_grad_enabled() else packed_product(x, self.packed, self.bias)
 
 
 def sdpa_in_two_rows(module, query, key, value, attention_mask, **kwargs):
-    """transformers' sdpa attention, but a single query is computed twice.
-
-    One row of bfloat16 takes three times as long on a CPU as two rows.
-    """
+    """transformers' sdpa attention, but a single query is computed twice: a row of bfloat16 takes three times as long as two."""
     if query.shape[2] > 1 or getattr(module, "num_key_value_groups", 1) > 1:  # grouped heads are rows already
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     mask = None if attention_mask is None else attention_mask.expand(-1, -1, 2, -1)
@@ -83,7 +70,7 @@ AttentionMaskInterface.register("sdpa_in_two_rows", sdpa_mask)
 def pack_linear_layers(model: PreTrainedModel) -> None:
     """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, `sdpa_in_two_rows`.
 
-    Its logits and its weights stay what they are. Call it again after weights have changed. Other models stay as they are.
+    Its logits and weights stay what they are. Call it again after weights have changed. Other models stay as they are.
     """
     if not on_cpu(model):
         return

@@ -1,7 +1,4 @@
-"""Runner: one causal language model, ready for forwards under explicit masks and positions.
-
-All lanes share a `Runner`; `open` gives each a session of its own.
-"""
+"""Runner: one causal language model, ready for forwards under explicit masks and positions. All lanes share it."""
 
 import inspect
 import time
@@ -10,27 +7,26 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
 from engine.forward.cuda_graphs import kept_bytes, why_eager
-from engine.forward.devices import noise_place
-from engine.forward.layer_ops import features_of
+from engine.forward.devices import noise_place, one_torch_thread
+from engine.forward.layer_ops import Answer, Features, Taps, features_of
 from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layers
-from engine.forward.recurrent.cache import StateCache
+from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
-from engine.forward.recurrent.sizes import Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
-from engine.forward.torch_threads import one_torch_thread
-from engine.forward.windows import window_of
+from engine.forward.windows import Masks, window_of
 from engine.kernels.sharing import Team
 
 
@@ -38,11 +34,7 @@ class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        own: bool | None = None,
-        eight_bit: bool = False,
-        threads: int | None = None,
+        self, model: PreTrainedModel, own: bool | None = None, eight_bit: bool = False, threads: int | None = None
     ):
         """`own` forces the choice of forward; None takes our own where it serves the model.
 
@@ -90,16 +82,15 @@ class Runner:
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
     def without_processor(self) -> float:
-        """Seconds in which this thread, or the other threads of its forwards on average, had no processor, or the process was stopped.
-
-        Only differences mean anything.
-        """
+        """Seconds in which this thread, or its forwards' other threads on average, had no processor. Only differences mean anything."""
         return time.perf_counter() - time.thread_time() + Team.without
 
-    def open(self, capacity: int, features: bool | tuple[int, ...] = False) -> "Session":
+    def open(self, capacity: int, features: Features = False, cache: Any = None) -> Session:
+        """A lane's session. It makes a cache of that `capacity`, unless it is to use one of a batch."""
         if self.recurrent:
-            return RecurrentSession(self, capacity, features)
-        return Session(self, capacity, features, graphed=self.device.type == "cuda" and not self.spread)
+            return RecurrentSession(self, capacity, features, cache=cache)
+        graphed = self.device.type == "cuda" and not self.spread and cache is None
+        return Session(self, capacity, features, graphed, cache)
 
     @property
     def kv_heads(self) -> int:
@@ -132,41 +123,29 @@ class Runner:
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:
-            return StateCache(self.config, capacity, self.dtype, self.device, self.zero_states)
+            return StateCache(self, capacity, self.zero_states)
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
         return KVCache(attending(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | dict[str, torch.Tensor],
-        past: Cache,
-        last_only: bool = False,
-        taps: tuple[int, ...] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`.
+        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, last_only: bool = False, taps: Taps = ()
+    ) -> Answer:
+        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`, or `[B, N]` and so on.
 
-        It reads and writes the cache `past`, under an additive mask `[1, 1, rows, M]`, or one for each type of layer.
+        It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
+        places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
         output = self.model(
-            input_ids=ids[None],
+            input_ids=torch.atleast_2d(ids),
             use_cache=True,
             logits_to_keep=int(last_only),
             output_hidden_states=bool(taps),
-            **self.behind(positions[None], mask, past),
+            **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
         )
+        which: Any = 0 if ids.dim() == 1 else slice(None)
         if not taps:
-            return output.logits[0], None
-        tapped = [output.hidden_states[abs(tap) - self.bare][0] for tap in taps]
-        return output.logits[0], features_of(tapped, output.hidden_states[-1][0], taps)
-
-    def behind(
-        self, positions: torch.Tensor, mask: torch.Tensor | dict[str, torch.Tensor], past: Cache
-    ) -> dict[str, Any]:
-        """What the model's forward takes beside tokens; one without attention takes its cache alone."""
-        if self.bare:
-            return {"cache_params": past}
-        return {"position_ids": positions, "attention_mask": mask, "past_key_values": past}
+            return output.logits[which], None
+        tapped = [output.hidden_states[abs(tap) - self.bare][which] for tap in taps]
+        return output.logits[which], features_of(tapped, output.hidden_states[-1][which], taps)

@@ -1,21 +1,21 @@
 """`engine.forward.runner` at fixed addresses; held equal by tests/fast/test_equal_to_reference.py[forward.runner_gpu].
 
-Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names. Attention
-reads the whole capacity of the cache under an additive mask. Nothing waits for the host. The same function runs eagerly on any device.
-
-A graph's kernels still take microseconds each, however few rows they have. So Llama and its kin run without transformers' modules
-around their linear layers, in half as many kernels.
+Shapes never change either, so a CUDA graph can hold the forward. New tokens write their rows at slots that a tensor names,
+attention reads the whole capacity under an additive mask, and nothing waits for the host. The same function runs eagerly on any
+device. A graph's kernels still take microseconds each, however few rows they have. So Llama and its kin run without transformers'
+modules around their linear layers, in half as many kernels.
 """
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.forward.cache import KVCache, TransformersLayer
-from engine.forward.layer_ops import features_of
+from engine.forward.cache import KVCache, TransformersLayer, additive
+from engine.forward.layer_ops import Answer, Taps, features_of
 from engine.forward.llama import is_known
 from engine.forward.sizes import LATENT, kv_heads_of
 
@@ -61,7 +61,7 @@ def fold_heads(model: PreTrainedModel) -> int:
 class SlotLayer(TransformersLayer):
     """One layer of a `KVCache` that writes new rows at `slots` and shows attention the whole capacity."""
 
-    slots: torch.Tensor  # int64 [N], one for each new row
+    slots: Tensor  # int64 [N], one for each new row
 
     def update(self, key_states, value_states, *args, **kwargs):
         keys, values = self.rows_for(key_states, value_states)
@@ -70,7 +70,7 @@ class SlotLayer(TransformersLayer):
         return keys, values
 
 
-def fused_norm(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
+def fused_norm(x: Tensor, norm: torch.nn.Module) -> Tensor:
     """The RMS norm of `x [..., H]` in one kernel."""
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
@@ -78,7 +78,7 @@ def fused_norm(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
 class StaticForward:
     """A runner's model over one cache. Two forwards with equal N launch the same kernels on the same addresses."""
 
-    def __init__(self, runner, cache: KVCache, taps: tuple[int, ...] = ()):
+    def __init__(self, runner, cache: KVCache, taps: Taps = ()):
         """`runner` is an `engine.forward.runner.Runner`. `taps` are the layers whose features are returned, see `Session`."""
         self.runner, self.cache, self.taps = runner, cache, taps
         self.groups, self.known = fold_heads(runner.model), is_known(runner.model)
@@ -86,25 +86,19 @@ class StaticForward:
         self.past = Cache(layers=self.layers)
         self.columns = torch.arange(cache.capacity, device=runner.device)
 
-    def __call__(
-        self, ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def __call__(self, ids: Tensor, positions: Tensor, slots: Tensor, visible: Tensor) -> Answer:
         """Logits `[N, V]` and features of `ids [N]` at `positions [N]`, whose rows are written at `slots [N]`; all int64.
 
         No slot may be named twice. `visible` bool `[N, capacity]` says which slots each attends to, its own included: at least one.
         """
         for layer in self.layers:
             layer.slots = slots
-        lowest = torch.finfo(self.runner.dtype).min
-        mask = torch.zeros(visible.shape, dtype=self.runner.dtype, device=visible.device).masked_fill_(~visible, lowest)
-        mask = mask.repeat(self.groups, 1)[None, None]
+        mask = additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
         if self.known:
             return self.through(ids, positions, mask)
         return self.runner.run(ids, positions, mask, self.past, taps=self.taps)
 
-    def through(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def through(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Answer:
         """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
         stack, width = self.runner.model.model, self.cache.kv.shape[-1]
         x, tapped = stack.embed_tokens(ids), []
@@ -128,11 +122,10 @@ class StaticForward:
         last = fused_norm(x, stack.norm)
         return self.runner.model.lm_head(last), features_of(tapped, last, self.taps) if self.taps else None
 
-    def behind(self, base: torch.Tensor, lineage: torch.Tensor) -> torch.Tensor:
-        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base` on.
+    def behind(self, base: Tensor, lineage: Tensor) -> Tensor:
+        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base []` on.
 
-        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks. `base` is a tensor of
-        one number.
+        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks.
         """
         offset = self.columns - base
         inside = (offset >= 0) & (offset < lineage.shape[1])

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache, additive, transformers_cache
+from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import SIZES, Buckets
+from engine.forward.windows import Masks
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
@@ -25,7 +28,7 @@ def tapped_layers(layers: int) -> tuple[int, int, int]:
     return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
 
 
-def taps_of(features: bool | tuple[int, ...], layers: int) -> tuple[int, ...]:
+def taps_of(features: Features, layers: int) -> Taps:
     """The layers, counted from 1, whose outputs a forward of a model with so many returns. A negative one is returned as it is."""
     if isinstance(features, tuple):
         return tuple(-layer for layer in features)
@@ -35,12 +38,10 @@ def taps_of(features: bool | tuple[int, ...], layers: int) -> tuple[int, ...]:
 class Session:
     """One KV cache over a runner's model. A forward writes its rows behind `rows`; `keep` then says which of them stay.
 
-    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each divided
-    by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output, which the
-    LM head reads. Where `features` names layers in ascending order, their outputs as they are stand in place of the three. Published
-    drafters were trained on such.
-
-    `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
+    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each
+    divided by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output,
+    which the LM head reads. Where `features` names layers, ascending, their outputs as they are stand in place of the three, as
+    published drafters read them. `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
     """
 
     replayed = 0
@@ -49,14 +50,14 @@ class Session:
         self,
         runner: "Runner",
         capacity: int,
-        features: bool | tuple[int, ...] = False,
+        features: Features = False,
         graphed: bool = False,
-        cache: KVCache | None = None,
+        cache: Any = None,
         buckets: Buckets | None = None,
     ):
-        """`graphed` runs forwards of few tokens as CUDA graphs (`engine.forward.session_gpu`). It is for GPUs.
+        """`graphed` runs forwards of few tokens as CUDA graphs; `buckets` are such graphs of the caller's own, with their cache.
 
-        `cache` is the one to use; None makes one of that `capacity`. `buckets` are graphs of the caller's own, with their cache.
+        `cache` is the one to use; None makes one of that `capacity`.
         """
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
@@ -65,7 +66,7 @@ class Session:
             buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
         self.buckets = buckets
         made = buckets.cache if buckets is not None else cache
-        self.cache = runner.new_cache(capacity) if made is None else made
+        self.cache: KVCache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.own else transformers_cache(self.cache)
         self.places = np.zeros(self.cache.capacity, dtype=np.int64)  # positions of the rows, for a model with a window
@@ -76,13 +77,11 @@ class Session:
 
     @torch.inference_mode()
     def forward(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features.
+        self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
+    ) -> Answer:
+        """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. Raises `ValueError` when the cache is full.
 
         `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
-
-        Raises `ValueError` when the cache is full.
         """
         count = len(ids)
         self.cache.room_for(count)
@@ -101,18 +100,17 @@ class Session:
         return self.runner.run(tokens, places, masks, self.past, last_only, self.taps)
 
     @torch.inference_mode()
-    def forward_on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor | None:
-        """Logits `[N, V]` of `ids [N]` at one position, which see as in `forward`; None where no graph is for so many tokens.
-
-        Both tensors are on the device, and nobody waits for it.
-        """
+    def forward_on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor | None:
+        """`forward` of `ids [N]` at one position: logits `[N, V]` alone, and no wait for the device. None where no graph fits."""
         bucket = self.buckets.fitting(len(ids)) if self.buckets else None
         return None if bucket is None else bucket.on_device(ids, position, visible)
 
-    def windowed(self, mask: torch.Tensor, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor]:
+    def windowed(self, mask: Tensor, positions: list[int]) -> Masks:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
-        end = self.note(positions)
-        return self.runner.window.masks(mask, positions, self.places[:end])  # type: ignore[union-attr]  # there is one
+        window, end = self.runner.window, self.note(positions)
+        assert window is not None
+        beyond = window.beyond(positions, self.places[:end]).to(mask.device)
+        return window.by_type(mask[None, None], mask.masked_fill(beyond, torch.finfo(mask.dtype).min)[None, None])
 
     def note(self, positions: list[int]) -> int:
         """Take down where the new rows stand in the text. Returns the number of rows with them."""
@@ -120,10 +118,10 @@ class Session:
         self.places[self.rows : end] = positions
         return end
 
-    def prefill(self, ids: list[int]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Write the rows of `ids`, in chunks. Returns the logits `[1, V]` behind the last one and the features of all.
+    def prefill(self, ids: list[int]) -> tuple[Tensor | None, Tensor | None]:
+        """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all.
 
-        The logits are None when there are no ids. A short prompt goes through graphs where there are any.
+        A short prompt goes through graphs where there are any.
         """
         logits = None
         features: list[Any] = []

@@ -1,11 +1,12 @@
-"""`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu].
+"""`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu]."""
 
-Forwards are captured by number of tokens.
-"""
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.layer_ops import Answer, Taps
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; numbers between are padded
@@ -19,58 +20,49 @@ class Bucket:
         self.inputs = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8, device=forward.runner.device)
         self.captured = Captured(self.run, forward.runner, pool)
 
-    def parts(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def parts(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`."""
         numbers, visible = raw[: 24 * self.size].view(torch.int64), raw[24 * self.size :].view(torch.bool)
         return numbers.view(3, self.size), visible.view(self.size, self.cache.capacity)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def run(self) -> Answer:
         (ids, positions, slots), visible = self.parts(self.inputs)
         return self.forward(ids, positions, slots, visible)
 
-    @torch.inference_mode()
-    def __call__(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None, last_only: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`Session.forward` of at most `size` tokens; the returned tensors are the caller's own.
-
-        The padding writes rows behind the new ones, and no token may attend to them.
-        """
-        visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
+    def fill(self, raw: Tensor, ids: Any, positions: Any, visible: Tensor) -> None:
+        """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
+        (tokens, places, slots), shown = self.parts(raw)
         count, end = len(ids), self.cache.rows + len(ids)
-        staged = torch.zeros(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
-        (tokens, places, slots), shown = self.parts(staged)
-        tokens[:count], places[:count] = torch.tensor(ids), torch.tensor(positions)
-        tokens[count:], places[count:] = ids[0], positions[0]
-        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size)
+        tokens[:count], places[:count] = ids, positions
+        tokens[count:], places[count:] = tokens[:1], places[:1]
+        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size, device=raw.device)
         start = end - visible.shape[1]
+        shown.fill_(False)
         shown[:count, :start], shown[:count, start:end] = True, visible
         shown[count:, 0] = True
+
+    @torch.inference_mode()
+    def __call__(self, ids: list[int], positions: list[int], visible: Tensor | None, last_only: bool) -> Answer:
+        """`Session.forward` of at most `size` tokens, in tensors of the caller's own."""
+        visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
+        staged = torch.empty(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
+        self.fill(staged, torch.tensor(ids), torch.tensor(positions), visible)
         self.inputs.copy_(staged, non_blocking=True)  # pinned memory is not used anew before the copy has ended
         logits, features = self.captured()
-        first = count - 1 if last_only else 0
+        first, count = len(ids) - 1 if last_only else 0, len(ids)
         return logits[first:count].clone(), None if features is None else features[:count].clone()
 
     @torch.inference_mode()
-    def on_device(self, ids: torch.Tensor, position: int, visible: torch.Tensor) -> torch.Tensor:
+    def on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor:
         """`Session.forward_on_device` of at most `size` tokens."""
-        count, end = len(ids), self.cache.rows + len(ids)
-        (tokens, places, slots), shown = self.parts(self.inputs)
-        tokens[:count].copy_(ids)
-        tokens[count:].copy_(ids[:1].expand(self.size - count))
-        places.fill_(position)
-        slots.copy_(torch.arange(self.cache.rows, self.cache.rows + self.size, device=slots.device))
-        shown.zero_()
-        shown[:count, : end - visible.shape[1]].fill_(True)
-        shown[:count, end - visible.shape[1] : end].copy_(visible)
-        shown[count:, 0].fill_(True)
-        return self.captured()[0][:count].clone()
+        self.fill(self.inputs, ids, position, visible)
+        return self.captured()[0][: len(ids)].clone()
 
 
 class Buckets:
     """A KV cache and its forwards by size, for `Session` on a GPU."""
 
-    def __init__(self, runner, capacity: int, taps: tuple[int, ...], sizes: tuple[int, ...] = SIZES):
+    def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps = SIZES):
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
         self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]

@@ -16,10 +16,7 @@ def context_of(config: PreTrainedConfig) -> int:
 
 
 def head_dim_of(config: PreTrainedConfig) -> int:
-    """How many numbers a row of the cache has for a head; of a latent row, whose value is narrower, those of its key.
-
-    Where layers differ, this is the widest.
-    """
+    """How many numbers a row of the cache has for a head, or for a latent row's key. Where layers differ, this is the widest."""
     if config.model_type in LATENT:
         return max(config.kv_lora_rank, config.qk_rope_head_dim)
     return max(
@@ -33,10 +30,7 @@ def by_layer(config: PreTrainedConfig) -> list[PreTrainedConfig]:
 
 
 def kv_heads_of(config: PreTrainedConfig) -> int | None:
-    """How many keys and values a layer's cache holds for a token; None where that is not known to be plain heads.
-
-    Where layers differ, this is the most.
-    """
+    """How many keys and values a layer caches for a token, None where these are no plain heads; the most, where layers differ."""
     if hasattr(config, "kv_lora_rank"):
         return 1 if config.model_type in LATENT else None
     if config.model_type == "falcon":  # its newer architecture repeats keys and values before they are cached

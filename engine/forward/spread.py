@@ -32,10 +32,7 @@ def places_of(model: PreTrainedModel) -> list[torch.device]:
 
 
 def agreed(model: PreTrainedModel, value: Value) -> Value:
-    """The first process's value where processes share the model's matrices, else the value itself.
-
-    Clocks differ between processes, and whoever decides by them must decide the same everywhere.
-    """
+    """The first process's value where processes share the model's matrices: clocks differ, and all must decide the same."""
     if processes_of(model) == 1:
         return value
     told = [value]

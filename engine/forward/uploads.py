@@ -3,15 +3,13 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.forward.devices import widest
 
 
-def uploaded(numbers: Any, device: torch.device) -> torch.Tensor:
-    """The tensor, array or list on the device. A copy from pinned memory is queued, where a plain one would make the host wait.
-
-    What is on the device already stays as it is. Numbers that are wider than the device computes with are rounded.
-    """
+def uploaded(numbers: Any, device: torch.device) -> Tensor:
+    """The tensor, array or list on the device, in a type that it has. Pinned memory is copied while the host goes on."""
     made = torch.as_tensor(numbers)
     if made.dtype == torch.float64:
         made = made.to(widest(device))
@@ -19,6 +17,6 @@ def uploaded(numbers: Any, device: torch.device) -> torch.Tensor:
     return made.pin_memory().to(device, non_blocking=True) if queued else made.to(device)
 
 
-def rows_of(tensor: torch.Tensor, rows: list[int]) -> torch.Tensor:
+def rows_of(tensor: Tensor, rows: list[int]) -> Tensor:
     """`tensor[rows]`, without waiting for its device."""
     return tensor.index_select(0, uploaded(rows, tensor.device)) if not tensor.is_cpu else tensor[rows]

@@ -1,34 +1,31 @@
-"""Sliding windows: which rows the layers with one attend to.
-
-A node of a tree stands behind rows of other branches, so the distance to a row is a difference of positions and never of rows.
-"""
+"""Sliding windows: which rows the layers with one attend to. In a tree the distance to one is of positions, not of rows."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 # All layers of these have the window, and the model takes one mask. The others take a mask by layer type.
 ONE_MASK = frozenset({"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"})
-MASK_BY_LAYER = frozenset(
-    {
-        "cohere2",
-        "exaone4",
-        "gemma2",
-        "gemma3_text",
-        "gemma4_text",
-        "gemma4_unified_text",
-        "gpt_oss",
-        "mellum",
-        "ministral",
-        "olmo3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "smollm3",
-    }
-)
+MASK_BY_LAYER = {
+    "cohere2",
+    "exaone4",
+    "gemma2",
+    "gemma3_text",
+    "gemma4_text",
+    "gemma4_unified_text",
+    "gpt_oss",
+    "mellum",
+    "ministral",
+    "olmo3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "smollm3",
+}
+Masks = Tensor | dict[str, Tensor]  # one additive mask for all layers, or one by their type
 TRIED = ONE_MASK | MASK_BY_LAYER  # tests/forward/test_families.py verifies trees with each
 
 
@@ -39,19 +36,11 @@ class Window:
     size: int
     by_layer: bool
 
-    def masks(self, mask: torch.Tensor, positions: list[int], places: np.ndarray) -> torch.Tensor | dict:
-        """What the model takes in place of the additive `mask [N, M]` of full attention: `[1, 1, N, M]`, by layer type if it differs.
-
-        `positions` are those of the N new tokens, `places [M]` those of all rows.
-        """
-        sliding = mask.masked_fill(self.beyond(positions, places).to(mask.device), torch.finfo(mask.dtype).min)
-        return self.by_type(mask[None, None], sliding[None, None])
-
-    def beyond(self, positions: list[int], places: np.ndarray) -> torch.Tensor:
+    def beyond(self, positions: list[int], places: np.ndarray) -> Tensor:
         """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
         return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
 
-    def by_type(self, full: torch.Tensor, sliding: torch.Tensor) -> torch.Tensor | dict:
+    def by_type(self, full: Tensor, sliding: Tensor) -> Masks:
         """The two masks in the form that the model takes."""
         return {"full_attention": full, "sliding_attention": sliding} if self.by_layer else sliding
 

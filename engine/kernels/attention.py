@@ -2,16 +2,16 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import LOWEST, exp, put
-from engine.kernels.intrinsics import blending, larger
+from engine.kernels.intrinsics import blend_of, larger
 
 TOGETHER = 8  # queries that meet a key at a time
-one_blend, eight_blends = blending(1), blending(8)
 
 
-def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+def turns_of(places: Tensor, inverse: Tensor) -> Tensor:
     """Cosines and sines `[n, 2, head_dim / 2]` of `places [n]`, for `turn`; `inverse [head_dim / 2]` are the frequencies."""
     angles = places[:, None].float() * inverse.float()
     return torch.stack([angles.cos(), angles.sin()], 1)
@@ -19,10 +19,7 @@ def turns_of(places: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
 
 @compiled
 def turn(rows, heads, turns, positions):
-    """Rotate the first `heads` heads of `rows [N, n]`, in place, by the angles of their positions.
-
-    `turns [places, 2, head_dim / 2]` are cosines and sines, see `turns_of`.
-    """
+    """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `turns [places, 2, head_dim / 2]`."""
     half = turns.shape[2]
     for row in range(len(rows)):
         cos, sin = turns[positions[row]]
@@ -70,25 +67,18 @@ def attend_singly(queries, kv, visible, start, end, out):
 
 @within
 def blend(numbers, across, along, vectors, sums):
-    """Weighted sums of the rows of `vectors [terms, TOGETHER]`, into `sums [rows, TOGETHER]`.
-
-    `numbers` holds the weights. They lie `across` elements apart from row to row and `along` elements from term to term.
-    """
-    rows, terms = len(sums), len(vectors)
-    for row in range(0, rows - rows % 8, 8):
+    """Weighted sums of rows of `vectors`, into `sums`, `TOGETHER` columns each. `across` and `along` are the steps between weights."""
+    row = 0
+    while row < len(sums):
         source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
-        eight_blends(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
-    for row in range(rows - rows % 8, rows):
-        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
-        one_blend(source, 4 * across, 4 * along, vectors.ctypes.data, terms, target)
+        some = 8 if len(sums) - row >= 8 else 1
+        blend_of(some, source, 4 * across, 4 * along, vectors.ctypes.data, len(vectors), target)
+        row += some
 
 
 @within
 def column_tops(rows, tops):
-    """Write the largest number of each column of `rows [M, lanes]` into the first row of `tops [at least M / 2, lanes]`.
-
-    The rows are halved again and again, because two whole rows compare faster than the numbers of a column.
-    """
+    """Write the largest of each column of `rows [M, lanes]` into the first of `tops [>= M / 2, lanes]`, by halving the rows."""
     count, lanes = rows.shape
     source, target = rows.reshape(-1), tops.reshape(-1)
     half = (count + 1) // 2
@@ -113,9 +103,7 @@ def attend_together(queries, kv, visible, start, end, out):
     rows = end - start
     asking, mixed = np.zeros((size, TOGETHER), np.float32), np.empty((size, TOGETHER), np.float32)
     scores, tops = np.empty((rows, TOGETHER), np.float32), np.empty((rows // 2 + 1, TOGETHER), np.float32)
-    ones, total = np.empty(rows, np.float32), np.empty((1, TOGETHER), np.float32)
-    for row in range(rows):
-        ones[row] = 1
+    ones, total = np.ones(rows, np.float32), np.empty((1, TOGETHER), np.float32)
     factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
     for head in range(kv_heads):
         keys, values = kv[0, head, start:end], kv[1, head, start:end]
@@ -213,10 +201,7 @@ def causal(count):
 
 @compiled
 def move_rows(kv, base, moves):
-    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`, one for each of `moves [n, 2]`, in that order.
-
-    A move holds the row written to and the row read from, both counted from `base`.
-    """
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `moves [n, 2]` says to and from, behind `base`."""
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):

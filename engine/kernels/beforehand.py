@@ -16,10 +16,7 @@ WORK = "import sys, pkgutil\nfor each in sys.argv[1:]: pkgutil.resolve_name(each
 
 
 def begin(*functions: str) -> Popen | None:
-    """Starts a process that calls `functions`, such as "engine.kernels.beforehand:compile_largest", one after the other.
-
-    It starts none where compiled code of these sources is kept, or on one core. The process ends by itself.
-    """
+    """Starts a process that calls `functions`, such as "module:function", or none where compiled code is kept, or on one core."""
     kept = folder_for(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
     if kept.exists() or (os.cpu_count() or 1) < 2:
         return None

@@ -16,9 +16,9 @@ from engine.kernels.intrinsics import LONG
 
 
 def address_of(function: Callable, kind: Signature) -> int:
-    """The address of the compiled function for arguments of these types. It is compiled here, or its compiled code is loaded.
+    """The address of the function, compiled for these types or loaded. It is good for as long as the function is kept.
 
-    The address is good for as long as the function is kept. Raises `TypeError` when it returns something else than `kind` says.
+    Raises `TypeError` when it returns something else than `kind` says.
     """
     function.compile(kind.args)
     made = function.overloads[kind.args]

@@ -1,33 +1,24 @@
 """Where compiled code is kept: a folder for each state of the sources. Imports no compiler."""
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
-# A file with one of these has code to compile
-MARKS = (
-    b"@compiled",
-    b"@exactly_compiled",
-    b"@within",
-    b"@exactly_within",
-    b"@intrinsic",
-    b"@overload",
-)
+MARKS = re.compile(rb"@(exactly_)?(compiled|within)|@intrinsic|@overload")  # a file with one has code to compile
 
 
 def folder_for(package: Path, given: str | None = None) -> Path:
     """A folder for the package's compiled code: in the folder `given`, else in the package's own `__pycache__`.
 
-    Its name changes with every source that is compiled: files with one of `MARKS`, and all files of the room `kernels`. The room counts
-    as a whole because its constants and types are compiled too. numba by itself notices changes only in a function's own file.
-
-    Folders of earlier code are removed from the package's own `__pycache__`. A `given` folder may hold other checkouts' code, so
-    nothing is removed there.
+    Its name changes with every source that is compiled: files with one of `MARKS`, and all of `kernels`, whose constants and types
+    are compiled too. numba by itself sees a function's own file alone. Folders of earlier code are removed, but not from a `given`
+    folder, which may hold other checkouts' code.
     """
     own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if path.parent == package / "kernels" or any(mark in source for mark in MARKS):
+        if path.parent == package / "kernels" or MARKS.search(source):
             digest.update(f"{path.relative_to(package).as_posix()} {len(source)} ".encode() + source)
     folder = Path(given or own) / f"treerace-{digest.hexdigest()}"
     if not given:

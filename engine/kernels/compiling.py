@@ -19,8 +19,7 @@ from engine.kernels.code_folder import folder_for
 
 # Sums may be reordered; infinities stay what they are.
 FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
-
-
+SEAL = 16  # bytes of a digest
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
 numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
@@ -29,7 +28,7 @@ numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.
 def exactly_compiled(function: Any, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock.
 
-    Its sums keep their order, also where a loop of `compiled` has it compiled: numba lends a caller's options where none are set.
+    Its sums keep their order in loops of `compiled` too: numba lends a caller's options where none are set.
     """
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -45,9 +44,9 @@ def exactly_compiled(function: Any, **options: object) -> Callable:
 def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
     """The function's name, with the values that it closes over and the names of the options that it is compiled with.
 
-    numba names machine code by a function's name and by how many of that name its process compiled before. Loops that close over
-    different values would get one name in two processes, and a third process that loads both would run one in place of the other.
-    numba finds kept code by name and types. One function compiled with two options would be loaded with those that were kept first.
+    numba names machine code by a function's name and how many of that name came before. Loops that close over different values
+    would get one name in two processes, and a third that loads both would run the wrong one. So would one function with two
+    options.
     """
     values = [str(cell.cell_contents) for cell in function.__closure__ or ()]
     return "_".join([function.__qualname__, *values, *sorted(options)])
@@ -56,10 +55,8 @@ def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
 class Kept(IndexDataCacheFile):
     """Where a function's code is kept, in a file for each choice of types, which is named by them.
 
-    numba would number the files. Two processes that compile at once may then give one number to different types, and load wrong code.
-
-    Every file begins with a digest of the rest. numba would fail at a damaged file for good, or run what is in it; here the function is
-    compiled again, and its file written anew.
+    numba would number the files, and two processes that compile at once may give one number to different types. Every file begins
+    with a digest of the rest: a damaged one, which numba would run or fail at for good, is compiled anew.
     """
 
     def save(self, key: object, data: object) -> None:
@@ -70,7 +67,7 @@ class Kept(IndexDataCacheFile):
 
     def _load_index(self) -> dict:
         try:
-            version, stamp, names = pickle.loads(unsealed(Path(self._index_path).read_bytes()))
+            version, stamp, names = self._load_data(self._index_name)
         except OSError:
             return {}
         return pickle.loads(names) if (version, stamp) == (self._version, self._source_stamp) else {}
@@ -79,15 +76,12 @@ class Kept(IndexDataCacheFile):
         with self._open_for_write(self._index_path) as file:
             file.write(sealed(self._dump((self._version, self._source_stamp, self._dump(names)))))
 
-    def _load_data(self, name: str) -> object:
+    def _load_data(self, name: str) -> Any:
         return pickle.loads(unsealed(Path(self._data_path(name)).read_bytes()))
 
     def _save_data(self, name: str, data: object) -> None:
         with self._open_for_write(self._data_path(name)) as file:
             file.write(sealed(self._dump(data)))
-
-
-SEAL = 16  # bytes of a digest
 
 
 def sealed(data: bytes) -> bytes:
@@ -125,10 +119,7 @@ def say_not_kept(reason: str) -> None:
 
 
 def compiled(function: Callable) -> Callable:
-    """`exactly_compiled` for loops whose sums may be reordered.
-
-    Such functions hand each other constants as `np.int64` or `np.bool_`. numba would compile a version for every bare constant.
-    """
+    """`exactly_compiled`, but sums may be reordered. Bare constants would be compiled one by one, so `np.int64` is handed over."""
     return exactly_compiled(function, fastmath=FAST)
 
 

@@ -5,20 +5,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numba import types
+from torch import Tensor
 
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import compiled, within
-from engine.kernels.intrinsics import larger, summing
+from engine.kernels.intrinsics import larger, sums_of
 from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, compiled_type
 
 OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
 
 class EightBit(NamedTuple):
-    """A matrix `[out, in]` in eight bits, with one scale a row.
+    """A matrix `[out, in]` in eight bits, with one scale a row. `loop` is the address of `product_itself`.
 
-    `weight` is int8 `[out / 32, in / 2, 32, 2]`, where both quotients are rounded up. `scale [out]` is padded to whole blocks of 32.
-    `loop` is the address of `product_itself`.
+    `weight` is int8 `[out / 32, in / 2, 32, 2]`, both rounded up, and `scale [out]` is padded to whole blocks of 32.
     """
 
     weight: Codes
@@ -26,15 +26,12 @@ class EightBit(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: torch.Tensor) -> "EightBit":
+    def of(cls, matrix: Tensor) -> "EightBit":
         outputs, inputs = matrix.shape
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
         tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
         return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), address_of(product_itself, PRODUCT))
-
-
-one_row, two_rows, four_rows, eight_rows = summing(1), summing(2), summing(4), summing(8)
 
 
 PRODUCT = types.void(*map(compiled_type, (Matrix, EightBit, Matrix)))
@@ -67,19 +64,10 @@ def product_itself(x, matrix, out):
     for block in range(len(weight)):
         weights, row = weight.ctypes.data + block * pairs * 64, 0
         while row < count:
-            source, stride, target = inputs.ctypes.data + row * 4 * pairs, 4 * pairs, sums.ctypes.data + row * 128
-            if count - row >= 8:
-                eight_rows(weights, source, stride, pairs, target)
-                row += 8
-            elif count - row >= 3:
-                four_rows(weights, source, stride, pairs, target)
-                row += 4
-            elif count - row == 2:
-                two_rows(weights, source, stride, pairs, target)
-                row += 2
-            else:
-                one_row(weights, source, stride, pairs, target)
-                row += 1
+            source, target, left = inputs.ctypes.data + row * 4 * pairs, sums.ctypes.data + row * 128, count - row
+            some = 8 if left >= 8 else 4 if left >= 3 else left
+            sums_of(some, weights, source, 4 * pairs, pairs, target)
+            row += some
         scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
         for row in range(count):
             some = out[row, block * OUTPUTS : (block + 1) * OUTPUTS]

@@ -27,8 +27,7 @@ TERMS = np.dtype(
 # `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
 # last frontier. `asked` counts the levels that took a forward. Ticks are the processor's, within forwards and in all.
 COUNTS = np.dtype(
-    [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")],
-    align=True,
+    [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")], align=True
 )
 BINS = 10  # ranges of scores, each a cell of every kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
@@ -38,10 +37,7 @@ MOST_LEVELS = 99
 
 
 class ExpansionArrays(NamedTuple):
-    """An `Expansion` as compiled loops see it. `terms` and `counts` hold one record each.
-
-    `index` maps a node to its number after a harvest. `order` is room to sort in.
-    """
+    """An `Expansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in."""
 
     nodes: Annotated[np.ndarray, NODE, 1]
     best: Ids
@@ -117,10 +113,7 @@ def chance(chances, score, kind):
 
 @within
 def placed(nodes, order, held, node):
-    """Insert the node into `order`, which holds the `held` best nodes; of equals the earlier one goes first.
-
-    Returns how many `order` holds then, which is never more than fit.
-    """
+    """Insert the node into `order` of the `held` best nodes; of equals the earlier goes first. Returns how many it holds then."""
     place, score = held, nodes[node].score
     if held == len(order):
         if held == 0 or score <= nodes[order[held - 1]].score:
@@ -150,8 +143,7 @@ def among_best(nodes, best, held, node):
 def admit(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
-    The best of the added nodes become the frontier, and the sum of their scores is returned. When no node was added, the frontier
-    stays and -1 is returned.
+    The best added nodes become the frontier. Returns the sum of their scores, or -1 when none was added.
     """
     arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]

@@ -20,8 +20,7 @@ from engine.kernels.ranking_compiled import ranked_on_cpu
 class Root(NamedTuple):
     """What a tree grows from: the root's `token` and `position`.
 
-    `rows` is how many rows of the drafter's cache are written, the root's included; `capacity` is how many there are. `free` is 1 for a
-    drafter whose levels below the root take neither a forward nor rows, else 0.
+    `rows` of `capacity` are written, the root's included. `free` is 1 where other levels take neither a forward nor rows, else 0.
     """
 
     token: int

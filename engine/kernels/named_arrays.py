@@ -12,7 +12,7 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from engine.kernels.intrinsics import LONG, constant, loaded, place
+from engine.kernels.intrinsics import LONG, Builder, constant
 
 CODE = types.intp
 AXES = 5  # an array has at most so many
@@ -76,8 +76,7 @@ class NamedArrays:
 
 
 class SharedRecord:
-    """One record that Python and compiled loops share. Loops take `array [1]`; Python reads and writes fields by name, as its own
-    numbers."""
+    """One record that Python and compiled loops share. Loops take `array [1]`; Python reads and writes its numbers by name."""
 
     def __init__(self, fields: np.dtype):
         self.array = np.zeros(1, fields)
@@ -93,15 +92,12 @@ class SharedRecord:
 
 @intrinsic
 def unpacked(typing, kind, table, at):
-    """The nest of this `kind` whose arrays stand in the `table` from row `at` on. It works in compiled loops only.
-
-    It is written as LLVM code because numba takes long to compile the same in Python.
-    """
+    """The nest of this `kind` that stands in the `table` from row `at` on. numba takes long to compile the same in Python."""
     nest = compiled_type(kind.instance_class)
 
     def build(context, code, signature, arguments):
-        rows = make_array(signature.args[1])(context, code, arguments[1])
-        first = place(code, code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
+        code, rows = Builder(code), make_array(signature.args[1])(context, code, arguments[1])
+        first = code.place(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
         return rebuilt(context, code, nest, first)[0]
 
     return nest(kind, table, types.int64), build
@@ -117,30 +113,24 @@ def compiled_type(kind: Any) -> types.Type:
     return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
 
 
-def rebuilt(context, code: ir.IRBuilder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The nest, array, number or address that begins in the table's row at the address `row`, and the address of the row behind it."""
+def rebuilt(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The nest, array, number or loop's address that begins in the table's row at the address `row`, and where the next row stands."""
     if isinstance(kind, types.BaseTuple):
         parts = []
         for each in kind.types:
             part, row = rebuilt(context, code, each, row)
             parts.append(part)
         return context.make_tuple(code, kind, parts), row
-    numbers = [
-        loaded(code, place(code, row, constant(8 * column)), LONG) for column in range(1 + getattr(kind, "ndim", 0))
-    ]
-    return value_of(context, code, kind, *numbers), place(code, row, constant(8 * FIELDS))
-
-
-def value_of(context, code: ir.IRBuilder, kind: types.Type, address: ir.Value, *shape: ir.Value) -> ir.Value:
-    """The array of this shape at the address; the number there; or the address itself, which is a compiled loop's."""
+    behind, axes = code.place(row, 8 * FIELDS), getattr(kind, "ndim", 0)
+    address, *shape = (code.loaded(code.place(row, 8 * column), LONG) for column in range(1 + axes))
     if kind == CODE:
-        return address
+        return address, behind
     if not shape:
-        return loaded(code, address, context.get_data_type(kind))
+        return code.loaded(address, context.get_data_type(kind)), behind
     array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [constant(size)]
     for length in reversed(shape[1:]):
         strides.insert(0, code.mul(length, strides[0]))
     data = code.inttoptr(address, array.data.type)
-    populate_array(array, data, list(shape), strides, context.get_constant(types.intp, size), None)
-    return array._getvalue()
+    populate_array(array, data, shape, strides, context.get_constant(types.intp, size), None)
+    return array._getvalue(), behind

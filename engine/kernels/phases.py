@@ -1,67 +1,24 @@
-"""A Llama forward in phases, whose tasks threads share. Knows arrays; knows no model and no tree.
+"""A Llama forward in phases, whose tasks threads share. No row's bits depend on the other rows or on who does which task."""
 
-No row's bits depend on the other rows, on the number of threads or on who does which task.
-"""
-
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numba import carray, types
 
-from engine.kernels.by_address import raise_again, trying
+from engine.kernels import sharing
+from engine.kernels.by_address import address_of, raise_again, trying
 from engine.kernels.compiling import exactly_compiled, exactly_within
 from engine.kernels.elementwise import exp, put
 from engine.kernels.exact_attention import TOGETHER, dot
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import (
-    FIELDS,
-    Cube,
-    Ids,
-    Matrix,
-    Number,
-    Table,
-    Vector,
-    arrays_of,
-    compiled_type,
-    row_of,
-    unpacked,
-)
-from engine.kernels.sequences import (
-    COMMITTED,
-    COUNT,
-    EACH,
-    FIRST,
-    KV,
-    VISIBLE,
-    attend,
-    enter,
-    sequence_of,
-    unit_row,
-)
-from engine.kernels.sharing import (
-    CALL,
-    RAISED,
-    ROWS,
-    WORK,
-    close_call,
-    give_up,
-    leave,
-    next_table,
-    next_task,
-    open_call,
-    seen,
-    told,
-    turn_of,
-)
+from engine.kernels.named_arrays import FIELDS, Cube, Ids, Matrix, Number, Table, Vector, arrays_of, row_of, unpacked
+from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, KV, VISIBLE, attend, enter, sequence_of, unit_row
 from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
 
 
 class TargetEnds(NamedTuple):
-    """What comes before and after the layers, and what all layers share.
-
-    `norm [H]` is the last norm's weight times sqrt(H). `turns` are the rotations by position; `least` and `head_least` keep norms from
-    zero.
-    """
+    """What comes before and after the layers: the last norm times sqrt(H), rotations by position, and what keeps norms from zero."""
 
     embedding: Matrix
     norm: Vector
@@ -72,8 +29,7 @@ class TargetEnds(NamedTuple):
 
 
 class TargetLayer(NamedTuple):
-    """A layer. Norms are times sqrt(H); `scales [heads + kv_heads, head_dim]` are the weights of the norms of queries and keys, times
-    sqrt(head_dim), or no rows without such norms."""
+    """A layer. Norms are times sqrt(H), and `scales [heads + kv_heads, head_dim]`, of norms of heads if any, times sqrt(head_dim)."""
 
     norm: Vector
     qkv: Stored
@@ -88,11 +44,9 @@ class TargetLayer(NamedTuple):
 class Room(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
-    `limits [3]` holds three numbers: the first row whose result is wanted behind the last layer, how many threads work, and how many
-    layers there are. Row n belongs to the sequence
-    `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table of `engine.kernels.sequences`, and
-    `alone [EACH, 6]` is room for the table of a single one. `claims` counts tasks that are taken and finished, see
-    `engine.kernels.sharing`.
+    `limits [3]` holds the first row whose result is wanted behind the last layer, how many threads work, and how many layers there
+    are. Row n belongs to the sequence `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table
+    of `engine.kernels.sequences`, `alone` room for a single one's. `claims` counts tasks, see `engine.kernels.sharing`.
     """
 
     limits: Ids
@@ -106,12 +60,12 @@ class Room(NamedTuple):
     qkv: Matrix
     attended: Matrix
     gated: Matrix
-    ids: Ids
-    positions: Ids
-    taps: Ids
-    sequences: Table
-    logits: Matrix
-    features: Cube
+    ids: Ids = np.zeros(0, np.int64)  # and all behind it belong to the caller
+    positions: Ids = np.zeros(0, np.int64)
+    taps: Ids = np.zeros(0, np.int64)
+    sequences: Table = np.zeros((0, FIELDS), np.int64)
+    logits: Matrix = np.zeros((0, 0), np.float32)
+    features: Cube = np.zeros((0, 0, 0), np.float32)
 
 
 class Work(NamedTuple):
@@ -130,6 +84,8 @@ class Work(NamedTuple):
 
 
 ENDS, LAYER, ROOM = arrays_of(TargetEnds), arrays_of(TargetLayer), arrays_of(Room)
+WORK_ON = types.void(types.int64[:, ::1], types.int64)
+try_work = trying(WORK_ON)
 ALIGNED = 64  # bytes
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
@@ -147,21 +103,21 @@ def multiply(turn, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     product, blocks = enter_product(x, matrix, work.entering), blocks_of(matrix)
     target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(work.spare.ctypes.data)
-    task = next_task(turn, blocks)
+    task = sharing.next_task(turn, blocks)
     while task >= 0:
         block_product(product, task, target + 4 * task * product.width, apart, spare)
-        task = next_task(turn, blocks)
+        task = sharing.next_task(turn, blocks)
 
 
 @exactly_within
 def begin(turn, room, ends, weight):
     """The tokens' embeddings and their first norm."""
     count = len(room.ids)
-    row = next_task(turn, count)
+    row = sharing.next_task(turn, count)
     while row >= 0:
         put(ends.embedding[room.ids[row]], room.x[row])
         unit_row(room.x[row], weight, ends.least, room.normed[row])
-        row = next_task(turn, count)
+        row = sharing.next_task(turn, count)
 
 
 @exactly_within
@@ -172,7 +128,7 @@ def gate(turn, room, layer, first, work):
     ups_of = product_of(x, layer.up, work.entering)
     gates_at, ups_at = np.int64(work.gates.ctypes.data), np.int64(work.ups.ctypes.data)
     spare = np.int64(work.spare.ctypes.data)
-    block = next_task(turn, blocks)
+    block = sharing.next_task(turn, blocks)
     while block >= 0:
         block_product(gates_of, block, gates_at, apart, spare)
         block_product(ups_of, block, ups_at, apart, spare)
@@ -182,17 +138,17 @@ def gate(turn, room, layer, first, work):
             out = room.gated[first + row, block * width : block * width + here]
             for k in range(here):
                 out[k] = gates[k] / (np.float32(1) + exp(-gates[k])) * ups[k]
-        block = next_task(turn, blocks)
+        block = sharing.next_task(turn, blocks)
 
 
 @exactly_within
 def add(turn, room, first, after, weight, least):
     """Add `more` to the stream, for the rows from `first` on, and norm it for what comes next.
 
-    `after` counts the layers behind it, 0 in the middle of one. It decides which features are written, a negative tap's as they are.
+    `after` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
     """
     count, taps = len(room.ids) - first, len(room.taps)
-    row = next_task(turn, count)
+    row = sharing.next_task(turn, count)
     while row >= 0:
         x, more, normed = room.x[first + row], room.more[first + row], room.normed[first + row]
         for k in range(len(x)):
@@ -207,7 +163,7 @@ def add(turn, room, first, after, weight, least):
                     room.features[row, tap, k] = x[k] * factor
         if taps and after == room.limits[2]:
             put(normed, room.features[row, taps])
-        row = next_task(turn, count)
+        row = sharing.next_task(turn, count)
 
 
 @exactly_within
@@ -215,7 +171,7 @@ def work_on(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
     ends, room = unpacked(TargetEnds, table, 0), unpacked(Room, table, len(table) - ROOM)
     count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
-    turn, size, rows, columns = turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
+    turn, size, rows, columns = sharing.turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
     for number in range(len(room.sequences) // EACH):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
@@ -226,18 +182,10 @@ def work_on(table, part):
     entering = Entering(
         np.empty((count, longest - longest % ALIGNED), np.int8), np.empty(count, np.float32), np.empty(count, np.int32)
     )
-    work = Work(
-        pieces[0],
-        pieces[1],
-        pieces[2],
-        entering,
-        np.empty((TOGETHER, size), np.float32),
-        np.empty((TOGETHER, size), np.float32),
-        np.empty(TOGETHER * columns, np.bool_),
-        np.empty(TOGETHER, np.int64),
-        np.empty((TOGETHER, rows), np.float32),
-        np.empty(TOGETHER, np.float32),
-    )
+    queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
+    seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
+    rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
+    work = Work(pieces[0], pieces[1], pieces[2], *rooms)
     every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
     begin(turn, room, ends, unpacked(TargetLayer, table, ENDS).norm)
     for number in range(layers):
@@ -258,16 +206,12 @@ def work_on(table, part):
     multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
-WORK_ON = types.void(compiled_type(Table), types.int64)
-try_work = trying(WORK_ON)
-
-
 @exactly_within
 def do_work(state, table, part):
     """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
-    raised = try_work(state[WORK], table, part)
+    raised = try_work(state[sharing.WORK], table, part)
     if raised != 0:
-        give_up(unpacked(Room, table, len(table) - ROOM).claims)
+        sharing.give_up(unpacked(Room, table, len(table) - ROOM).claims)
     return raised
 
 
@@ -276,22 +220,25 @@ def helping(state, part, last, looks):
     """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
     base = state.ctypes.data
     while True:
-        address = next_table(state, last, looks)
+        address = sharing.next_table(state, last, looks)
         if address == 0:
             return last
-        last = seen(base + 8 * CALL)
-        raised = do_work(state, carray(pointer(address), (seen(base + 8 * ROWS), FIELDS), np.int64), part)
+        last, rows = sharing.seen(base + 8 * sharing.CALL), sharing.seen(base + 8 * sharing.ROWS)
+        raised = do_work(state, carray(pointer(address), (rows, FIELDS), np.int64), part)
         if raised != 0:
-            told(base + 8 * RAISED, raised)
-        leave(state)
+            sharing.told(base + 8 * sharing.RAISED, raised)
+        sharing.leave(state)
+
+
+@cache
+def team_of(threads: int) -> sharing.Team:
+    """So many threads for forwards; a process keeps them."""
+    return sharing.Team(threads, helping, address_of(work_on, WORK_ON))
 
 
 @exactly_compiled
 def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
-    """`forward_together` of one sequence, whose keys and values are written behind the first `rows` rows of `kv`.
-
-    `visible [N, M]` says which of the last M rows each sees.
-    """
+    """`forward_together` of one sequence. Rows are written behind the first `rows` of `kv`; `visible [N, M]` is over the last M."""
     alone = unpacked(Room, table, len(table) - ROOM).alone
     alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
     aim(alone, VISIBLE, visible.ctypes.data, visible.shape)
@@ -303,10 +250,9 @@ def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv
 def forward_together(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
     """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
 
-    `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes
-    `logits [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`. Behind the last layer only the rows from `first`
-    on are computed. The work is laid out for `parts` threads; with `whole`, the team of this `state` joins in.
-    An error of any thread ends the call for all, and is raised here.
+    `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes `logits
+    [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`; the last layer ends with the rows from `first` on. The
+    work is laid out for `parts` threads; with `whole`, the team of this `state` joins in. An error of any thread is raised here.
     """
     at = len(table) - ROOM
     aim(table, at + IDS, ids.ctypes.data, ids.shape)
@@ -331,10 +277,10 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
             room.owners[begin + row] = number
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if whole:
-        open_call(state, table)
+        sharing.open_call(state, table)
     raised = do_work(state, table, 0)
     if whole:
-        others = close_call(state)
+        others = sharing.close_call(state)
         if raised == 0:
             raised = others
     raise_again(raised)

@@ -14,10 +14,7 @@ SHARPENED = 2.0
 
 @compiled
 def ranked_on_cpu(log_q, noise, temperature, width):
-    """`engine.policies.shared.ranking.ranked` of `log_q [n, V]`, divided by the temperature first, and the position's `noise [V]`.
-
-    The noise is empty when greedy.
-    """
+    """`engine.policies.shared.ranking.ranked` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when greedy."""
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
     power = np.float32(SHARPENED if greedy else 1)
@@ -64,10 +61,7 @@ def nth_highest(values, n):
 
 @compiled
 def highest(keys, best, tops):
-    """Write the indices of the highest `keys` into `best [count]`, the highest first; of equals the earlier one comes first.
-
-    `tops` is room for one number for every `TOGETHER` keys.
-    """
+    """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `tops` is room for one a block."""
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):
         most, part = LOWEST, keys[block * TOGETHER : (block + 1) * TOGETHER]

@@ -1,8 +1,7 @@
 """Products in eight bits: rows and weights are rounded to whole numbers, and sums of whole numbers are exact in any order.
 
-What is computed is LLM.int8 without columns of outliers (Dettmers et al. 2022, section 3), as bitsandbytes computes it. A row is
-rounded on its own: by way of float16, to 127 steps of its largest number. So its bits depend on no other row and on no thread.
-Knows matrices; knows no model.
+It is LLM.int8 without columns of outliers (Dettmers et al. 2022, section 3), as bitsandbytes computes it. A row is rounded on its
+own, by way of float16, to 127 steps of its largest number. So its bits depend on no other row and on no thread.
 """
 
 import platform
@@ -13,76 +12,43 @@ import numpy as np
 import torch
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic
+from torch import Tensor
 
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST
-from engine.kernels.intrinsics import (
-    AHEAD,
-    BYTE,
-    LINE,
-    REAL,
-    WIDE,
-    WORD,
-    added_up,
-    ask_for,
-    constant,
-    larger,
-    loaded,
-    place,
-    put_down,
-    spread,
-    vector,
-)
+from engine.kernels.intrinsics import AHEAD, BYTE, LINE, REAL, WIDE, WORD, Builder, addresses, larger, vector, written
 
 FEATURES = binding.get_host_cpu_features()
 ARM = platform.machine().lower() in ("arm64", "aarch64")
 STEPS = 127  # a number is at most so many of its row's steps
 RESTORED = np.float32(6.200124e-05)  # 1 / 127 / 127, as bitsandbytes writes it
 WIDTH = 32  # outputs of a block
-MOST_IN_A_GROUP = 4
-
-
-def way_here() -> str:
-    """How this processor adds up products of bytes: "vnni" (four, the weights unsigned), "dot" (four) or "pairs" (two)."""
-    if (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni"):
-        return "vnni"
-    return "dot" if ARM and FEATURES.get("dotprod") else "pairs"
-
-
-WAYS = ("vnni", "dot", "pairs")
-WAY = way_here()
+# By how a processor adds up products of bytes: how many neighbouring inputs at a time, and what is added to a weight where it is stored
+GROUPS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
+WAYS, MOST_IN_A_GROUP = tuple(GROUPS), max(GROUPS.values())
+VNNI = (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni")
+WAY = "vnni" if VNNI else "dot" if ARM and FEATURES.get("dotprod") else "pairs"
 LANES = 16 if WIDE else 4 if ARM else 8
 VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 12 if WIDE else 6 if ARM else 4  # whose sums the registers hold
 
 
-def group_of(way: str) -> int:
-    """How many neighbouring inputs are multiplied and added at a time."""
-    return 2 if way == "pairs" else 4
-
-
-def shift_of(way: str) -> int:
-    """What is added to a weight where it is stored."""
-    return 128 if way == "vnni" else 0
-
-
-def rounded_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rounded_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes int8 `[out, in]` and scales float32 `[out]` of a matrix, by way of float16: what bitsandbytes makes of it."""
     half = matrix.detach().half().float()
     scales = half.abs().amax(1)
     return (half * (STEPS / scales.clamp(min=1e-30)[:, None])).round().to(torch.int8), scales
 
 
-def laid_out(codes: torch.Tensor, way: str = WAY) -> np.ndarray:
-    """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted by `shift_of`."""
-    group, (outputs, inputs) = group_of(way), codes.shape
+def laid_out(codes: Tensor, way: str = WAY) -> np.ndarray:
+    """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted."""
+    group, (outputs, inputs) = GROUPS[way], codes.shape
     padded = torch.nn.functional.pad(codes, (0, -inputs % group, 0, -outputs % WIDTH))
     tiled = padded.view(-1, WIDTH, padded.shape[1] // group, group).transpose(1, 2).contiguous()
-    return (tiled.to(torch.int16) + shift_of(way)).to(torch.uint8).flatten().numpy()
+    return (tiled.to(torch.int16) + SHIFTS[way]).to(torch.uint8).flatten().numpy()
 
 
-def added_products(code: ir.IRBuilder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
+def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
     """`total` int32 `[LANES]` plus the products of `weights` and `ones`, int8 `[LANES * group]`, a group a lane."""
     words = total.type
     if way == "pairs":
@@ -99,69 +65,50 @@ def added_products(code: ir.IRBuilder, way: str, total: ir.Value, weights: ir.Va
     return code.call(dot, [total, code.bitcast(weights, those), code.bitcast(ones, those)])
 
 
-def tiling(way: str) -> Callable:
-    """What writes the code of a `tile`: a loop for every number of rows up to `ROWS`, of which one runs."""
-    words, reals, group = vector(WORD, LANES), vector(REAL, LANES), group_of(way)
-    packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
-    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, shift_of(way))
+@written(addresses(13), constants=1)
+def tile(code, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
+    """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
 
-    def products(code, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
+    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the weights
+    and from one group of inputs to the next, what is asked for meanwhile and how far a group moves it, the rows' codes and from one
+    to the next, the groups, the results and from one row to the next, the outputs' scales, and the rows' largest numbers and sums.
+    """
+    way, group, words, reals = WAYS[way], GROUPS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
+    packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
+    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, SHIFTS[way])
+
+    def write(rows: int) -> None:
         def body(k, totals):
-            base = place(code, weights, (k, along))
-            ask_for(code, place(code, base, constant(AHEAD)), VECTORS * size, 1)
-            ask_for(code, place(code, following, (k, pace)), LINE, 2)
-            those = [loaded(code, place(code, base, constant(number * size)), packed) for number in range(VECTORS)]
+            base = code.place(weights, (k, along))
+            code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
+            code.ask_for(code.place(following, (k, pace)), LINE, 2)
+            those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
             ones = [
-                code.bitcast(spread(code, loaded(code, place(code, x, (across, row), (k, group)), one), LANES), packed)
+                code.bitcast(code.spread(code.loaded(code.place(x, (across, row), (k, group)), one), LANES), packed)
                 for row in range(rows)
             ]
             pairs = [(each, row) for row in ones for each in those]
             return [added_products(code, way, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
-        for number, value in enumerate(added_up(code, words, rows * VECTORS, groups, body)):
+        for number, value in enumerate(code.added_up(words, rows * VECTORS, groups, body)):
             row, column = divmod(number, VECTORS)
-            more = code.mul(loaded(code, place(code, sums, constant(4 * row)), WORD), shift)
-            whole = code.sitofp(code.sub(value, spread(code, more, LANES)), reals)
-            most = spread(code, loaded(code, place(code, mosts, constant(4 * row)), REAL), LANES)
-            scale = loaded(code, place(code, scales, constant(4 * LANES * column)), reals)
+            more = code.mul(code.loaded(code.place(sums, 4 * row), WORD), shift)
+            whole = code.sitofp(code.sub(value, code.spread(more, LANES)), reals)
+            most = code.spread(code.loaded(code.place(mosts, 4 * row), REAL), LANES)
+            scale = code.loaded(code.place(scales, 4 * LANES * column), reals)
             real = code.fmul(code.fmul(whole, code.fmul(most, scale)), restored)
-            put_down(code, real, place(code, out, (apart, row), constant(4 * LANES * column)))
+            code.put_down(real, code.place(out, (apart, row), 4 * LANES * column))
 
-    def build(context, code, signature, arguments):
-        after = code.append_basic_block()
-        chosen = code.switch(arguments[1], after)
-        for rows in range(1, ROWS + 1):
-            block = code.append_basic_block()
-            chosen.add_case(constant(rows), block)
-            code.position_at_end(block)
-            products(code, rows, *arguments[2:])
-            code.branch(after)
-        code.position_at_end(after)
-        return context.get_dummy_value()
-
-    return build
-
-
-@intrinsic(prefer_literal=True)
-def tile(typing, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
-    """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
-
-    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are addresses, and distances in bytes: the weights and from one
-    group of inputs to the next, what is asked for meanwhile and how far one group of inputs moves it, the rows' codes and from one row
-    to the next, the number of groups, the results and from one row to the next, the outputs' scales, the rows' largest numbers, and the
-    sums of the rows' codes.
-    """
-    return types.void(way, *[types.intp] * 13), tiling(WAYS[way.literal_value])
+    code.switched(rows, range(1, ROWS + 1), write)
 
 
 @cache
 def multiplying_rounded(way: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
-    The first tile waits for the block's weights, the others find them in a cache. So each of several tiles asks for its share of the
-    next block.
+    The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
-    group, step = group_of(WAYS[way]), VECTORS * LANES
+    group, step = GROUPS[WAYS[way]], VECTORS * LANES
     along = WIDTH * group
 
     @exactly_within
@@ -186,14 +133,10 @@ def multiplying_rounded(way: int) -> Callable:
     return multiply
 
 
-@intrinsic
-def by_way_of_half(typing, x):
+@written(types.float32(types.float32))
+def by_way_of_half(code, x):
     """The float32 nearest to `x` that float16 holds."""
-
-    def build(context, code, signature, arguments):
-        return code.fpext(code.fptrunc(arguments[0], ir.HalfType()), REAL)
-
-    return types.float32(types.float32), build
+    return code.fpext(code.fptrunc(x, ir.HalfType()), REAL)
 
 
 @within
@@ -207,9 +150,9 @@ def most_of_row(x):
 
 @exactly_within
 def round_row(x, codes):
-    """Write the row `x [in]` as whole numbers into `codes` int8, and zeros behind them up to a whole group of inputs.
+    """Write the row `x [in]` as whole numbers into `codes` int8, with zeros behind them up to a whole group of inputs.
 
-    Returns what a step is a 127th of, and the sum of the codes. Numbers beyond float16 make no sense of a row, as in bitsandbytes.
+    Returns what a step is a 127th of, and the sum of the codes. Numbers beyond float16 make no sense of a row.
     """
     most, total = most_of_row(x), np.int32(0)
     # bitsandbytes rounds the reciprocal first

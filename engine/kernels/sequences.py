@@ -1,7 +1,4 @@
-"""Keys, values and attention of a call's rows, sequence by sequence. Knows which rows and which cache are whose; knows no model.
-
-Rows of several sequences share a call. Each sequence has a cache of its own, and its rows see no other sequence's keys.
-"""
+"""Keys, values and attention of a call's rows, sequence by sequence. Each sequence has a cache of its own, and sees no other's keys."""
 
 from typing import NamedTuple
 

@@ -17,10 +17,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
 
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import LONG
+from engine.kernels.intrinsics import LONG, written
 
 MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
@@ -30,62 +29,36 @@ CALL, TABLE, ROWS, INSIDE, WORK, RAISED = range(0, 6 * LINE, LINE)  # places in 
 GIVEN_UP = 1 << 40  # more tasks than any phase has
 
 
-@intrinsic
-def added(typing, address, number):
+@written(types.int64(types.int64, types.int64))
+def added(code, address, number):
     """Add to the int64 at the address, in one step for all threads, and return what stood there."""
-
-    def build(context, code, signature, arguments):
-        place, number = arguments
-        return code.atomic_rmw("add", code.inttoptr(place, LONG.as_pointer()), number, "seq_cst")
-
-    return types.int64(types.int64, types.int64), build
+    return code.atomic_rmw("add", code.inttoptr(address, LONG.as_pointer()), number, "seq_cst")
 
 
-@intrinsic
-def seen(typing, address):
+@written(types.int64(types.int64))
+def seen(code, address):
     """The int64 at the address, as another thread last wrote it."""
-
-    def build(context, code, signature, arguments):
-        return code.load_atomic(code.inttoptr(arguments[0], LONG.as_pointer()), "seq_cst", 8)
-
-    return types.int64(types.int64), build
+    return code.load_atomic(code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic
-def told(typing, address, number):
+@written(types.void(types.int64, types.int64))
+def told(code, address, number):
     """Write the int64 at the address, for other threads to see."""
-
-    def build(context, code, signature, arguments):
-        code.store_atomic(arguments[1], code.inttoptr(arguments[0], LONG.as_pointer()), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), build
+    code.store_atomic(number, code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic
-def breathe(typing):
+@written(types.void())
+def breathe(code):
     """Tell the processor that this thread waits for another, where it can be told."""
-
-    def build(context, code, signature, arguments):
-        if platform.machine().lower() in ("x86_64", "amd64"):
-            kind = ir.FunctionType(ir.VoidType(), ())
-            code.call(code.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), ())
-        return context.get_dummy_value()
-
-    return types.void(), build
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        code.call(code.module.declare_intrinsic("llvm.x86.sse2.pause", (), ir.FunctionType(ir.VoidType(), ())), ())
 
 
-@intrinsic
-def give_way(typing):
+@written(types.void())
+def give_way(code):
     """Let the machine run another thread, where the system has a call for that."""
-
-    def build(context, code, signature, arguments):
-        if os.name == "posix":
-            kind = ir.FunctionType(ir.IntType(32), ())
-            code.call(get_or_insert_function(code.module, kind, "sched_yield"), ())
-        return context.get_dummy_value()
-
-    return types.void(), build
+    if os.name == "posix":
+        code.call(get_or_insert_function(code.module, ir.FunctionType(ir.IntType(32), ()), "sched_yield"), ())
 
 
 @exactly_within
@@ -101,8 +74,7 @@ def wait(look):
 def turn_of(claims, part, parts):
     """A thread's place in a call `[5]`, for `next_task`.
 
-    It holds the address of the phase's counters, the thread's own part, and how many parts there are. A thread begins with its own
-    part's tasks and then helps the next parts: the last two numbers are how many parts on it is, and how many tasks it has done.
+    It holds the address of the phase's counters, its part, how many parts there are, how many parts on it is, and its tasks done.
     """
     turn = np.zeros(5, np.int64)
     turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts
@@ -111,9 +83,9 @@ def turn_of(claims, part, parts):
 
 @exactly_within
 def next_task(turn, tasks):
-    """A task of this phase that no thread has taken, or -1 when all are finished; `turn` then stands in the next phase.
+    """A task of this phase that no thread has taken, or -1 when all `tasks` are finished; `turn` then stands in the next phase.
 
-    `tasks` is their number. A phase has a cache line of counters for each part and one for finished tasks.
+    A phase has a cache line of counters for each part and one for finished tasks.
     """
     parts = turn[2]
     while turn[3] < parts:
@@ -147,8 +119,7 @@ def give_up(claims):
 def next_table(state, last, looks):
     """The address of the table of a call that is open and is not the `last`, after at most so many looks; 0 when none came.
 
-    The thread is then counted as inside the call, which ends only behind its `leave`. Whoever looks at the address again may find 0:
-    the others can finish all tasks at any moment.
+    The thread is then inside the call, which ends only behind its `leave`. The others can finish all tasks at any moment.
     """
     base = state.ctypes.data
     for look in range(looks):

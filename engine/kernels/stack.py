@@ -7,8 +7,8 @@ its address. A matrix brings along the address of its product.
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numba import types
+from torch import Tensor
 
 from engine.kernels.attention import attended, scale_heads, turn
 from engine.kernels.by_address import address_of, calling
@@ -65,36 +65,33 @@ class Stack(NamedTuple):
         return cls(np.array(least), np.array(head_least), address_of(through_itself, THROUGH))
 
 
-def folded(matrix: torch.Tensor, norm: torch.Tensor) -> EightBit:
+def folded(matrix: Tensor, norm: Tensor) -> EightBit:
     """A matrix `[out, n]` that reads an RMS norm with the weight `norm [n]`. It takes in the weight and sqrt(n): loops do without."""
     return EightBit.of(matrix * norm * len(norm) ** 0.5)
 
 
 LAYER = arrays_of(LayerWeights)
-TAKES = Stack, Table, types.int64, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
+TAKES = Stack, Table, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
 THROUGH = compiled_type(Matrix)(*map(compiled_type, TAKES))
 call = calling(THROUGH)
 
 
 @compiled
-def through(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+def through(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
     """What the last `asking` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
 
-    The `LayerWeights` stand in `weights` from the row `first` on. `turns` and `positions [N]` are as in `attention.turn`. Rows are
-    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries; a single layer
-    needs no more than `asking` of them. No entry sees a row before `start`. `tokens [N]` picks rows of a `bias` by token, and
-    `before [N]` says which entry stands before each, for layers with a `shift`; others read neither.
+    The `LayerWeights` stand first in `weights`. `turns` and `positions [N]` are as in `attention.turn`. Rows are written behind the
+    first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `asking` at least; no entry
+    sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry `before [N]` each.
     """
-    return call(
-        stack.loop, stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking
-    )
+    return call(stack.loop, stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking)
 
 
 @within
-def through_itself(stack, weights, first, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
+def through_itself(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
     """`through`, which every net calls by its address."""
     for number in range(len(kv)):
-        layer = unpacked(LayerWeights, weights, first + LAYER * number)
+        layer = unpacked(LayerWeights, weights, LAYER * number)
         if len(layer.shift.scale) > 0:
             x = shifted(x, before, layer.shift)
         qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
@@ -140,10 +137,7 @@ def project(x, stack, matrix, bias, scales, tokens, positions, turns, kv_heads, 
 
 @within
 def behind_attention(x, qkv, kv, visible, start, rows, layer, stack):
-    """The residual stream `[n, H]` after a layer, for the last n of N entries, where n is the number of `visible`'s rows.
-
-    `x [N, H]` is the stream before the layer. `qkv` of all N entries, `kv`, `visible`, `start` and `rows` are as in `attended`.
-    """
+    """The residual stream `[n, H]` after a layer, for the last n of N entries `x [N, H]`, one a row of `visible`; see `attended`."""
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
     product(attended(qkv, kv, visible, start, rows, count), layer.out, stream)

@@ -1,8 +1,7 @@
 """Products of any number of rows with matrices in the type that a checkpoint stores, or in eight bits. Knows matrices; knows no model.
 
-Weights of 16 and 32 bits widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend
-on no other row, on no thread and on no vector length: a token alone and the same token in a tree get the same numbers. The same holds
-in eight bits, see `engine.kernels.rounded`.
+Weights of 16 bits widen to float32 in registers. An output adds its products in the order of the inputs, so a row's bits depend on
+no other row, thread or vector length: a token alone and the same token in a tree get the same numbers.
 """
 
 from collections.abc import Callable
@@ -13,27 +12,11 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray, types
-from numba.extending import intrinsic
+from torch import Tensor
 
 from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import (
-    AHEAD,
-    LINE,
-    REAL,
-    WIDE,
-    WORD,
-    added_up,
-    ask_for,
-    constant,
-    loaded,
-    multiplied_and_added,
-    place,
-    pointer,
-    put_down,
-    spread,
-    vector,
-)
+from engine.kernels.intrinsics import AHEAD, LINE, REAL, WIDE, WORD, addresses, pointer, vector, written
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
 from engine.kernels.rounded import WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
 
@@ -42,7 +25,9 @@ PIECE = 1 << 26  # bytes
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
 ROUNDED = KINDS.index(torch.int8)
+NONE = np.zeros(0, np.float32)
 MULTIPLY = types.void(*[types.intp] * 10)  # what `multiplying` and `multiplying_rounded` make
+multiply = calling(MULTIPLY)
 
 
 class Stored(NamedTuple):
@@ -60,7 +45,7 @@ class Stored(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: torch.Tensor, bias: torch.Tensor | None = None, sharers: int = 1) -> "Stored":
+    def of(cls, matrix: Tensor, bias: Tensor | None = None, sharers: int = 1) -> "Stored":
         """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
         matrix = matrix.detach().float()
         kind = next((each for each in KINDS[1:ROUNDED] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
@@ -69,35 +54,24 @@ class Stored(NamedTuple):
         width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
-        return cls(
-            tiled.view(torch.uint8).flatten().numpy(),
-            np.array([outputs, inputs, width, KINDS.index(kind)]),
-            NONE if bias is None else bias.detach().float().numpy(),
-            NONE,
-            address_of(multiplying(KINDS.index(kind), width), MULTIPLY),
-        )
+        shape, loop = np.array([outputs, inputs, width, KINDS.index(kind)]), multiplying(KINDS.index(kind), width)
+        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, numbers_of(bias), NONE, address_of(loop, MULTIPLY))
 
     @classmethod
-    def in_eight_bits(cls, codes: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None = None) -> "Stored":
+    def in_eight_bits(cls, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> "Stored":
         """The matrix whose whole numbers are `codes` int8 `[out, in]`, with a `scale [out]`: see `rounded.rounded_rows`."""
         outputs, inputs = codes.shape
-        return cls(
-            laid_out(codes),
-            np.array([outputs, inputs, WIDTH, ROUNDED]),
-            NONE if bias is None else bias.detach().float().numpy(),
-            np.pad(scale.detach().float().numpy(), (0, -outputs % WIDTH)),
-            address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY),
-        )
+        shape, scales = np.array([outputs, inputs, WIDTH, ROUNDED]), np.pad(numbers_of(scale), (0, -outputs % WIDTH))
+        loop = address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY)
+        return cls(laid_out(codes), shape, numbers_of(bias), scales, loop)
 
 
-NONE = np.zeros(0, np.float32)
+def numbers_of(tensor: Tensor | None) -> np.ndarray:
+    return NONE if tensor is None else tensor.detach().float().numpy()
 
 
 class Pieces:
-    """Large pieces of memory for matrices that are read in one go.
-
-    numpy asks the system to keep such a piece in large pages. So the processor need not look up every few lines where they lie.
-    """
+    """Large pieces of memory for matrices that are read in one go. In large pages the processor rarely looks up where they lie."""
 
     def __init__(self) -> None:
         self.left = np.empty(0, np.uint8)
@@ -114,60 +88,45 @@ class Pieces:
         return matrix._replace(codes=held)
 
 
-def tiling(rows: int, vectors: int, kind: torch.dtype) -> Callable:
-    """What writes the code of a `tile` for so many rows, `vectors * LANES` outputs and this type."""
-    wide, size = vector(REAL, LANES), kind.itemsize
-    stored = vector({4: REAL, 2: ir.HalfType() if kind == torch.float16 else ir.IntType(16)}[size], LANES)
+@written(addresses(8), constants=2)
+def tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, apart):
+    """Write the products of one to six rows with `vectors * LANES` neighbouring outputs of a block of this type in `KINDS`.
 
-    def widened(code: ir.IRBuilder, weights: ir.Value) -> ir.Value:
+    The first two are constants. All behind `rows` are addresses and distances in bytes: the weights and from one input to the next, the
+    rows `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
+    """
+    kind, wide, words = KINDS[kind], vector(REAL, LANES), vector(WORD, LANES)
+    half = ir.HalfType() if kind == torch.float16 else ir.IntType(16)
+    size, stored = kind.itemsize, vector(REAL if kind == torch.float32 else half, LANES)
+
+    def widened(weights: ir.Value) -> ir.Value:
         if kind == torch.float16:
             return code.fpext(weights, wide)
         if kind == torch.bfloat16:
-            words = vector(WORD, LANES)
             return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
         return weights
 
-    def build(context, code, signature, arguments):
-        weights, along, x, across, inputs, out, apart = arguments[3:]
-
+    def write(rows: int) -> None:
         def body(k, totals):
-            base = place(code, weights, (k, along))
-            ask_for(code, place(code, base, constant(AHEAD)), vectors * LANES * size, 1)
-            those = [
-                widened(code, loaded(code, place(code, base, constant(number * LANES * size)), stored))
-                for number in range(vectors)
-            ]
-            ones = [
-                spread(code, loaded(code, place(code, x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)
-            ]
+            base = code.place(weights, (k, along))
+            code.ask_for(code.place(base, AHEAD), vectors * LANES * size, 1)
+            those = [widened(code.loaded(code.place(base, number * LANES * size), stored)) for number in range(vectors)]
+            ones = [code.spread(code.loaded(code.place(x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)]
             pairs = [(one, each) for one in ones for each in those]
-            return [multiplied_and_added(code, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+            return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
-        for number, value in enumerate(added_up(code, wide, rows * vectors, inputs, body)):
+        for number, value in enumerate(code.added_up(wide, rows * vectors, inputs, body)):
             row, column = divmod(number, vectors)
-            put_down(code, value, place(code, out, (apart, row), constant(4 * LANES * column)))
-        return context.get_dummy_value()
+            code.put_down(value, code.place(out, (apart, row), 4 * LANES * column))
 
-    return build
-
-
-@intrinsic(prefer_literal=True)
-def tile(typing, rows, vectors, kind, weights, along, x, across, inputs, out, apart):
-    """Write the products of so many rows with `vectors * LANES` neighbouring outputs of a block, whose type is this one of `KINDS`.
-
-    These three are constants. The others are addresses and distances in bytes: the weights and from one input to the next, the rows
-    `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
-    """
-    build = tiling(rows.literal_value, vectors.literal_value, KINDS[kind.literal_value])
-    return types.void(rows, vectors, kind, *[types.intp] * 7), build
+    code.switched(rows, range(1, 7), write)
 
 
 @cache
 def multiplying(kind: int, width: int) -> Callable:
-    """A loop that writes the products of all rows with one block of this width and of this type in `KINDS`, at most six rows at a time.
+    """A loop that writes the products of all rows with one block of this width and type in `KINDS`, six rows at most in registers.
 
-    The sums of six rows fit in the registers. numba finds compiled code again by the values that a loop closes over, so these are
-    numbers only.
+    numba finds compiled code again by the values that a loop closes over, so these are numbers only.
     """
     vectors = min(width // LANES, 4 if WIDE else 2)
     size, step = KINDS[kind].itemsize, vectors * LANES
@@ -177,32 +136,13 @@ def multiplying(kind: int, width: int) -> Callable:
         for column in range(0, width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
-                if left == 7 or left == 8 or left == 4:
-                    tile(4, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 4
-                elif left >= 6:
-                    tile(6, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 6
-                elif left == 5:
-                    tile(5, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 5
-                elif left == 3:
-                    tile(3, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 3
-                elif left == 2:
-                    tile(2, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 2
-                else:
-                    tile(1, vectors, kind, those, width * size, source, across, inputs, target, apart)
-                    taken = 1
-                left -= taken
-                source += taken * across
-                target += taken * apart
+                rows = 4 if left == 7 or left == 8 else min(left, 6)
+                tile(vectors, kind, rows, those, width * size, source, across, inputs, target, apart)
+                left -= rows
+                source += rows * across
+                target += rows * apart
 
     return multiply
-
-
-multiply = calling(MULTIPLY)
 
 
 class Entering(NamedTuple):
@@ -238,10 +178,7 @@ class Product(NamedTuple):
 
 @exactly_within
 def enter_product(x, matrix, entering):
-    """`product_of`, behind the rounding of the rows `x [N, in]` where the matrix is in eight bits.
-
-    Every thread rounds for itself: that takes less than waiting.
-    """
+    """`product_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take longer."""
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
             entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])

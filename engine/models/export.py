@@ -22,8 +22,7 @@ from engine.models.pairs import Pair, named, own_pair
 from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.formats.exported import EXPORTS, Verifier
-from engine.nets.layer import ANEW
-from engine.nets.tables import narrower, tables_of
+from engine.nets.layer import ANEW, narrower, tables_of
 
 CARD = """# {kind} drafter for {target}
 

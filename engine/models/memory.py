@@ -13,8 +13,8 @@ from transformers.quantizers.auto import AutoHfQuantizer
 
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
+from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
-from engine.forward.recurrent.sizes import node_bytes, text_bytes, zero_states
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of

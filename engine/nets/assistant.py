@@ -7,13 +7,8 @@ position, the root's, so no node sees another. What a node goes on from is its t
 import sys
 
 import torch
-from torch import nn
-from transformers import (
-    Gemma4AssistantForCausalLM,
-    Gemma4UnifiedAssistantForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.recurrent.kinds import attending
@@ -26,7 +21,7 @@ SLIDING = "sliding_attention"
 class Assistant(Net):
     window = sys.maxsize  # it has no rows of its own that could be left out
 
-    def __init__(self, model: Gemma4AssistantForCausalLM | Gemma4UnifiedAssistantForCausalLM, target: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel, target: PreTrainedModel):
         """`model` is the assistant; of the target its embedding and its configuration are read."""
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.embed_tokens = model.eval().requires_grad_(False), target.get_input_embeddings()
@@ -35,7 +30,7 @@ class Assistant(Net):
         self.sliding = model.config.get_text_config().sliding_window
 
     @property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
@@ -44,12 +39,8 @@ class Assistant(Net):
         return AssistantSession(self, capacity)
 
     def step(
-        self,
-        tokens: torch.Tensor,
-        state: torch.Tensor,
-        position: int,
-        rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, tokens: Tensor, state: Tensor, position: int, rows: dict[str, tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `rows`.
 
         `rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
@@ -70,7 +61,7 @@ class Assistant(Net):
         out = text.norm(x)
         return self.logits(out)[0].float().log_softmax(-1), model.post_projection(out)[0]
 
-    def logits(self, out: torch.Tensor) -> torch.Tensor:
+    def logits(self, out: Tensor) -> Tensor:
         """Logits `[1, N, V]` by the head. With ordered embeddings, tokens outside the best groups share one low logit a node."""
         head, masked = self.model.lm_head, self.model.masked_embedding
         if masked is None:
@@ -84,17 +75,14 @@ class AssistantSession:
     def __init__(self, net: Assistant, capacity: int):
         weight = net.weight
         self.net, self.device = net, weight.device
-        self.cache = KVCache(
-            0, 1, 1, capacity, weight.dtype, weight.device
-        )  # it counts a stream's entries, and holds nothing
+        # It counts a stream's entries, and holds nothing
+        self.cache = KVCache(0, 1, 1, capacity, weight.dtype, weight.device)
         self.target: KVCache | None = None
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
-        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`. All other arguments are as for nets with rows.
+        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`.
         """
         self.cache.room_for(len(tokens))
         self.cache.rows += len(tokens)
@@ -103,9 +91,7 @@ class AssistantSession:
         log_q, self.outs = self.net.step(uploaded(tokens[-1:], self.device), state, self.position, self.rows)
         return log_q
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes. `above` numbers those of this round that they go on from; the root is 0."""
         self.cache.room_for(len(tokens))
         self.cache.rows += len(tokens)
@@ -114,11 +100,8 @@ class AssistantSession:
         self.outs = torch.cat([self.outs, out])
         return log_q
 
-    def committed(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """The target's committed rows by type of layer, of sliding ones as many as the window and one more.
-
-        Before the first of them is written there is a row of zeros, to which attention gives nothing.
-        """
+    def committed(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The target's committed rows by type of layer, a row of zeros before any; of sliding layers the window and one more."""
         assert self.target is not None  # the drafter was shown it
         count, found = max(1, self.target.rows), {}
         for kind, (layer, heads, width) in self.net.places.items():
@@ -129,10 +112,7 @@ class AssistantSession:
 
 
 def places_of(own: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
-    """By type of the assistant's layers: the target's last layer of that type that writes rows, and their heads and width.
-
-    Raises `KeyError` for a type that the target does not have.
-    """
+    """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
     last = {kind: layer for layer, kind in enumerate(target.layer_types[: attending(target)])}
     sizes = target.per_layer_config
     return {

@@ -12,22 +12,22 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
 from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Linear, LlamaLayer, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
+from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
 
 
 @dataclass(frozen=True)
 class DFlashSizes:
     """What a published config says. `vocab` is its target's, and so is `hidden`, unless `target_hidden` says another size.
 
-    `reads` are the target's layers, by how many layers are behind each. `block` counts the anchor, and `mask` is the id of the mask
-    token. `inverse` holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its
-    cosines and sines. With `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
+    `reads` are the target's layers, by how many are behind each. `block` counts the anchor, and `mask` is the mask token's id.
+    `inverse` holds `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of cosines and sines. With
+    `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
     """
 
     hidden: int
@@ -42,7 +42,7 @@ class DFlashSizes:
     reads: tuple[int, ...]
     block: int
     mask: int
-    inverse: torch.Tensor = field(compare=False)
+    inverse: Tensor = field(compare=False)
     attention_scaling: float = 1.0
     biased: bool = False
     from_anchor: bool = False
@@ -54,11 +54,12 @@ class DFlashSizes:
         return 0 if self.from_anchor else 1
 
 
-class DFlashLayer(LlamaLayer):
-    """One layer, its parts under their published names."""
+class DFlashLayer(Layer):
+    """One layer, its parts apart and under their published names."""
 
     def __init__(self, sizes: DFlashSizes):
-        super().__init__(sizes.heads, sizes.kv_heads, sizes.head_dim)
+        nn.Module.__init__(self)  # none of the joined matrices
+        self.head_dim = sizes.head_dim
         hidden, width, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
         self.input_layernorm, self.post_attention_layernorm = RMSNorm(hidden, sizes.eps), RMSNorm(hidden, sizes.eps)
         self.self_attn = nn.ModuleDict(
@@ -79,20 +80,18 @@ class DFlashLayer(LlamaLayer):
             }
         )
 
-    def head(self, name: str, entering: torch.Tensor, rotary: Turned) -> torch.Tensor:
+    def head(self, name: str, entering: Tensor, rotary: Turned) -> Tensor:
         """Rotated queries, rotated keys or values `[B, heads, N, head_dim]` of `entering [B, N, H]`, by their first letter."""
         found = self.self_attn[f"{name}_proj"](entering).unflatten(-1, (-1, self.head_dim))
         return (found if name == "v" else rotated(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
 
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
         return self.head("q", entering, rotary), self.head("k", entering, rotary), self.head("v", entering, rotary)
 
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        return self.self_attn["o_proj"](heads)
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.self_attn["o_proj"](attended.transpose(1, 2).flatten(2))
         within = self.post_attention_layernorm(x)
-        return self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
+        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
 
 
 class DFlash(Net):
@@ -101,17 +100,11 @@ class DFlash(Net):
     names = MappingProxyType({"embedding": "embed_tokens.weight", "head": "lm_head.weight"})
 
     def __init__(
-        self,
-        sizes: DFlashSizes,
-        embedding: torch.Tensor,
-        head: torch.Tensor,
-        vocabulary: torch.Tensor,
-        published: dict[str, Any],
+        self, sizes: DFlashSizes, embedding: Tensor, head: Tensor, vocabulary: Tensor, published: dict[str, Any]
     ):
         """`embedding [V, hidden]` and `head [own_vocab, hidden]` are the drafter's own or the target's.
 
-        `vocabulary [own_vocab]` holds the target's ids of the tokens that the head guesses. `published` is the config that gave the
-        sizes.
+        `vocabulary [own_vocab]` holds the target's ids of guessed tokens, `published` the config that gave the sizes.
         """
         config = NetConfig(
             self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
@@ -134,22 +127,19 @@ class DFlash(Net):
     def described(self) -> dict[str, Any]:
         return self.published
 
-    def bias(self, tokens: torch.Tensor) -> torch.Tensor:
+    def bias(self, tokens: Tensor) -> Tensor:
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def read(self, features: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor, rows: int) -> None:
-        """Write the context's rows into the `kv` of all layers, behind the first `rows`.
-
-        `features [N, taps + 1, H]` are those of the tokens at `positions [N]`; the last feature is not read.
-        """
+    def read(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int) -> None:
+        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, behind the first `rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
-    def log_q(self, anchor: int, position: int, kv: torch.Tensor, rows: int) -> torch.Tensor:
-        """Log-probabilities `[depth, V]` of the tokens behind the `anchor` at `position`; -inf for tokens that the net lacks.
+    def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
+        """Log-probabilities `[depth, V]` behind the `anchor` at `position`; -inf for tokens that the net lacks.
 
         Its `kv` has `rows` rows of context. The block's rows are written behind them.
         """

@@ -1,12 +1,10 @@
-"""`engine.nets.dflash` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.dflash_compiled].
-
-The context's new rows and the whole block are one compiled call.
-"""
+"""`engine.nets.dflash` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.dflash_compiled]."""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.forward.llama import bias_of, head_norm_of, joined
@@ -40,7 +38,7 @@ class ContextWeights(NamedTuple):
     bias: Matrix = np.zeros((0, 0), np.float32)
 
 
-ENDS, CONTEXT = np.int64(arrays_of(DFlashEnds)), arrays_of(ContextWeights)
+CONTEXT = arrays_of(ContextWeights)
 PLENTY = 2**31  # rows, for trees whose nodes take none
 
 
@@ -49,22 +47,22 @@ def answers(features, tokens, silent, weights, turns, kv, rows):
     """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
-    rows behind them. A row's position is its place. `weights` holds the `DFlashEnds`, the layers' weights, `ContextWeights` for each.
+    rows behind them. A row's position is its place. `weights` holds the layers' weights, `ContextWeights` for each, the `DFlashEnds`.
     """
-    ends = unpacked(DFlashEnds, weights, 0)
+    ends = unpacked(DFlashEnds, weights, (LAYER + CONTEXT) * len(kv))
     count, hidden, start = len(tokens), ends.embedding.shape[1], rows + len(features)
     context, x = np.empty((len(features), hidden), np.float32), np.empty((count, hidden), np.float32)
     product(side_by_side(features, np.arange(len(features))), ends.features, context)
     places, pairs = np.arange(rows, start), np.empty((len(features), 2 * kv.shape[2] * kv.shape[4]), np.float32)
     for number in range(len(kv)):
-        into = unpacked(ContextWeights, weights, ENDS + LAYER * len(kv) + CONTEXT * number)
+        into = unpacked(ContextWeights, weights, LAYER * len(kv) + CONTEXT * number)
         project(context, ends.stack, into.kv, into.bias, into.scales, places, places, turns, kv.shape[2], pairs)
         store(pairs, kv[number], rows)
     for row in range(count):
         put(ends.embedding[tokens[row]], x[row])
     positions, visible = np.arange(start, start + count), np.ones((count, 1), np.bool_)  # all see everything
     first, asking = np.int64(0), count - silent
-    x = through(ends.stack, weights, ENDS, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
+    x = through(ends.stack, weights, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
     own = log_q_behind(x, ends.stack, ends.head, len(ends.vocabulary))
     return over_all(own, ends.vocabulary, len(ends.embedding))
 
@@ -87,7 +85,7 @@ class CompiledDFlash:
             vocabulary=net.vocabulary.numpy(),
             stack=Stack.of(sizes.hidden, sizes.eps, sizes.head_dim),
         )
-        self.weights, self.rotary = NamedArrays(ends, *layers, *contexts), net.rotary
+        self.weights, self.rotary = NamedArrays(*layers, *contexts, ends), net.rotary
         self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
@@ -95,16 +93,13 @@ class CompiledDFlash:
         cache = KVCache(*shape, torch.float32, torch.device("cpu"))
         self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
-    def __call__(self, cache: KVCache, anchor: int, features: torch.Tensor) -> torch.Tensor:
-        """As `answers`, for a block whose first token is the `anchor`. The context's rows are committed in `cache`.
-
-        Raises `ValueError` when it is full.
-        """
+    def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
+        """As `answers`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
         log_q = answers(*self.entering(cache, anchor, features), cache.rows)
         cache.rows += len(features)
         return torch.from_numpy(log_q)
 
-    def entering(self, cache: KVCache, anchor: int, features: torch.Tensor) -> tuple:
+    def entering(self, cache: KVCache, anchor: int, features: Tensor) -> tuple:
         """What `answers` reads before `rows`. Raises `ValueError` when the cache has no room for the context's rows and the block's."""
         tokens = np.array([anchor, *self.masks])
         cache.room_for(len(features) + len(tokens))
@@ -148,10 +143,7 @@ def following(weights, slots, tokens):
 
 @compiled
 def behind_level(parts, ids, above, positions, visible, start, rows, asked):
-    """Log-probabilities `[n, V]` behind the nodes `ids [n]` at `positions [n]` of a `DSparkRound` whose root stands at `start`.
-
-    The other arguments are those of `engine.kernels.growing_compiled.BELOW`. They are not read, because no forward is taken.
-    """
+    """Log-probabilities `[n, V]` behind nodes of a `DSparkRound` whose root stands at `start`: `BELOW`, but no forward is taken."""
     this = unpacked(DSparkRound, parts, 0)
     slots = np.empty((len(ids), this.levels.shape[1]), np.float32)
     for row in range(len(ids)):
@@ -161,10 +153,7 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 
 @compiled
 def grow_with_block(grow, below, parts, features, tokens, silent, weights, turns, kv, rows, expansion, noise):
-    """Grow a tree of a `DSparkRound` from one forward.
-
-    Arguments are those of `answers` and of `engine.kernels.growing_compiled.grow`.
-    """
+    """Grow a tree of a `DSparkRound` from one forward. Arguments are those of `answers` and of `growing_compiled.grow`."""
     begun, this, position = ticks(), unpacked(DSparkRound, parts, 0), rows + len(features)
     levels = answers(features, tokens, silent, weights, turns, kv, rows)
     for level in range(len(levels)):
@@ -186,6 +175,6 @@ class CompiledDSpark(CompiledDFlash):
         """Room for the rounds of one lane: a `DSparkRound`."""
         return NamedArrays(DSparkRound(self.head, np.zeros(self.levels, np.float32)))
 
-    def following(self, slots: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    def following(self, slots: Tensor, tokens: list[int]) -> Tensor:
         """As `engine.nets.dspark.DSpark.following`."""
         return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))

@@ -7,8 +7,7 @@ it the last token of it: the logits behind token t take the bias W2 W1[t]. The b
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.forward.uploads import uploaded
 from engine.nets.dflash import DFlash, DFlashSizes
@@ -28,15 +27,8 @@ class DSpark(DFlash):
     kind = "dspark"
     sizes: DSparkSizes
 
-    def __init__(
-        self,
-        sizes: DSparkSizes,
-        embedding: torch.Tensor,
-        head: torch.Tensor,
-        vocabulary: torch.Tensor,
-        published: dict[str, Any],
-    ):
-        super().__init__(sizes, embedding, head, vocabulary, published)
+    def __init__(self, sizes: DSparkSizes, *shared: Any):
+        super().__init__(sizes, *shared)
         before, after = nn.Embedding(sizes.vocab, sizes.rank), Linear(sizes.rank, sizes.vocab)
         nn.init.zeros_(after.weight)
         self.markov_head = nn.ModuleDict({"markov_w1": before, "markov_w2": after})
@@ -44,11 +36,11 @@ class DSpark(DFlash):
     def packed(self) -> CompiledDSpark | None:
         return None if super().packed() is None else CompiledDSpark(self)
 
-    def bias(self, tokens: torch.Tensor) -> torch.Tensor:
+    def bias(self, tokens: Tensor) -> Tensor:
         """What is added to the logits `[..., V]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
-    def following(self, slots: torch.Tensor, tokens: list[int] | torch.Tensor) -> torch.Tensor:
+    def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from the log-probabilities `[n, V]` of slots that do not know them."""
         if self.compiled:
             return self.compiled.following(slots, tokens)

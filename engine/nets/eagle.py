@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.forward.cache import KVCache, additive
 from engine.forward.layer_ops import over_all
@@ -25,13 +25,11 @@ WINDOW = 256  # rows that a trained net attends to: those of a training row, so 
 class EagleForm:
     """What a published config says beside the sizes of `NetConfig`.
 
-    `layers` are the target's layers that are read, by how many layers are behind each, and `target_hidden` is their size. `inverse`
-    holds the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of its cosines and sines.
-    `sliding` is the number of positions that a token attends to, 0 for all. `normed_residual` says whether the residual stream begins
-    with the normed feature.
-
-    `normed_input` says whether all layers' features together pass one norm before they are fused, `normed_taps` whether each passes
-    one of its own, and `normed_output` whether the final norm's output is what drafted tokens go on from.
+    `layers` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. `inverse` holds
+    the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` the factor of its cosines and sines. A token
+    attends to `sliding` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and with
+    `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with `normed_input`, and
+    each its own with `normed_taps`.
     """
 
     target_hidden: int
@@ -39,7 +37,7 @@ class EagleForm:
     head_dim: int
     eps: float
     layers: tuple[int, ...]
-    inverse: torch.Tensor = field(compare=False)
+    inverse: Tensor = field(compare=False)
     attention_scaling: float = 1.0
     sliding: int = 0
     normed_residual: bool = False
@@ -55,21 +53,18 @@ class Eagle(Net):
     window = WINDOW  # rows attended to
     form: EagleForm | None = None
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor, form: EagleForm | None = None):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor, form: EagleForm | None = None):
         """`config.own_vocab` is the size of the drafter's own vocabulary. Without a `form` it is the net that is trained here."""
         super().__init__(config, embedding, head)
         hidden, eps, heads = config.hidden, form.eps if form else EPS, config.heads
         self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.reads)
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
+        self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
         if form:
-            self.layer = Layer(
-                hidden, heads, config.mlp, 2 * hidden, form.kv_heads, form.head_dim, eps, form.head_norms
-            )
             self.rotary = Rotary(form.inverse, form.attention_scaling)
             self.form, self.reads, self.window = form, form.layers, sys.maxsize
         else:
-            self.layer = Layer(hidden, heads, config.mlp, 2 * hidden)
             self.rotary = Rotary.plain(hidden // heads, config.rope_theta)
         normed = self.taps if form and form.normed_taps else 0
         self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))
@@ -79,18 +74,18 @@ class Eagle(Net):
         )
         self.register_buffer("offsets", torch.zeros(config.own_vocab, dtype=torch.long))
 
-    def choose_vocabulary(self, ids: torch.Tensor) -> None:
+    def choose_vocabulary(self, ids: Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
         ids = ids.to(self.offsets.device).sort().values
         self.offsets.copy_(ids - torch.arange(len(ids), device=ids.device))
         self.unembed.data.copy_(self.head[ids])
 
     @property
-    def vocabulary(self) -> torch.Tensor:
+    def vocabulary(self) -> Tensor:
         """The target's ids `[own_vocab]` of the drafter's own tokens."""
         return self.offsets + torch.arange(len(self.offsets), device=self.offsets.device)
 
-    def fused(self, features: torch.Tensor) -> torch.Tensor:
+    def fused(self, features: Tensor) -> Tensor:
         """`[..., H]` from the target's features `[..., layers + 1, H_t]`, of which the last is not read."""
         read = features[..., : self.taps, :]
         if self.norm_taps:
@@ -99,20 +94,17 @@ class Eagle(Net):
         read = read.flatten(-2)
         return self.fuse(self.norm_input(read) if self.norm_input else read)
 
-    def entering(self, tokens: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+    def entering(self, tokens: Tensor, normed: Tensor) -> Tensor:
         """Attention's inputs `[..., 2H]` for `tokens [...]` and the normed features `[..., H]` behind the token before each."""
         return torch.cat([self.norm_token(self.embedded(tokens)), normed], -1)
 
-    def logits(self, out: torch.Tensor) -> torch.Tensor:
+    def logits(self, out: Tensor) -> Tensor:
         """`[..., own_vocab]` from what `step` returns, `[..., H]`."""
         normed = out if self.form and self.form.normed_output else self.norm_out(out)
         return F.linear(normed, self.unembed)
 
-    def step(self, tokens, feature, positions, mask, kv, rows) -> torch.Tensor:
-        """What N drafted entries go on from, `[N, H]`. Their rows are written behind the first `rows` of `kv`. `mask` is additive.
-
-        `tokens [N]`, `feature [N, H]` and `positions [N]` are the entries'.
-        """
+    def step(self, tokens, feature, positions, mask, kv, rows) -> Tensor:
+        """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive."""
         normed = self.norm_feature(feature)
         entering = self.entering(tokens, normed)[None]
         x = normed if self.form and self.form.normed_residual else feature
@@ -127,7 +119,7 @@ class Eagle(Net):
         """A session with room for so many rows."""
         return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
-    def rollout(self, ids: torch.Tensor, features: torch.Tensor, steps: int) -> list[torch.Tensor]:
+    def rollout(self, ids: Tensor, features: Tensor, steps: int) -> list[Tensor]:
         """For training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
 
         Output t of step s predicts the token behind place t + 1. It reads true features up to place t - s and the net's own outputs
@@ -158,10 +150,7 @@ class Eagle(Net):
 
 
 class EagleSession:
-    """One lane's rows, and the outputs of a round's entries.
-
-    An entry of the text goes on from the target's features, and a drafted node's entry from the output of the node above.
-    """
+    """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features."""
 
     def __init__(self, net: Eagle, capacity: int):
         layer, self.net, self.device = net.layer, net, net.embedding.device
@@ -169,73 +158,57 @@ class EagleSession:
         self.cache = KVCache(1, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
         The entries read the `chosen` N of the target's features `[M, 4, H]`. Here and in `level` their rows are written behind those
         that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
         """
         count = len(tokens)
-        causal = torch.ones(count, count, dtype=torch.bool).tril()
-        ids, places, visible = self.entries(tokens, list(range(position, position + count)), causal)
+        ids, places = uploaded([tokens, list(range(position, position + count))], self.device).unbind()
+        visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
         self.outs = self.step(ids, places, visible, self.net.fused(rows_of(features, chosen)), start)[-1:]
         self.last, self.places, self.seen = self.outs, places[-1:], visible[-1:, :0]
         return self.log_q(self.outs)
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
 
         `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
         M rows each may see.
         """
-        ids, places, shown = self.entries(tokens, positions, visible)
-        return self.below(ids, places, shown, rows_of(self.outs, above), start)
+        ids, places = uploaded([tokens, positions], self.device).unbind()
+        return self.below(ids, places, uploaded(visible, self.device), rows_of(self.outs, above), start)
 
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
+    def deeper(self, tokens: Tensor, above: Tensor) -> Tensor:
         """`level` of n nodes below the last entries, which `above [n]` numbers. They see what these see; all is on the device."""
         own = torch.eye(len(tokens), dtype=torch.bool, device=self.device)
         visible = torch.cat([self.seen.index_select(0, above), own], 1)
         positions = self.places.index_select(0, above) + 1
         return self.below(tokens, positions, visible, self.last.index_select(0, above), self.start)
 
-    def entries(
-        self, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same on the device."""
-        ids, places = uploaded([tokens, positions], self.device).unbind()
-        return ids, places, uploaded(visible, self.device)
-
-    def below(self, tokens, positions, visible, feature, start) -> torch.Tensor:
+    def below(self, tokens, positions, visible, feature, start) -> Tensor:
         """Log-probabilities `[n, V]` of a drafted level, whose outputs are kept."""
         self.last, self.places, self.seen = self.step(tokens, positions, visible, feature, start), positions, visible
         self.outs = torch.cat([self.outs, self.last])
         return self.log_q(self.last)
 
-    def log_q(self, out: torch.Tensor) -> torch.Tensor:
+    def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
         return over_all(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
 
-    def step(self, tokens, positions, visible, feature, start) -> torch.Tensor:
+    def step(self, tokens, positions, visible, feature, start) -> Tensor:
         self.cache.room_for(len(tokens))
         rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        self.start = start
-        mask = self.masked(visible, positions, start, self.cache.rows)
-        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
-
-    def masked(self, visible: torch.Tensor, positions: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """The additive mask `[N, end - start]` of the entries at `positions [N]`, whose rows are the last ones before `end`."""
+        self.start, end = start, self.cache.rows
         mask = additive(visible, end - start)
         if self.sliding:
             self.stands[end - len(positions) : end] = positions
             away = positions[:, None] - self.stands[start:end]
             mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
-        return mask
+        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
 
 
-def delayed(rows: torch.Tensor, places: int) -> torch.Tensor:
+def delayed(rows: Tensor, places: int) -> Tensor:
     """`rows [B, heads, T, head_dim]`, each moved `places` places later, with zeros in front."""
     return F.pad(rows, (0, 0, places, 0))[:, :, : rows.shape[2]]

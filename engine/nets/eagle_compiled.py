@@ -1,12 +1,10 @@
-"""`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled].
-
-A tree is one compiled call, and so is a level of one.
-"""
+"""`engine.nets.eagle` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.eagle_compiled]."""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.by_address import address_of
@@ -15,7 +13,7 @@ from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import over_all, put, side_by_side
 from engine.kernels.growing_compiled import BELOW, Root, call_grow
 from engine.kernels.intrinsics import ticks
-from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, arrays_of, unpacked
+from engine.kernels.named_arrays import FIELDS, Cache, Cube, Ids, Matrix, NamedArrays, unpacked
 from engine.kernels.stack import LayerWeights, Stack, folded, log_q_behind, through
 from engine.nets.layer import Net, unit
 
@@ -40,22 +38,16 @@ class State(NamedTuple):
 class EagleArrays(NamedTuple):
     """All that loops read. What a token adds to the layer's query/key/value product is the layer's `bias [V, 3H]`."""
 
+    layer: LayerWeights
     ends: EagleEnds
     state: State
-    layer: LayerWeights
-
-
-LAYER = np.int64(arrays_of(EagleEnds) + arrays_of(State))  # where the layer stands
 
 
 @within
 def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
-    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, where n is the number of `visible`'s rows.
-
-    `parts` holds `arrays`. `visible`, `start` and `rows` are as in `engine.kernels.stack.through`.
-    """
+    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, one a row of `visible`; see `stack.through`."""
     ends, turns, kv, count = arrays.ends, arrays.state.turns, arrays.state.kv, len(visible)
-    out = through(ends.stack, parts, LAYER, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
+    out = through(ends.stack, parts, turns, kv, feature, tokens, tokens, positions, visible, start, rows, count)
     own = log_q_behind(out, ends.stack, ends.head, len(ends.vocabulary))
     return out, over_all(own, ends.vocabulary, len(arrays.layer.bias))
 
@@ -64,7 +56,7 @@ def answer(parts, arrays, tokens, feature, positions, visible, start, rows):
 def behind_root(parts, tokens, features, chosen, position, start, rows):
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
-    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `State`'s `outs`.
+    They read the `chosen [N]` of the target's `features [M, 4, H]`. The output becomes the first of the `outs`.
     """
     arrays, count = unpacked(EagleArrays, parts, 0), len(tokens)
     feature = np.empty((count, arrays.state.outs.shape[1]), np.float32)
@@ -91,10 +83,7 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 
 @compiled
 def grow_with_eagle(grow, below, parts, tokens, features, chosen, position, start, rows, expansion, noise):
-    """Grow a tree behind the last of `tokens [N]`; the rest is as in `behind_root`.
-
-    `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `behind_level`.
-    """
+    """Grow a tree behind the last of `tokens [N]`, as in `behind_root`, by the addresses of `grow` and of `behind_level`."""
     begun, count = ticks(), len(tokens)
     log_q = behind_root(parts, tokens, features, chosen, position, start, rows)
     capacity = len(unpacked(EagleArrays, parts, 0).state.outs)
@@ -139,12 +128,10 @@ class CompiledSession:
         self.cache = KVCache(1, net.heads, net.head_dim, capacity, torch.float32, torch.device("cpu"))
         outs = np.empty((capacity, net.heads * net.head_dim), np.float32)
         state = State(net.rotary.turns(capacity), self.cache.numbers, outs)
-        self.parts = NamedArrays(EagleArrays(net.ends, state, net.layer))
+        self.parts = NamedArrays(EagleArrays(net.layer, net.ends, state))
         self.count = 0  # this round's outputs so far
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         rows = self.cache.rows
         self.cache.room_for(len(tokens))
         entering = np.array(tokens), features.numpy(), np.array(chosen), position, start, rows
@@ -152,9 +139,7 @@ class CompiledSession:
         self.cache.rows, self.count = rows + len(tokens), 1
         return torch.from_numpy(log_q)
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         rows, count = self.cache.rows, len(tokens)
         self.cache.room_for(count)
         ids, parents, places = np.array((tokens, above, positions))

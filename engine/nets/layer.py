@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,17 +13,19 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from engine.kernels.attention import turns_of
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.stack import LayerWeights, folded
-from engine.nets.tables import share_missing
 
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
 
+Turned = tuple[Tensor, Tensor]  # a `Rotary`'s cosines and sines
 N = TypeVar("N", bound="Net")
+Linear = partial(nn.Linear, bias=False)
 ANEW = "Fetch its files anew, or train it with `python -m engine train`."
 
 
@@ -51,7 +54,7 @@ class NetConfig:
         return self.target_hidden or self.hidden
 
     @classmethod
-    def fitting(cls, folder: Path, embedding: torch.Tensor) -> "NetConfig":
+    def fitting(cls, folder: Path, embedding: Tensor) -> "NetConfig":
         """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
         try:
             config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
@@ -80,18 +83,8 @@ class NetConfig:
         }
 
 
-class Linear(nn.Linear):
-    """A matrix without bias."""
-
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__(inputs, outputs, bias=False)
-
-
-def unit(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero.
-
-    It is an RMS norm without the weight and without the factor sqrt(n), and takes a third of the time.
-    """
+def unit(x: Tensor, least: Tensor) -> Tensor:
+    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero: a plain RMS norm in a third of the time."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
 
 
@@ -101,7 +94,7 @@ class RMSNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
         self.register_buffer("least", torch.tensor((size * eps) ** 0.5), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
         return unit(x, self.least) * (self.weight * x.shape[-1] ** 0.5)
@@ -110,7 +103,7 @@ class RMSNorm(nn.Module):
 class Rotary(nn.Module):
     """Rotary tables: `forward(positions [...])` gives cosines and sines, each `[..., 1, head_dim]`. The sines carry the sign."""
 
-    def __init__(self, inverse: torch.Tensor, scaling: float = 1.0):
+    def __init__(self, inverse: Tensor, scaling: float = 1.0):
         """`inverse [head_dim / 2]` are the inverse frequencies, and `scaling` is the factor of cosines and sines."""
         super().__init__()
         half, self.scaling = len(inverse), scaling
@@ -130,38 +123,27 @@ class Rotary(nn.Module):
             self.known = (turns * self.scaling).numpy()
         return self.known
 
-    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         angles = positions[..., None, None].float() * self.inverse
         cosines = angles.cos()
         return cosines if self.scaling == 1 else cosines * self.scaling, angles.sin() * self.sign
 
 
-Turned = tuple[torch.Tensor, torch.Tensor]  # a `Rotary`'s cosines and sines
-
-
-def rotated(heads: torch.Tensor, rotary: Turned) -> torch.Tensor:
+def rotated(heads: Tensor, rotary: Turned) -> Tensor:
     """`heads [..., heads, head_dim]`, each turned by its position."""
     return heads * rotary[0] + heads.roll(heads.shape[-1] // 2, -1) * rotary[1]
 
 
-def write(keys: torch.Tensor, values: torch.Tensor, kv: torch.Tensor, rows: int) -> int:
-    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows`.
-
-    Returns how many rows it has then.
-    """
+def write(keys: Tensor, values: Tensor, kv: Tensor, rows: int) -> int:
+    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`. Returns where they end."""
     end = rows + keys.shape[2]
     kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
     return end
 
 
 def attend(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    kv: torch.Tensor | None = None,
-    rows: int = 0,
-) -> torch.Tensor:
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+) -> Tensor:
     """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads, N, head_dim]`.
 
     With `kv`, for B = 1, keys and values are written behind its first `rows` rows, and queries see those too. `mask` is bool (True: may
@@ -174,63 +156,20 @@ def attend(
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
 
 
-class LlamaLayer(nn.Module):
-    """What a Llama layer computes: attention and a gated MLP. Subclasses hold the weights.
+class Layer(nn.Module):
+    """A Llama layer: attention and a gated MLP. Its matrices are joined where they read the same.
 
-    The residual stream `x` has `hidden` columns. The caller makes and norms what is `entering` attention, because drafters feed it more
-    than the stream.
+    The residual stream `x` has `hidden` columns. The caller makes and norms what is `entering` attention, in `inputs` columns, because
+    drafters feed it more than the stream.
     """
 
-    def __init__(self, heads: int, kv_heads: int, head_dim: int):
+    def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None, form: Any = None):
+        """A `form` says `kv_heads`, `head_dim`, `eps` and `head_norms`. Without one, heads are equal and `hidden / heads` wide."""
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
-        raise NotImplementedError
-
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        """What attention adds to the stream, `[B, N, H]`, from `heads [B, N, heads * head_dim]`."""
-        raise NotImplementedError
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
-        """What the MLP adds to the stream `x [B, N, H]`, with the norm before it."""
-        raise NotImplementedError
-
-    def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
-        x = x + self.outward(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp_of(x)
-
-    def forward(
-        self,
-        x: torch.Tensor,
-        entering: torch.Tensor,
-        rotary: Turned,
-        mask: torch.Tensor | None,
-        kv: torch.Tensor | None = None,
-        rows: int = 0,
-    ) -> torch.Tensor:
-        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
-        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
-
-
-class Layer(LlamaLayer):
-    """A layer whose matrices are joined where they read the same. `entering` has `inputs` columns."""
-
-    def __init__(
-        self,
-        hidden: int,
-        heads: int,
-        mlp: int,
-        inputs: int | None = None,
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
-        eps: float = EPS,
-        head_norms: bool = False,
-    ):
-        """`kv_heads` are as many as `heads`, and `head_dim` is `hidden / heads`, unless given."""
-        super().__init__(heads, kv_heads or heads, head_dim or hidden // heads)
+        self.heads, self.kv_heads, self.head_dim = heads, heads, hidden // heads
+        eps, head_norms = EPS, False
+        if form:
+            self.kv_heads, self.head_dim, eps, head_norms = form.kv_heads, form.head_dim, form.eps, form.head_norms
         self.qkv = Linear(inputs or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
         self.out = Linear(heads * self.head_dim, hidden)
         self.norm = RMSNorm(hidden, eps)
@@ -243,7 +182,8 @@ class Layer(LlamaLayer):
         for matrix in (self.out, self.down):
             nn.init.normal_(matrix.weight, std=0.01)
 
-    def project(self, entering: torch.Tensor, rotary: Turned) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         counts = [self.heads, self.kv_heads]
         turned, values = self.qkv(entering).unflatten(-1, (-1, self.head_dim)).split([sum(counts), self.kv_heads], 2)
         if self.norm_q and self.norm_k:
@@ -252,18 +192,20 @@ class Layer(LlamaLayer):
         queries, keys = rotated(turned, rotary).transpose(1, 2).split(counts, 1)
         return queries, keys, values.transpose(1, 2)
 
-    def outward(self, heads: torch.Tensor) -> torch.Tensor:
-        return self.out(heads)
-
-    def mlp_of(self, x: torch.Tensor) -> torch.Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+        return x + self.down(F.silu(gate) * up)
 
-    def in_eight_bits(self, norm: RMSNorm, qkv: torch.Tensor | None = None) -> LayerWeights:
-        """The layer as compiled loops take it, without norms of heads.
+    def forward(
+        self, x: Tensor, entering: Tensor, rotary: Turned, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+    ) -> Tensor:
+        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
+        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
 
-        `norm` is what the caller norms `entering` with, and `qkv` the columns that read it, None for all.
-        """
+    def in_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> LayerWeights:
+        """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
         return LayerWeights(
             folded(self.qkv.weight if qkv is None else qkv, norm.weight),
             EightBit.of(self.out.weight),
@@ -283,7 +225,7 @@ class Net(nn.Module):
     tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
     names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         """`embedding [V, hidden]` and `head [V, hidden]` are the target's, or what tables of the net's own start from."""
         super().__init__()
         self.config = config
@@ -295,17 +237,17 @@ class Net(nn.Module):
                 self.register_buffer(name, kept, persistent=False)
 
     @classmethod
-    def blank(cls: type[N], config: NetConfig, embedding: torch.Tensor, head: torch.Tensor) -> N:
+    def blank(cls: type[N], config: NetConfig, embedding: Tensor, head: Tensor) -> N:
         """A net whose stored weights are yet to be read, for a target with `embedding [V, H]` and `head [V, H]`."""
         if config.target_hidden:
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
         return cls(config, embedding, head)
 
-    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
         return F.embedding(tokens, self.embedding).float()
 
-    def unembedded(self, x: torch.Tensor) -> torch.Tensor:
+    def unembedded(self, x: Tensor) -> Tensor:
         """Logits `[..., V]` of states `[..., hidden]` by the head, in float32. The product has the head's type."""
         return F.linear(x.to(self.head.dtype), self.head).float()
 
@@ -338,13 +280,38 @@ class Net(nn.Module):
         save_file(named, folder / "model.safetensors")
 
     @classmethod
-    def load(cls, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> "Net":
+    def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
         net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
         try:
-            stored = share_missing(net, load_file(folder / "model.safetensors"), embedding, head)
+            stored = load_file(folder / "model.safetensors")
+            if net.config.target_hidden and not set(net.tables) & set(stored):
+                share(net, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")
             raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error
         return net.drafting(embedding.device)
+
+
+def tables_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
+    """The target's embedding and head, each `[V, H]`."""
+    return target.get_input_embeddings().weight, target.get_output_embeddings().weight
+
+
+def narrower(table: Tensor, hidden: int) -> Tensor:
+    """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
+    if table.shape[1] % hidden:
+        raise ValueError(
+            f"A drafter with a hidden size of {hidden} cannot share the tables of a target with {table.shape[1]}, which is no "
+            "multiple of it. Train it with tables of its own, or with another --hidden."
+        )
+    return table.detach().float().view(len(table), -1, hidden).mean(1)
+
+
+def share(net: Net, embedding: Tensor, head: Tensor) -> None:
+    """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
+    for name, table in (("embedding", embedding), ("head", head)):
+        if name in net.tables:
+            delattr(net, name)
+            net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)

@@ -1,14 +1,13 @@
 """Medusa heads (Cai et al. 2024): several next-token heads on the target's last hidden state, one for each future position.
 
-Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection starts as a copy of the
-target's LM head. So an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
-that narrows the hidden state for all heads. Heads that others published may have several such blocks, and may guess only some of the
-target's tokens.
+Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection as a copy of the
+target's LM head, so an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
+that narrows the hidden state. Published heads may have several such blocks, and guess only some of the target's tokens.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.forward.layer_ops import over_all
 from engine.nets.layer import Linear, Net, NetConfig
@@ -18,7 +17,7 @@ from engine.nets.medusa_compiled import CompiledMedusa
 class Medusa(Net):
     tables = ()
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
         self.narrow = Linear(config.target_hidden, config.hidden) if config.target_hidden else None
         self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(config.depth))
@@ -30,15 +29,12 @@ class Medusa(Net):
     def packed(self) -> CompiledMedusa:
         return CompiledMedusa(self)
 
-    def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
+    def log_q(self, final: Tensor, k: int) -> Tensor:
         """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
         return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
 
-    def forward(self, final: torch.Tensor, k: int) -> torch.Tensor:
-        """Logits `[..., V]` of head k; head 0 guesses the token after the root.
-
-        `final [..., H]` is the final norm's output behind the token before the root.
-        """
+    def forward(self, final: Tensor, k: int) -> Tensor:
+        """Logits `[..., V]` of head k, the first after the root, from `final [..., H]`, the final norm's output before the root."""
         x = self.narrow(final) if self.narrow else final
         return F.linear(x + F.silu(self.blocks[k](x)), self.unembeds[k])
 
@@ -46,7 +42,7 @@ class Medusa(Net):
 class MedusaStack(Net):
     """Published heads of several blocks, or over some of the target's tokens."""
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor, vocabulary: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor, vocabulary: Tensor):
         """`config.layers` is the number of blocks in a head. `vocabulary [own_vocab]` holds the target's ids of guessed tokens."""
         super().__init__(config, embedding, head)
         hidden = config.hidden
@@ -56,7 +52,7 @@ class MedusaStack(Net):
         self.unembeds = nn.ParameterList(torch.zeros(config.own_vocab, hidden) for _ in range(config.depth))
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
-    def log_q(self, final: torch.Tensor, k: int) -> torch.Tensor:
+    def log_q(self, final: Tensor, k: int) -> Tensor:
         """As `Medusa.log_q`; -inf for tokens that the heads do not guess."""
         x = final
         for block in self.blocks[k]:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, product
@@ -55,6 +56,6 @@ class CompiledMedusa:
         )
         self(torch.zeros(1, net.config.reads), 0)  # compiling, or reading what was compiled before, belongs to loading
 
-    def __call__(self, final: torch.Tensor, k: int) -> torch.Tensor:
+    def __call__(self, final: Tensor, k: int) -> Tensor:
         """As `engine.nets.medusa.Medusa.log_q`."""
         return torch.from_numpy(guess(self.heads.table, final.numpy(), k, self.vocab))

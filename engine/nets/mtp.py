@@ -8,7 +8,7 @@ output. Embedding, head and rotary tables are the target's own modules.
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.modeling_layers import MtpModel
 
 from engine.forward.cache import KVCache, additive, transformers_cache
@@ -30,7 +30,7 @@ class Mtp(Net):
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
     @property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
@@ -38,11 +38,10 @@ class Mtp(Net):
         """A session with room for so many rows."""
         return MtpSession(self, capacity)
 
-    def step(self, layer: int, tokens, state, positions, mask, past) -> torch.Tensor:
-        """A layer's output `[N, H]` behind N entries. Their rows are written into `past`.
+    def step(self, layer: int, tokens, state, positions, mask, past) -> Tensor:
+        """A layer's output `[N, H]` behind N entries. Their rows are written into `past`, under the additive `mask [N, rows + N]`.
 
-        `tokens [N]` and `positions [N]` are the entries', `state [N, H]` is what stands behind the tokens before them, and `mask` is
-        additive, `[N, rows + N]`.
+        `state [N, H]` is what stands behind the tokens before `tokens [N]`.
         """
         model, embedded = self.model, self.model.embed_tokens(tokens[None])
         rotary = {"layer_type": self.kinds[layer]} if self.kinds[layer] else {}
@@ -56,16 +55,15 @@ class Mtp(Net):
             past_key_values=past,
         )[0]
 
-    def log_q(self, out: torch.Tensor) -> torch.Tensor:
+    def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` by the target's head from a layer's outputs `[n, H]`."""
         return self.model.shared_head(out).float().log_softmax(-1)
 
 
 class MtpSession:
-    """One lane's rows in every layer, and every layer's outputs behind a round's entries.
+    """One lane's rows, at the same place in all layers, and every layer's outputs behind a round's entries.
 
-    Rows stand at the same place in all layers. A layer has no true state behind the first tokens of a text, and nobody sees its rows
-    there.
+    A layer has no true state behind the first tokens of a text, and nobody sees its rows there.
     """
 
     def __init__(self, net: Mtp, capacity: int):
@@ -77,11 +75,9 @@ class MtpSession:
         self.past = transformers_cache(self.cache)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
         # By layer, the outputs [layers, M, H] behind the root and behind the nodes asked about; nothing above a node's own layer
-        self.outs: torch.Tensor = weight.new_zeros(self.layers, 1, config.hidden_size)
+        self.outs: Tensor = weight.new_zeros(self.layers, 1, config.hidden_size)
 
-    def root(
-        self, tokens: list[int], features: torch.Tensor, chosen: list[int], position: int, start: int
-    ) -> torch.Tensor:
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
         Their states are the `chosen` N of the target's features `[M, 2, H]`. All layers write their rows behind those that the cache
@@ -101,9 +97,7 @@ class MtpSession:
         self.outs, self.position = torch.stack(outs), position + count - 1
         return self.net.log_q(self.outs[0])
 
-    def level(
-        self, tokens: list[int], above: list[int], positions: list[int], visible: torch.Tensor, start: int
-    ) -> torch.Tensor:
+    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
 
         `above` numbers the entries of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
@@ -122,9 +116,7 @@ class MtpSession:
         guessing = uploaded([min(depth, last) for depth in depths], self.device)
         return self.net.log_q(new[guessing, torch.arange(len(tokens), device=self.device)])
 
-    def entries(
-        self, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    def entries(self, tokens: list[int], positions: list[int], visible: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Tokens and positions `[N]` on the device, and for every layer its additive mask `[N, rows + N]`."""
         self.cache.room_for(len(tokens))
         end = self.cache.rows + len(tokens)

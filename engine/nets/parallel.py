@@ -1,17 +1,17 @@
 """Parallel-tree drafter's net: every depth from one forward, future places filled with one learned stand-in.
 
-An entry of the stream pairs a token with the target's features behind the token before it. The anchor is the entry to draft from, the
-root when serving. It predicts depth 1. Behind it stand `depth - 1` slots; the slot at rotary position anchor + d predicts depth d + 1.
-All slots carry the same learned mask embedding and the same learned hidden state in place of token and features. A slot sees the
-stream up to its anchor and its own anchor's shallower slots.
+An entry of the stream pairs a token with the target's features behind the token before it. The anchor, the root when serving,
+predicts depth 1. Behind it stand `depth - 1` slots; the one at rotary position anchor + d predicts depth d + 1. All carry the same
+learned mask embedding and hidden state in place of token and features. A slot sees the stream up to its anchor and its anchor's
+shallower slots.
 
-Embedding, final norm and LM head are the target's, frozen. The norm's weight is saved with the net, because a `Net` is given only the
-other two. A net with a width of its own trains an embedding and a head of its own, and its final norm has no weight.
+Embedding, final norm and LM head are the target's, frozen; the norm's weight is saved, because a `Net` is given only the other two.
+A net with a width of its own trains embedding and head, and its final norm has no weight.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 from engine.nets.parallel_compiled import CompiledParallel
@@ -20,7 +20,7 @@ from engine.nets.parallel_compiled import CompiledParallel
 class Parallel(Net):
     tables = "embedding", "head"
 
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
         self.feat_proj = Linear(FEATURES * config.reads, hidden)
@@ -35,32 +35,24 @@ class Parallel(Net):
     def packed(self) -> CompiledParallel:
         return CompiledParallel(self)
 
-    def stream(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    def stream(self, tokens: Tensor, features: Tensor) -> Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
         token = F.rms_norm(self.embedded(tokens), (self.config.hidden,))
         return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
 
-    def slot(self) -> torch.Tensor:
+    def slot(self) -> Tensor:
         """The entry `[H]` of every slot. Slots differ only in their positions."""
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
     def forward(
-        self,
-        x: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None,
-        kv: torch.Tensor | None = None,
-        rows: int = 0,
-    ) -> torch.Tensor:
-        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`.
-
-        `mask`, `kv` (of all layers) and `rows` are as in `Layer.forward`.
-        """
+        self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+    ) -> Tensor:
+        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`. The rest is as in `Layer.forward`."""
         rotary = self.rotary(positions)
         for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)
         return x
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         """`[..., V]` from states `[..., H]`, through the final norm and the head."""
         return self.unembedded(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS))

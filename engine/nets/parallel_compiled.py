@@ -1,30 +1,24 @@
-"""`engine.nets.parallel` in compiled loops and eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled].
-
-All depths are one compiled call.
-"""
+"""`engine.nets.parallel` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.parallel_compiled]."""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, put, side_by_side
-from engine.kernels.named_arrays import Matrix, NamedArrays, Vector, arrays_of, unpacked
-from engine.kernels.stack import Stack, folded, log_q_behind, through
+from engine.kernels.named_arrays import Matrix, NamedArrays, Vector, unpacked
+from engine.kernels.stack import LAYER, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net
 
 
 class ParallelEnds(NamedTuple):
-    """What comes before and after the layers.
-
-    `said [V, H]` is what a token adds to an entry. `slot [H]` is every slot's entry. `features` is the matrix for the target's
-    features.
-    """
+    """What stands around the layers. A token adds `said [V, H]`, every slot's entry is `slot [H]`, and `features` is a matrix."""
 
     said: Matrix
     slot: Vector
@@ -33,17 +27,13 @@ class ParallelEnds(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(ParallelEnds))
-
-
 @compiled
 def answers(weights, turns, kv, tokens, features, position, rows, slots):
     """Log-probabilities `[1 + slots, V]` behind the last of `tokens [N]` and at its slots; `[0, V]` when `slots` is 0.
 
-    The first token stands at `position`. `features [N, 4, H]` are the target's behind the token before each. `weights` holds the
-    `ParallelEnds` and the layers' weights.
+    `features [N, 4, H]` are the target's behind the token before each, and the first token stands at `position`.
     """
-    ends, entries, count = unpacked(ParallelEnds, weights, 0), len(tokens), len(tokens) + slots
+    ends, entries, count = unpacked(ParallelEnds, weights, LAYER * len(kv)), len(tokens), len(tokens) + slots
     x = np.empty((count, ends.said.shape[1]), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, x[:entries])
     for row in range(entries):
@@ -51,9 +41,7 @@ def answers(weights, turns, kv, tokens, features, position, rows, slots):
     for row in range(entries, count):
         put(ends.slot, x[row])
     positions, start = np.arange(position, position + count), np.int64(0)
-    x = through(
-        ends.stack, weights, ENDS, turns, kv, x, tokens, tokens, positions, causal(count), start, rows, 1 + slots
-    )
+    x = through(ends.stack, weights, turns, kv, x, tokens, tokens, positions, causal(count), start, rows, 1 + slots)
     if slots == 0:
         return np.empty((0, len(ends.said)), np.float32)
     return log_q_behind(x, ends.stack, ends.head, len(ends.said))
@@ -64,26 +52,22 @@ class CompiledParallel:
         config = net.config
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
-        self.weights = NamedArrays(
-            ParallelEnds(
-                said=(token @ for_token.T).numpy(),
-                slot=net.slot().detach().numpy(),
-                features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
-                head=folded(net.head, net.final_norm),
-                stack=Stack.of(config.hidden, net.norms[0].eps),
-            ),
-            *(layer.in_eight_bits(norm) for layer, norm in zip(net.layers, net.norms, strict=True)),
+        ends = ParallelEnds(
+            said=(token @ for_token.T).numpy(),
+            slot=net.slot().detach().numpy(),
+            features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
+            head=folded(net.head, net.final_norm),
+            stack=Stack.of(config.hidden, net.norms[0].eps),
         )
-        self.rotary = net.rotary
+        layers = (layer.in_eight_bits(norm) for layer, norm in zip(net.layers, net.norms, strict=True))
+        self.weights, self.rotary = NamedArrays(*layers, ends), net.rotary
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
         cache = KVCache(config.layers, config.heads, width, 2, torch.float32, torch.device("cpu"))
         self(cache, [0], torch.zeros(1, FEATURES + 1, config.reads), 0, 1)
 
-    def __call__(
-        self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
-    ) -> torch.Tensor:
+    def __call__(self, cache: KVCache, tokens: list[int], features: Tensor, position: int, slots: int) -> Tensor:
         """As `answers`. The entries' rows are committed in `cache`. Raises `ValueError` when it is full."""
         rows = cache.rows
         cache.room_for(len(tokens) + slots)

@@ -11,7 +11,7 @@ share. The LM head and final norm start as the target's, but they are the drafte
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, attend
 from engine.nets.specblock_compiled import CompiledSpecBlock
@@ -21,14 +21,13 @@ SUMMARY = 15
 RANK_HIDDEN = 256
 LISTED = 10
 
-Past = list[tuple[torch.Tensor, torch.Tensor] | None]  # a layer's keys and values so far, each [B, heads, M, head_dim]
+Past = list[tuple[Tensor, Tensor] | None]  # a layer's keys and values so far, each [B, heads, M, head_dim]
 
 
-def summary(log_q: torch.Tensor) -> torch.Tensor:
-    """What the rank head reads of draft distributions `log_q [..., V]`: `[..., 15]`, the same in training and serving.
+def summary(log_q: Tensor) -> Tensor:
+    """What the rank head reads of draft distributions `log_q [..., V]`, `[..., 15]`, in training and serving.
 
-    They are the ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the
-    entropy.
+    The ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the entropy.
     """
     best = log_q.topk(min(LISTED, log_q.shape[-1]), dim=-1).values
     gaps = best[..., :1] - torch.cat([best[..., 1:3], best[..., 4:5]], -1)
@@ -36,14 +35,14 @@ def summary(log_q: torch.Tensor) -> torch.Tensor:
     return torch.cat([best, gaps, best[..., :1].exp(), entropy], -1)
 
 
-def bucket(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+def bucket(logits: Tensor, wanted: Tensor) -> Tensor:
     """The buckets `[...]` of the ranks that the tokens `wanted [...]` have in `logits [..., V]`."""
     rank = 1 + (logits > logits.gather(-1, wanted[..., None])).sum(-1)
     return torch.bucketize(rank, torch.tensor(BUCKETS, device=rank.device))
 
 
 class SpecBlock(Net):
-    def __init__(self, config: NetConfig, embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
         self.cond_proj = Linear(FEATURES * config.reads, hidden)
@@ -65,11 +64,11 @@ class SpecBlock(Net):
     def packed(self) -> CompiledSpecBlock:
         return CompiledSpecBlock(self)
 
-    def condition(self, features: torch.Tensor) -> torch.Tensor:
+    def condition(self, features: Tensor) -> Tensor:
         """`[..., H]` from the target's `features [..., 4, H]`."""
         return self.cond_proj(features[..., :FEATURES, :].flatten(-2))
 
-    def entering(self, condition: torch.Tensor, tokens: torch.Tensor, positions: slice = slice(None)) -> torch.Tensor:
+    def entering(self, condition: Tensor, tokens: Tensor, positions: slice = slice(None)) -> Tensor:
         """The layers' inputs `[..., k, H]` at k `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
         token = self.norm_token(self.embedded(tokens))
         prefix_weight, query_weight = self.fuse.weight.split([2 * self.config.hidden, self.config.hidden], 1)
@@ -78,19 +77,18 @@ class SpecBlock(Net):
 
     def forward(
         self,
-        x: torch.Tensor,
-        before: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None,
+        x: Tensor,
+        before: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
         past: Past | None = None,
-        kv: torch.Tensor | None = None,
+        kv: Tensor | None = None,
         rows: int = 0,
-    ) -> torch.Tensor:
-        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`.
+    ) -> Tensor:
+        """Last-layer states `[B, N, H]` of entries `x [B, N, H]`. Each takes in that of entry `before[i]`, itself at position 0.
 
-        Entry i takes in the state of entry `before[i]`, which is i itself at position 0. In training, keys and values are appended
-        to `past`. Else they are written behind the first `rows` of the layers' `kv`, as in `Layer.forward`. `mask` covers old and new
-        ones.
+        In training, keys and values are appended to `past`. Else they are written behind the first `rows` of the layers' `kv`.
+        `mask` covers old and new ones.
         """
         rotary = self.rotary(positions)
         for index, (shift, norm, layer) in enumerate(zip(self.shifts, self.norms, self.layers, strict=True)):
@@ -105,11 +103,11 @@ class SpecBlock(Net):
             x = layer.finish(x, attend(queries, keys, values, mask))
         return x
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, states: Tensor) -> Tensor:
         """`[..., V]` from last-layer states `[..., H]`."""
         return F.linear(self.norm_out(states), self.unembed)
 
-    def ranks(self, states: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+    def ranks(self, states: Tensor, log_q: Tensor) -> Tensor:
         """Rank-head logits `[..., 4]` over buckets, from states and the distributions at them. No gradient flows into either."""
         seen = torch.cat([self.norm_out(states).detach(), summary(log_q.detach())], -1)
         return self.rank_out(F.silu(self.rank_in(seen)))

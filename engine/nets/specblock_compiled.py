@@ -1,29 +1,23 @@
-"""`engine.nets.specblock` in compiled loops, eight bits; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled].
-
-All blocks of a forward are one compiled call.
-"""
+"""`engine.nets.specblock` in compiled loops; held equal by tests/fast/test_equal_to_reference.py[nets.specblock_compiled]."""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.attention import causal
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, product
 from engine.kernels.elementwise import add, put, side_by_side, unit_rows
-from engine.kernels.named_arrays import Matrix, NamedArrays, arrays_of, unpacked
-from engine.kernels.stack import Stack, folded, log_q_behind, through
+from engine.kernels.named_arrays import Matrix, NamedArrays, unpacked
+from engine.kernels.stack import LAYER, Stack, folded, log_q_behind, through
 from engine.nets.layer import FEATURES, Net, unit
 
 
 class SpecBlockEnds(NamedTuple):
-    """What comes before and after the layers.
-
-    `said [V, H]` is what a token adds to an input, and `queries [K, H]` what a position adds. `features` is the matrix for the target's
-    features, `condition` the one for conditions.
-    """
+    """What stands around the layers. A token adds `said [V, H]`, a position `queries [K, H]`; the rest are matrices."""
 
     said: Matrix
     queries: Matrix
@@ -33,15 +27,9 @@ class SpecBlockEnds(NamedTuple):
     stack: Stack
 
 
-ENDS = np.int64(arrays_of(SpecBlockEnds))
-
-
 @within
 def entering(ends, conditions, tokens, starts, x):
-    """Write the layers' inputs at N positions of blocks into `x [N, H]`.
-
-    Block i, with `conditions[i]` and `tokens[i]`, has the rows from `starts[i]` to `starts[i + 1]`. They are its first positions.
-    """
+    """Write the layers' inputs at N positions of blocks into `x [N, H]`; block i has the rows `starts[i]` to `starts[i + 1]`."""
     normed, prefix = np.empty_like(conditions), np.empty_like(conditions)
     unit_rows(conditions, ends.stack.least, normed)
     product(normed, ends.condition, prefix)
@@ -54,22 +42,16 @@ def entering(ends, conditions, tokens, starts, x):
 
 @within
 def behind_blocks(weights, turns, kv, x, before, positions, visible, rows, answers):
-    """Last-layer states `[N, H]` of the entries `x [N, H]`, and log-probabilities `[answers, V]` of the last `answers` of them.
-
-    Entry i takes in the state of entry `before[i]`. `visible [N, M]` and `rows` are as in `engine.kernels.stack.through`.
-    """
-    ends, start, count = unpacked(SpecBlockEnds, weights, 0), np.int64(0), len(x)
-    x = through(ends.stack, weights, ENDS, turns, kv, x, before, before, positions, visible, start, rows, count)
+    """States `[N, H]` of entries that take in those of `before [N]`, and the last log-probabilities `[answers, V]`."""
+    ends, start, count = unpacked(SpecBlockEnds, weights, LAYER * len(kv)), np.int64(0), len(x)
+    x = through(ends.stack, weights, turns, kv, x, before, before, positions, visible, start, rows, count)
     return x, log_q_behind(x[count - answers :], ends.stack, ends.head, len(ends.said))
 
 
 @compiled
 def read(weights, turns, kv, tokens, features, position, rows, slots):
-    """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` of the block at the last of N stream entries.
-
-    The entries are `tokens [N]` with the target's `features [N, 4, H]`; the first stands at `position`.
-    """
-    ends, entries = unpacked(SpecBlockEnds, weights, 0), len(tokens)
+    """States `[1 + slots, H]` and log-probabilities `[1 + slots, V]` behind the last of `tokens [N]`, given `features [N, 4, H]`."""
+    ends, entries = unpacked(SpecBlockEnds, weights, LAYER * len(kv)), len(tokens)
     hidden = ends.said.shape[1]
     conditions = np.empty((entries, hidden), np.float32)
     product(side_by_side(features, np.arange(entries)), ends.features, conditions)
@@ -91,7 +73,7 @@ def go_on(weights, turns, kv, conditions, tokens, positions, visible, rows):
     blocks, count = len(tokens), len(positions)
     starts, before = np.arange(blocks + 1) * (count // blocks), np.arange(count)
     x = np.empty((count, conditions.shape[1]), np.float32)
-    entering(unpacked(SpecBlockEnds, weights, 0), conditions, tokens, starts, x)
+    entering(unpacked(SpecBlockEnds, weights, LAYER * len(kv)), conditions, tokens, starts, x)
     for block in range(blocks):
         for row in range(starts[block] + 1, starts[block + 1]):
             before[row] -= 1
@@ -105,22 +87,20 @@ class CompiledSpecBlock:
         for_condition, for_token, for_query = net.fuse.weight.detach().split(config.hidden, 1)
         token = unit(net.embedding.detach(), least) * net.norm_token.weight.detach() * root
         query = unit(net.query_embed.detach(), least) * net.norm_query.weight.detach() * root
-        self.weights = NamedArrays(
-            SpecBlockEnds(
-                said=(token @ for_token.T).numpy(),
-                queries=(query @ for_query.T).numpy(),
-                features=EightBit.of(net.cond_proj.weight),
-                condition=folded(for_condition, net.norm_condition.weight),
-                head=folded(net.unembed, net.norm_out.weight),
-                stack=Stack.of(config.hidden, net.norm_out.eps),
-            ),
-            *(
-                # without the identity, beside which eight bits would lose the shift's small numbers
-                layer.in_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
-                for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
-            ),
+        ends = SpecBlockEnds(
+            said=(token @ for_token.T).numpy(),
+            queries=(query @ for_query.T).numpy(),
+            features=EightBit.of(net.cond_proj.weight),
+            condition=folded(for_condition, net.norm_condition.weight),
+            head=folded(net.unembed, net.norm_out.weight),
+            stack=Stack.of(config.hidden, net.norm_out.eps),
         )
-        self.rotary = net.rotary
+        layers = (
+            # without the identity, beside which eight bits would lose the shift's small numbers
+            layer.in_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
+            for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
+        )
+        self.weights, self.rotary = NamedArrays(*layers, ends), net.rotary
 
         # These calls compile, or load compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
@@ -134,8 +114,8 @@ class CompiledSpecBlock:
         return self.weights.table, self.rotary.turns(cache.capacity), cache.numbers
 
     def read(
-        self, cache: KVCache, tokens: list[int], features: torch.Tensor, position: int, slots: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, cache: KVCache, tokens: list[int], features: Tensor, position: int, slots: int
+    ) -> tuple[Tensor, Tensor]:
         """As the function `read`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows, count = cache.rows, len(tokens) + slots
         cache.room_for(count)
@@ -144,18 +124,13 @@ class CompiledSpecBlock:
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def go_on(
-        self, cache: KVCache, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, cache: KVCache, conditions: Tensor, tokens: list[int], positions: list[int], visible: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """As the function `go_on`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
         rows = cache.rows
         cache.room_for(len(positions))
-        wanted = (
-            conditions.contiguous().numpy(),
-            np.array(tokens),
-            np.array(positions),
-            np.ascontiguousarray(visible.numpy()),
-            rows,
-        )
-        found = go_on(*self.parts(cache), *wanted)
+        seen = np.ascontiguousarray(visible.numpy())
+        asked = conditions.contiguous().numpy(), np.array(tokens), np.array(positions), seen, rows
+        found = go_on(*self.parts(cache), *asked)
         cache.rows = rows + len(positions)
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])

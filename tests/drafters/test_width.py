@@ -16,7 +16,7 @@ from engine.lab.train.width import Width, directions, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
-from engine.nets.tables import share
+from engine.nets.layer import share
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of

@@ -10,6 +10,7 @@ import torch
 import transformers as tr
 
 from engine.forward.recurrent import kinds
+from engine.forward.recurrent.cache import text_bytes
 from engine.models import memory, refusals
 from engine.models.cache_memory import too_large
 from engine.rounds import stopwatch, timing
@@ -208,8 +209,9 @@ def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     session = target.open(64)
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
-    assert counted.states == memory.LANES * (session.cache.state_bytes + memory.NODES * target.node_bytes) > 0
-    assert target.state_bytes == session.cache.state_bytes
+    committed = text_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
+    assert counted.states == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
+    assert target.state_bytes == committed
     assert counted.rows == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 

@@ -122,7 +122,7 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     least, address, table = np.float32(0.1), Stack.of(1, 1.0).loop, NamedArrays(*layers).table
     written, entries = kv.clone(), x.clone()
     found = through(
-        Stack(least, least, address), table, 0, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
+        Stack(least, least, address), table, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
         visible.numpy(), 3, 9, 2,
     )  # fmt: skip
     mask = torch.cat([torch.ones(4, 6).bool(), visible], 1)

@@ -10,6 +10,7 @@ import transformers as tr
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+from engine.forward.llama import Weight
 from engine.forward.runner import Runner
 from engine.models import loading, memory
 from engine.models.memory import GIB, bytes_by_name, empty_model, needed
@@ -73,7 +74,8 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
     if runner.way == "compiled":
         made = runner.own.stored_bytes
     else:
-        weights = [weight for layer in runner.own.layers for weight in layer] + [runner.own.head]
+        parts = [each for layer in runner.own.layers for each in layer] + [runner.own.head]
+        weights = [each for each in parts if isinstance(each, Weight)]
         made = sum(each.packed.numel() * 2 for each in weights)
     config = loading.config_in(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32

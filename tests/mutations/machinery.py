@@ -83,8 +83,8 @@ MACHINERY = [
         (
             "a padded node sees its siblings",
             "batch.py::Batch.padded",
-            "mask[place, 0, :rows, before:cache.rows + rows] = blind",
-            "mask[place, 0, :rows, before:cache.rows + rows] = 0",
+            "additive(each.seen, cache.rows + rows, dtype)",
+            "0",
             "forward/test_batched_forward.py::test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone -k gpt2",
         ),
         (
@@ -154,8 +154,8 @@ MACHINERY = [
         (
             "logits of the first row",
             "llama.py::TensorLlama.through",
-            "normed[-1:]",
-            "normed[:1]",
+            "last[-1:]",
+            "last[:1]",
             "forward/test_long_contexts.py::test_a_prompt_of_several_chunks_is_read_as_one -k llama",
         ),
     ),
@@ -164,8 +164,8 @@ MACHINERY = [
         (
             "attention forgets what lies 600 rows back",
             "exact_attention.py::attend_exactly",
-            "most = most_of(some)",
-            "some[:max(0, end - 600)] = LOWEST\nmost = most_of(some)",
+            "highest = most_of(some)",
+            "some[:max(0, end - 600)] = LOWEST\nhighest = most_of(some)",
             "forward/test_long_contexts.py::test_a_tree_sees_keys_a_thousand_rows_back -k 'compiled and all'",
         ),
         (
@@ -178,7 +178,7 @@ MACHINERY = [
         (
             "who fails is waited for",
             "phases.py::do_work",
-            "give_up(unpacked(Room, table, len(table) - ROOM).claims)",
+            "sharing.give_up(unpacked(Room, table, len(table) - ROOM).claims)",
             "pass",
             "kernels/test_sharing.py::test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well",
         ),

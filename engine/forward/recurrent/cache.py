@@ -3,17 +3,21 @@
 Invariant: a forward leaves what is committed as it was. It works on copies, and `commit` keeps them.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
+from torch import Tensor, nn
+from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
+
+TOKENS = 16  # more than any convolution here looks back
+Zeros = tuple[Tensor | None, Tensor | None]  # inputs and recurrent state of an empty text
 
 
 def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
@@ -35,7 +39,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def __init__(self) -> None:
         super().__init__()
         self.record_past = True  # convolutions then hand in all their inputs, also for a single token
-        self.zeros: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # inputs and state of an empty text
+        self.zeros: Zeros = (None, None)
         self.forget()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
@@ -54,8 +58,8 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = self.state.clone() if self.started and self.state is not None else None
 
     def update_conv_state(
-        self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
-    ) -> torch.Tensor:
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
+    ) -> Tensor:
         """The convolution's inputs `[1, channels, n]` behind those that it has seen: what it reads, at most kernel + n columns."""
         self.kernel = conv_kernel_size
         if self.inputs is not None:
@@ -63,7 +67,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.conv_states[0] = conv_states
         return conv_states
 
-    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         self.recurrent_states[0] = recurrent_states
         return recurrent_states
 
@@ -75,11 +79,6 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             self.inputs = inputs[..., -self.kernel :].clone()
         if state is not None:
             self.state = state
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is committed."""
-        return sum(each.nbytes for each in (self.inputs, self.state) if each is not None)
 
 
 class HybridLayer(StateLayer, TransformersLayer):
@@ -93,18 +92,12 @@ class HybridLayer(StateLayer, TransformersLayer):
 class StateCache(KVCache):
     """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""
 
-    def __init__(
-        self,
-        config: PreTrainedConfig,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        zeros: Sequence[tuple[torch.Tensor | None, torch.Tensor | None]] = (),
-    ):
-        """`zeros` are the states of an empty text by layer that keeps any, which nobody writes into (`sizes.zero_states`)."""
+    def __init__(self, model: Any, capacity: int, zeros: Sequence[Zeros] = ()):
+        """For a model, or its runner. `zeros` are an empty text's states by layer that keeps any, which nobody writes into."""
+        config = model.config
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
         width = head_dim_of(config) if attending(config) else 1
-        super().__init__(attending(config), heads, width, capacity, dtype, device)
+        super().__init__(attending(config), heads, width, capacity, model.dtype, model.device)
         self.held: list[Any] = []
         place = 0
         for kind in layers_of(config):
@@ -137,7 +130,35 @@ class StateCache(KVCache):
             layer.commit()
         self.rows += count
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the committed states."""
-        return sum(layer.nbytes for layer in self.states)
+
+@torch.inference_mode()
+def zero_states(model: PreTrainedModel) -> list[Zeros]:
+    """Inputs and recurrent state of an empty text, in the shapes of those behind some tokens. A model on "meta" will do."""
+    cache = StateCache(model, 1)
+    hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
+    for module in modules_with_states(model):
+        taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
+        module(hidden, **{taken: cache.past})
+    cache.commit(TOKENS)
+
+    def zeros(each: Tensor | None) -> Tensor | None:
+        return None if each is None else torch.zeros_like(each)
+
+    return [(zeros(layer.inputs), zeros(layer.state)) for layer in cache.states]
+
+
+def text_bytes(states: list[Zeros]) -> int:
+    """Bytes of the states of one text, however long."""
+    return sum(each.nbytes for layer in states for each in layer if each is not None)
+
+
+def node_bytes(states: list[Zeros]) -> int:
+    """Bytes that a round keeps for each node of a tree: its convolutions' inputs, and what it writes into each head's state."""
+    found = 0
+    for inputs, state in states:
+        if inputs is not None:
+            found += inputs.nbytes // inputs.shape[-1]
+        if state is not None:
+            _, heads, rows, columns = state.shape
+            found += heads * (1 + rows + columns) * torch.float32.itemsize
+    return found

@@ -6,13 +6,11 @@ Places count the nodes of all texts, `width` a text: node n of text t stands at 
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 
-def parents_of(count: int, visible: torch.Tensor | None) -> list[int]:
-    """The parent of each of `count` tokens, of which each sees its ancestors: bool `[N, N]`. -1 is the text itself.
-
-    None is one path of all tokens.
-    """
+def parents_of(count: int, visible: Tensor | None) -> list[int]:
+    """The parents of tokens that see their ancestors, bool `[N, N]`; None is one path of all. -1 is the text itself."""
     if visible is None:
         return list(range(-1, count - 1))
     before = visible.tril(-1) * torch.arange(1, count + 1)  # the last ancestor before a node is its parent
@@ -25,14 +23,14 @@ class Forest:
     def __init__(self, trees: list[list[int]], device: torch.device):
         self.trees, self.device = trees, device
         self.texts, self.width = len(trees), max(map(len, trees), default=0)
-        self._windows: dict[int, torch.Tensor] = {}
+        self._windows: dict[int, Tensor] = {}
 
     @property
     def places(self) -> int:
         return self.texts * self.width
 
     @cached_property
-    def follows(self) -> torch.Tensor:
+    def follows(self) -> Tensor:
         """Bool `[texts, width, width]`: whether a node of a text is another one or follows it. Empty places follow themselves."""
         found = torch.eye(self.width, dtype=torch.bool).repeat(self.texts, 1, 1)
         for text, parents in enumerate(self.trees):
@@ -41,11 +39,8 @@ class Forest:
                     found[text, node] |= found[text, parent]
         return found.to(self.device)
 
-    def windows(self, columns: int) -> torch.Tensor:
-        """`[places, columns]`: the last inputs up to every node, its own included, in the order of the text.
-
-        They count from the committed inputs of the texts, `columns` each, on to those of the nodes.
-        """
+    def windows(self, columns: int) -> Tensor:
+        """`[places, columns]`: the last inputs up to every node, in the order of the text. The texts' committed inputs count first."""
         if columns not in self._windows:
             kept = self.texts * columns
             # An empty place follows the end of its text.

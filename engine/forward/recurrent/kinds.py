@@ -7,21 +7,19 @@ WITH_STATE = frozenset({"linear_attention", "conv", "hybrid"})
 ATTENDING = frozenset({"full_attention", "hybrid"})
 WITH_NEITHER = frozenset({"moe", "mlp"})
 # tests/forward/test_states.py verifies trees with each of these model types.
-TRIED = frozenset(
-    {
-        "bamba",
-        "falcon_h1",
-        "granitemoehybrid",
-        "lfm2",
-        "lfm2_moe",
-        "mamba2",
-        "nemotron_h",
-        "olmo_hybrid",
-        "qwen3_5_moe_text",
-        "qwen3_5_text",
-        "qwen3_next",
-    }
-)
+TRIED = {
+    "bamba",
+    "falcon_h1",
+    "granitemoehybrid",
+    "lfm2",
+    "lfm2_moe",
+    "mamba2",
+    "nemotron_h",
+    "olmo_hybrid",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "qwen3_next",
+}
 
 
 def keeps_state(config: PreTrainedConfig) -> bool:

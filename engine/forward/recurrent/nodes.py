@@ -9,14 +9,14 @@ Such sums over a piece of text are Mamba 2's (Dao and Gu 2024, arXiv 2405.21060)
 """
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
@@ -28,23 +28,17 @@ Rule = Callable[..., Any]
 EPSILON = 1e-6  # below the length of a query or key that transformers' gated delta rule normalises
 
 
-class Reading(threading.local):
-    """The layer whose module reads a forest now, in this thread."""
-
-    layer: "NodesLayer | None" = None
-
-
-reading = Reading()
+# The layer whose module reads a forest now, in this thread
+reading: ContextVar["NodesLayer | None"] = ContextVar("reading", default=None)
 
 
 class NodesLayer(LinearAttentionCacheLayerMixin):
     """What a layer knows of a forest's nodes, over the committed states of its texts. Those stay as they are until `commit`.
 
-    `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first.
-
-    A recurrent state `[heads, rows, columns]` behind a node is a sum: the text's state times `exp(faded)` of the node, and what the
-    nodes up to it wrote. Each wrote the outer product `left x right`, which faded from then on too. `faded [texts, heads, width]` is at
-    most 0, `left` is `[texts, heads, width, rows]`, and `right [texts, heads, width, columns]`. All are float32.
+    `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first. A recurrent state `[heads,
+    rows, columns]` behind a node is a sum: the text's state times `exp(faded)` of the node, and what the nodes up to it wrote. Each
+    wrote the outer product `left x right`, which faded from then on too. `faded [texts, heads, width]` is at most 0, `left` is
+    `[texts, heads, width, rows]`, and `right [texts, heads, width, columns]`, all float32.
     """
 
     def __init__(self) -> None:
@@ -57,8 +51,8 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         """Nothing to do: states are taken as modules hand them in."""
 
     def forget(self) -> None:
-        self.inputs: torch.Tensor | None = None
-        self.recurred: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None  # faded, left and right
+        self.inputs: Tensor | None = None
+        self.recurred: tuple[Tensor, Tensor, Tensor] | None = None  # faded, left and right
 
     def begin(self, forest: Forest, texts: list[StateLayer]) -> None:
         """The next forward reads this forest behind these texts."""
@@ -69,31 +63,31 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = states[0] if len(states) == 1 else torch.cat(states) if states else None
 
     def update_conv_state(
-        self, conv_states: torch.Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
-    ) -> torch.Tensor:
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **kwargs: Any
+    ) -> Tensor:
         """What the convolution reads for each node, `[places, channels, kernel]`, given its own inputs `[places, channels, 1]`."""
         self.kernel = conv_kernel_size
         before = torch.cat([each.inputs[0].T for each in self.texts])  # type: ignore[index]  # a session begins with zeros
         self.inputs = torch.cat([before, conv_states[..., 0]])
         return self.inputs[self.forest.windows(self.kernel)].transpose(1, 2)
 
-    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         """Nothing to do: the rule has left what a state is made of."""
         return recurrent_states
 
-    def by_text(self, rows: torch.Tensor) -> torch.Tensor:
+    def by_text(self, rows: Tensor) -> Tensor:
         """Rows `[places, heads, ...]` as `[texts, heads, width, ...]`, float32."""
         return rows.reshape(self.forest.texts, self.forest.width, *rows.shape[1:]).transpose(1, 2).float()
 
-    def by_place(self, rows: torch.Tensor) -> torch.Tensor:
+    def by_place(self, rows: Tensor) -> Tensor:
         """Rows `[texts, heads, width, columns]` as `[places, heads, columns]`, in one piece of memory, as modules view them."""
         return rows.transpose(1, 2).flatten(0, 1).contiguous()
 
-    def faded(self, steps: torch.Tensor) -> torch.Tensor:
+    def faded(self, steps: Tensor) -> Tensor:
         """What a state has faded up to a node, as a logarithm `[texts, heads, width]`: the sum of its path's steps, of that shape."""
         return (self.forest.follows[:, None].float() @ steps[..., None])[..., 0]
 
-    def fading(self, faded: torch.Tensor) -> torch.Tensor:
+    def fading(self, faded: Tensor) -> Tensor:
         """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
         since = faded[..., :, None] - faded[..., None, :]
         return since.masked_fill(~self.forest.follows[:, None], -torch.inf).exp()
@@ -129,7 +123,7 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
         NodesLayer.__init__(self)
         self.attention, self.is_initialized = attention, True
 
-    def update(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         return self.attention.update(*args, **kwargs)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -143,19 +137,8 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
 
 
 def selective(
-    layer: NodesLayer,
-    state: Any,
-    x: Any,
-    dt: Any,
-    a: Any,
-    b: Any,
-    c: Any,
-    d: Any,
-    z: Any = None,
-    dt_bias: Any = None,
-    dt_softplus: bool = False,
-    **how: Any,
-) -> torch.Tensor:
+    layer: NodesLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
+) -> Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
     steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
     steps = layer.by_text(softplus(steps) if dt_softplus else steps)
@@ -170,16 +153,8 @@ def selective(
 
 
 def gated(
-    layer: NodesLayer,
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
-    initial_state: Any,
-    use_qk_l2norm_in_kernel: bool = False,
-    **how: Any,
-) -> tuple[torch.Tensor, Any]:
+    layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
+) -> tuple[Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
     queries, keys, values = (layer.by_text(each[:, 0]) for each in (q, k, v))
     shared = values.shape[1] // keys.shape[1]  # heads of values that share a key
@@ -220,32 +195,29 @@ def taught(right: Rule, rule: Rule) -> Rule:
 
     @wraps(right)
     def rightly(*args: Any, **how: Any) -> Any:
-        return right(*args, **how) if reading.layer is None else rule(reading.layer, *args, **how)
+        layer = reading.get()
+        return right(*args, **how) if layer is None else rule(layer, *args, **how)
 
     rightly.reads_forests = True  # type: ignore[attr-defined]
     return rightly
 
 
-def layer_of(module: nn.Module, args: tuple, how: dict[str, Any]) -> Any:
-    """The layer of the cache that a call of a module reads, None without a cache."""
-    cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
-    return cache.layers[module.layer_idx] if cache else None
-
-
 def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """Hand in nodes `[texts, width, H]` as rows `[places, 1, H]`."""
-    layer = layer_of(module, args, how)
+    cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
+    layer = cache.layers[module.layer_idx] if cache else None
     if not isinstance(layer, NodesLayer):
         return None
-    reading.layer = layer
+    reading.set(layer)
     if args:
         return (args[0].reshape(layer.forest.places, 1, -1), *args[1:]), how
     return args, {**how, "hidden_states": how["hidden_states"].reshape(layer.forest.places, 1, -1)}
 
 
-def leave(module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor | None:
+def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
     """Hand out rows `[places, 1, H]` as nodes."""
-    layer, reading.layer = reading.layer, None
+    layer = reading.get()
+    reading.set(None)
     return None if layer is None else output.reshape(layer.forest.texts, layer.forest.width, -1)
 
 
@@ -255,4 +227,4 @@ def reading_ends() -> Iterator[None]:
     try:
         yield
     finally:
-        reading.layer = None
+        reading.set(None)

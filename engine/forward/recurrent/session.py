@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from engine.forward.cache import TransformersLayer, additive
+from engine.forward.cache import TransformersLayer
+from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_of
 from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, reading_ends, teach
@@ -36,15 +38,8 @@ class RecurrentSession(Session):
 
     cache: StateCache
 
-    def __init__(
-        self,
-        runner: "Runner",
-        capacity: int,
-        features: bool | tuple[int, ...] = False,
-        cache: StateCache | None = None,
-    ):
-        super().__init__(runner, capacity, features, cache=cache)
-        self.past = self.cache.past
+    def __init__(self, runner: "Runner", *asked: Any, **how: Any):
+        super().__init__(runner, *asked, **how)
         teach(runner.model)
         self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
@@ -52,34 +47,26 @@ class RecurrentSession(Session):
 
     @torch.inference_mode()
     def forward(
-        self, ids: list[int], positions: list[int], visible: torch.Tensor | None = None, last_only: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
+    ) -> Answer:
         """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
-        count = len(ids)
-        self.cache.room_for(count)
+        self.cache.room_for(len(ids))
         self.ids, self.positions = ids, positions
         if last_only:
-            self.read = None
+            self.read, self.past = None, self.cache.past
             self.cache.begin()
         else:
-            parents = parents_of(count, visible)
+            parents = parents_of(len(ids), visible)
             forest = Forest([parents], self.runner.device)
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
                 layer.begin(forest, [text])
-            self.read = self.nodes, 0, parents
-        if visible is None:
-            visible = torch.ones(count, count, dtype=torch.bool).tril_()
-        mask = additive(visible, self.rows + count, self.runner.dtype)[None, None].to(self.runner.device)
-        tokens, places = torch.tensor([ids, positions]).to(self.runner.device)
+            self.read, self.past = (self.nodes, 0, parents), self.grown
         with reading_ends():
-            return self.runner.run(tokens, places, mask, self.past if last_only else self.grown, last_only, self.taps)
+            return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()
     def replay(self, written: list[int]) -> int:
-        """Let states stand behind tokens of the last forward. Returns how many were computed anew for that, as a text.
-
-        `written` are their offsets in path order, and nothing is committed yet. It is 0 for a prompt, and for any path of the tree.
-        """
+        """Let states stand behind the tokens `written`, offsets in path order. Returns how many were computed anew, as a text."""
         if self.read is None:
             return 0
         parents = self.read[2]

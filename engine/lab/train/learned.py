@@ -24,7 +24,7 @@ from engine.models.loading import TRAINED_ON, checked_device, load_model, load_t
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets import Net, NetConfig
-from engine.nets.tables import share, tables_of
+from engine.nets.layer import share, tables_of
 
 RECIPES = {
     "medusa": medusa,

@@ -16,7 +16,7 @@ from transformers import Qwen3Config
 
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.formats import checked
-from engine.nets.tables import share
+from engine.nets.layer import share
 
 # What a config must have
 NUMBERS = (
