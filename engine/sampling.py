@@ -16,7 +16,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,30 +155,6 @@ def refuse_too_cold(temperature: float) -> None:
         )
 
 
-class Guide(Protocol):
-    """A constraint along one text. A path is the tuple of tokens behind the text's end."""
-
-    @property
-    def guesses(self) -> str:
-        """How drafts are guided: "masked" by all that is forbidden, "forced" by forced tokens alone, or "free"."""
-
-    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
-        """bool `[V]`: the tokens that may follow the path. None where all may."""
-
-    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
-        """Up to `most` tokens that must follow the path, because nothing else may."""
-
-    def advance(self, tokens: list[int]) -> None:
-        """Go on to the end of these tokens."""
-
-
-class Constraint(Protocol):
-    """What a text may be, for any number of texts at once."""
-
-    def guide(self) -> Guide:
-        """At the beginning of a text."""
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How every lane samples. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
@@ -194,7 +170,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     device: torch.device | None = None
-    constraint: Constraint | None = None
+    constraint: Any = None  # None or an `engine.models.constraint.CompiledConstraint`
     noise: GumbelNoise = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):

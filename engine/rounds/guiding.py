@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from engine.contracts import SURE, Drafter
-from engine.sampling import Guide
+from engine.models.constraint import MatcherGuide
 from engine.tree import DraftTree
 
-Mask = Callable[[Guide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
+Mask = Callable[[MatcherGuide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
 LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 
@@ -22,17 +22,17 @@ def path_of(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.tokens[each] for each in tree.path(node))
 
 
-def masked(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def masked(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
     return masked_at(guide, tree, logits, range(len(tree)))
 
 
-def masked_at_leaves(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def masked_at_leaves(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """Wrong on purpose (`engine.breaks`): as `masked`, but only behind nodes without children, where a text goes on."""
     return masked_at(guide, tree, logits, [node for node in range(len(tree)) if node not in tree.parents])
 
 
-def masked_at(guide: Guide, tree: DraftTree, logits: torch.Tensor, nodes: range | list[int]) -> torch.Tensor:
+def masked_at(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor, nodes: range | list[int]) -> torch.Tensor:
     rows = {node: row for node in nodes if (row := guide.allowed(path_of(tree, node))) is not None}
     if not rows:
         return logits
@@ -46,7 +46,7 @@ class GuidedDrafter(Drafter):
 
     title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
 
-    def __init__(self, inner: Drafter, guide: Guide):
+    def __init__(self, inner: Drafter, guide: MatcherGuide):
         self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
         self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
