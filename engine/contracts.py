@@ -3,7 +3,7 @@
 Knows trees, tensors and words; imports no part.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -308,35 +308,19 @@ class RoundsTogether(Protocol):
 P = TypeVar("P", bound=Part)
 
 
-class Registry(MutableMapping[str, type[P]]):
+class Registry(UserDict[str, type[P]]):
     """Parts of one kind by name. Each stands in a file of its own, which is imported when the part is first asked for."""
 
-    def __init__(self, kind: str, package: str, entries: Mapping[str, str]):
+    def __init__(self, kind: str, package: str, entries: dict[str, Any]):
         """`entries` maps a name to its class in the package, as "file.Class"."""
-        self.kind, self.package = kind, package
-        self.entries: dict[str, str | type[P]] = dict(entries)
+        self.kind, self.package, self.data = kind, package, entries
 
     def __getitem__(self, name: str) -> type[P]:
         """Raises `KeyError` for an unknown name, with a sentence that lists the known ones."""
-        if name not in self.entries:
-            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.entries)}.")
-        entry = self.entries[name]
+        if name not in self.data:
+            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.data)}.")
+        entry: Any = self.data[name]
         if isinstance(entry, str):
             file, _, found = entry.partition(".")
-            entry = self.entries[name] = getattr(import_module(f"{self.package}.{file}"), found)
+            entry = self.data[name] = getattr(import_module(f"{self.package}.{file}"), found)
         return entry
-
-    def __setitem__(self, name: str, part: type[P]) -> None:
-        self.entries[name] = part
-
-    def __delitem__(self, name: str) -> None:
-        del self.entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries
