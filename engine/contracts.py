@@ -292,19 +292,6 @@ class Rounds(Protocol):
         """Grow, verify, decide, commit: the next round."""
 
 
-class RoundsTogether(Protocol):
-    """Several texts at work, each with rounds of its own that share what they can."""
-
-    def begin(self, prompts: list[list[int]], last: list[int]) -> list[float]:
-        """Read every prompt. No token will be drafted behind its position `last`. Returns the seconds that each took."""
-
-    def next(self) -> list[Outcome]:
-        """The next round of every text that has not left, in order."""
-
-    def leave(self, place: int) -> None:
-        """The text at this place of those that have not left takes part no more."""
-
-
 P = TypeVar("P", bound=Part)
 
 
