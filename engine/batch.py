@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from engine.contracts import Outcome
+from engine.contracts import FREE, Outcome
 from engine.decode import Round, decode_all
 from engine.forward.batch import Asked, Batch
 from engine.models.pairs import LoadedPair
@@ -35,7 +35,7 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else None
+    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else FREE
     parts = [system.build(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)

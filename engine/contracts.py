@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
+from engine.record.calibration import Calibration
+from engine.record.costs import Costs
 from engine.record.parsing import shown
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
 from engine.sampling import Sampling
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from engine.forward.cache import KVCache
     from engine.kernels.expansion import Expansion
     from engine.models.pairs import LoadedPair
-    from engine.record.calibration import Calibration
 
 SURE = 0.999  # from this chance on a guess counts as one that cannot be wrong; a token that a constraint forces has it
+FREE = Costs({1: 1.0}, 0.0, 0.0)  # where nothing was measured, drafts and further rows count as free
 # The ways in which a policy can pick tokens, in words that follow "needs" and "offers".
 PROPOSALS = {
     "ranked": "the drafter's favourites",
@@ -100,8 +102,6 @@ class Drafter(Part):
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
     vocab: int  # the target's
-    last_read: tuple | None = None  # what `engine.policies.shared.asking` last read of `at_once`
-    ahead: Any = None  # what `engine.policies.shared.ahead` drafted by `deeper` and nobody has asked for yet
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
@@ -200,14 +200,27 @@ class Policy(Part):
     proposals: ClassVar[frozenset[str]]
     branches: ClassVar[bool] = True  # False for the policy that grows only chains
     needs: ClassVar[str] = ""  # one of a drafter's `offers`; "" where `log_q` is enough
-    reads_costs: ClassVar[bool] = False  # whether it is also made with this machine's `costs`
+    reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: "Calibration | None" = None):
-        """`proposal` is the one that the acceptance rule needs.
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        nodes: int,
+        proposal: str,
+        calibration: Calibration | None = None,
+        costs: Costs = FREE,
+    ):
+        """`proposal` is the one that the acceptance rule needs. `costs` are this machine's, for the drafter at hand.
 
         Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one.
         """
         self.depth, self.width, self.nodes, self.proposal = depth, width, nodes, proposal
+        self.calibration, self.costs = calibration, costs
+        self.plan()
+
+    def plan(self) -> None:
+        """Work out what is the same in every round, such as a fixed shape."""
 
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:

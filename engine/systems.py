@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import PROPOSALS, Acceptance, Drafter, Policy, Rounds
+from engine.contracts import FREE, PROPOSALS, Acceptance, Drafter, Policy, Rounds
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
@@ -132,8 +132,8 @@ class System:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         if not self.broken and on_device(pair, *self.parts, sampling):
             return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
-        costs = self.costs(pair) if self.reads_costs else None
-        graphs = self.graphs(pair, shape, sampling) if costs and costs.chosen == GRAPH else None
+        costs = self.costs(pair) if self.reads_costs else FREE
+        graphs = self.graphs(pair, shape, sampling) if costs.chosen == GRAPH else None
         if graphs:
             return DeviceRounds(pair, self.guesses, capacity, sized(graphs.best_shape), sampling)
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
@@ -156,9 +156,9 @@ class System:
         return graph_costs(pair).with_shapes(counted) if counted else None
 
     def build(
-        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None
+        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
-        """Fresh parts for one lane. `costs` are this machine's, for parts that read them; None counts forwards as free.
+        """Fresh parts for one lane. `costs` are this machine's, for parts that read them.
 
         Raises `ValueError` when the pair or the shape does not allow it.
         """
@@ -166,14 +166,10 @@ class System:
         proposal, offered = rule.proposal, policy.proposals
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
-        measured = {"costs": costs} if policy.reads_costs and costs else {}
-        best = drafter.chooses and costs and costs.chosen_of(drafter.choices(pair))
+        best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
-        return (
-            drafter(pair, capacity, **chosen),
-            policy(depth, width, nodes, proposal, pair.calibration, **measured),
-            rule(),
-        )
+        grower = policy(depth, width, nodes, proposal, pair.calibration, costs)
+        return drafter(pair, capacity, **chosen), grower, rule()
 
     @property
     def mask(self) -> Mask:

@@ -119,7 +119,7 @@ return agreed(self.target.session.runner.model, seconds)
         "policies/",
         (
             "the next draw is worth as much as the last",
-            "dyspec_threshold.py::DySpecThreshold.grow",
+            "dyspec_threshold.py::DySpecThreshold.level",
             "value + tree.score[child]",
             "value",
             "policies/test_policies.py::test_every_draw_of_the_threshold_form_is_worth_its_place",

@@ -2,15 +2,23 @@
 
 import numpy as np
 
-from engine.contracts import Drafter
+from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
-from engine.policies.shared.ahead import Reach
-from engine.policies.shared.asking import shortlists
+from engine.policies.shared.asking import Growth, Reach
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 SILENCE = np.zeros((MOST_LEVELS, 0), np.float32)  # noise when greedy
 TREE = "token", "parent", "depth", "key", "score", "q"  # what a `DraftTree` has of a node
+
+
+class Expanding(Policy):
+    """A policy whose terms are those of an `Expansion`."""
+
+    expansion: Expansion
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, room))
 
 
 def grow(
@@ -31,11 +39,11 @@ def grow(
 
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
-    terms, counts, promised = expansion.terms, expansion.counts, 0.0
+    growth, terms, counts, promised = Growth(drafter, root, position, sampling), expansion.terms, expansion.counts, 0.0
     last = expansion.columns["depth"][: counts["nodes"]]
     expected = (
         1 + int(last.max()) if len(last) else levels
-    )  # levels, by the last tree; each costs a forward that may be in vain
+    )  # by the last tree; each level costs a forward that may be in vain
     plant(expansion.table, root)
     width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
@@ -46,8 +54,8 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
         left = min(levels, max(reach, 1), expected if level == 1 else levels) - level + 1
-        most = Reach(left, terms["beams"], expansion.chances)
-        found = shortlists(drafter, grown(expansion), frontier, position + level, width, sampling, most)
+        growth.tree = grown(expansion)
+        found = growth.shortlists(frontier, width, Reach(left, terms["beams"], expansion.chances))
         if found is None:
             break
         counts["asked"] += drafter.forwards > before
