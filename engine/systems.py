@@ -48,13 +48,13 @@ class System:
     title: str
     idea: str
     source: str
-    cost: str
     drafter: str
     policy: str
     acceptance: str
     depth: int
     width: int
     nodes: int
+    cost: str = "One draft forward per tree level."
     broken: str = ""
 
     def __post_init__(self):
@@ -105,7 +105,7 @@ class System:
 
     def counted(self, pair: LoadedPair) -> Mapping[str, Counted]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
-        return pair.calibration.shapes.get(self.name.partition("!")[0], {}) if pair.calibration else {}
+        return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
@@ -158,10 +158,7 @@ class System:
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
-        """Fresh parts for one lane. `costs` are this machine's, for parts that read them.
-
-        Raises `ValueError` when the pair or the shape does not allow it.
-        """
+        """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         drafter, policy, rule = self.parts
         proposal, offered = rule.proposal, policy.proposals
         if proposal == "any":
@@ -245,20 +242,10 @@ def find(name: object) -> System:
     if len(parts) != 3:
         raise unknown(name)
     drafter, policy, acceptance = parts
+    idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
+    words, cost = ("your own mix", idea, "mixed by hand"), "As its drafter and its policy."
     try:
-        mix = System(
-            name=name,
-            title="your own mix",
-            idea=f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand.",
-            source="mixed by hand",
-            cost="As its drafter and its policy.",
-            drafter=drafter,
-            policy=policy,
-            acceptance=acceptance,
-            depth=3,
-            width=2,
-            nodes=8,
-        )
+        mix = System(name, *words, drafter, policy, acceptance, depth=3, width=2, nodes=8, cost=cost)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix

@@ -46,7 +46,6 @@ class Auto(Policy):
     about = "As many guesses as pay on this machine, for this text, right now."
     source = "ours: measured costs of forwards, and how often guesses came true so far"
     counterpart = Counterpart("tree that adapts")
-    proposals = frozenset({"ranked"})
     reads_costs = True
 
     def plan(self) -> None:

@@ -13,7 +13,6 @@ class Beam(LevelByLevel):
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
 
     def plan(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""

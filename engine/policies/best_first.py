@@ -20,7 +20,6 @@ class BestFirst(Expanding):
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
     counterpart = Counterpart("tree of guesses")
     on_device = True
-    proposals = frozenset({"ranked"})
 
     def plan(self) -> None:
         most = self.nodes - 1

@@ -29,8 +29,7 @@ class Chains(LevelByLevel):
         return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
     def level(self, growth: Growth, frontier: dict[int, int], level: int, levels: int) -> Counter[int]:
-        return growth.draw({node: chains for node, chains in frontier.items() if self.goes_on(growth, node)})
-
-    def goes_on(self, growth: Growth, node: int) -> bool:
-        """Whether there is a guess behind this node. A drafter with forwards has one behind every node of a level or behind none."""
-        return node == 0 or growth.drafter.forwards > 0 or growth.guesses([node]) is not None
+        # A drafter with forwards has a guess behind every node of a level or behind none
+        all_go_on = level == 1 or growth.drafter.forwards > 0
+        going = (node for node in frontier if all_go_on or growth.guesses([node]) is not None)
+        return growth.draw({node: frontier[node] for node in going})

@@ -14,7 +14,6 @@ class ExpandRerank(Expanding):
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
 
     def plan(self) -> None:
         self.expansion = Expansion(self.depth, self.width, beams=self.width, keep=self.nodes - 1)

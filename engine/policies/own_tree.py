@@ -1,7 +1,4 @@
-"""Own-tree policy: takes the tree that the drafter lays out by itself, because the drafter's method is a tree and no distribution.
-
-The width says how far the tree may branch, in the drafter's own sense.
-"""
+"""Own-tree policy: takes the tree that the drafter lays out by itself. The width says how far it may branch, in the drafter's sense."""
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
 from engine.sampling import Sampling
@@ -13,7 +10,6 @@ class OwnTree(Policy):
     about = "The tree that the drafter lays out by itself."
     source = "SuffixDecoding, Token Recycling and Lookahead, each with its own"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
     needs = OWN_TREE
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

@@ -24,7 +24,6 @@ class RankGuided(Policy):
     about = "The drafter itself says where to branch and from where to draft on."
     source = "SpecBlock, rank-guided tree"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
     needs = RANK_HEAD
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

@@ -29,7 +29,7 @@ class Sequoia(LevelByLevel):
     proposals = frozenset({"without replacement"})
 
     def plan(self) -> None:
-        measured = self.calibration if self.calibration and self.calibration.acceptance else TYPICAL
+        measured = self.calibration if self.calibration.acceptance else TYPICAL
         trees = best_trees(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
         size = self.nodes, self.depth
         if self.nodes >= OPEN_BUDGET:

@@ -16,11 +16,10 @@ class Sparse(LevelByLevel):
     about = "One fixed shape, the best for how often each favourite was right."
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
     counterpart = Counterpart("fixed tree")
-    proposals = frozenset({"ranked"})
 
     def plan(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""
-        measured = self.calibration.ranks.get("medusa") if self.calibration else None
+        measured = self.calibration.ranks.get("medusa")
         if not measured:
             raise ValueError(
                 "The policy sparse lays out its tree by measured accuracies of Medusa heads, and this pair has none. Measure them with "

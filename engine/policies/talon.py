@@ -18,7 +18,6 @@ class Talon(LevelByLevel):
     about = "Level by level, all that is nearly as likely as its best, within a budget."
     source = "Talon (Liu et al. 2026)"
     counterpart = Counterpart("tree that adapts")
-    proposals = frozenset({"ranked"})
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
         left, reach = self.nodes - len(growth.tree), Reach(levels - level + 1, self.nodes - 1)

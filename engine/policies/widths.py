@@ -1,7 +1,4 @@
-"""Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024).
-
-Draws of the same token share a node, and the tree counts its draws. One draft forward per level.
-"""
+"""Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024)."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -51,7 +51,7 @@ class Copying(Fixed):
 
 
 def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> Auto:
-    return Auto(depth, width, nodes, "ranked", None, costs)
+    return Auto(depth, width, nodes, "ranked", costs=costs)
 
 
 def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[int], float]:

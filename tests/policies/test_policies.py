@@ -268,7 +268,7 @@ def test_the_sparse_tree_takes_the_best_products():
 
 
 def test_sparse_says_what_is_missing():
-    for calibration in (None, Calibration(acceptance=[0.5])):
+    for calibration in (Calibration(), Calibration(acceptance=[0.5])):
         with pytest.raises(ValueError, match=r"python -m engine calibrate"):
             Sparse(3, 3, 9, "ranked", calibration)
 

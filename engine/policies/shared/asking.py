@@ -32,18 +32,17 @@ TOGETHER = 4  # levels that are read together at most; those that are not asked 
 
 Guess = tuple[int, float, float]  # a token, its score and its q
 Candidate = tuple[float, int, int, int, float]  # a path's score, minus the guess's rank, its parent, token and q
+Reading = Callable[[torch.Tensor], torch.Tensor]  # what a policy needs of a level's answers [n, V], as [n, columns]
 Next = tuple[torch.Tensor, torch.Tensor]  # nodes that will be asked about: tokens [m], and their parents' rows [m]
+Foresee = Callable[[torch.Tensor], Next | None]  # picks them from what was read of the level above
 
 
 class Reach(NamedTuple):
-    """How much of a tree a policy may ask about: this level and below it `levels` in all, and the `beams` best nodes of each.
-
-    `chances` correct scores as in `engine.kernels.expansion.Expansion`.
-    """
+    """How much of a tree may be asked about: this level and those below, `levels` in all, and the `beams` best nodes of each."""
 
     levels: int
     beams: int
-    chances: np.ndarray = NO_CHANCES
+    chances: np.ndarray = NO_CHANCES  # correct scores, as in `engine.kernels.expansion.Expansion`
 
 
 class Growth:
@@ -142,9 +141,7 @@ class Growth:
 
     # ---- draws
 
-    def drawn_from(
-        self, nodes: list[int], following: Callable[[torch.Tensor], Next | None] | None = None
-    ) -> torch.Tensor | None:
+    def drawn_from(self, nodes: list[int], following: Foresee | None = None) -> torch.Tensor | None:
         """q `[n, V]` behind the nodes, on the host, from which their children are drawn; None for no guess. The tree keeps q.
 
         On a device a policy that foresees its draws has several levels read together. `following(q)` foresees the level below the last
@@ -214,12 +211,7 @@ class Growth:
         return split(self.drafted_ahead(log_q, nodes, count, ranking, best))
 
     def drafted_ahead(
-        self,
-        log_q: torch.Tensor,
-        nodes: list[int],
-        count: int,
-        reading: Callable[[torch.Tensor], torch.Tensor],
-        foresee: Callable[[torch.Tensor], Next | None],
+        self, log_q: torch.Tensor, nodes: list[int], count: int, reading: Reading, foresee: Foresee
     ) -> np.ndarray:
         """What `reading` reads of `log_q [n, V]` behind the nodes, `[n, columns]` on the host. Up to `count` levels are drafted for it.
 

@@ -32,10 +32,7 @@ def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling
 
 
 def read(log_q: torch.Tensor, positions: list[int], width: int, sampling: Sampling) -> Shortlist:
-    """`shortlist` of `log_q [n, V]` on a device, for one position or for one of each row. The host waits for one copy.
-
-    Raises `ValueError` for rows that are no distributions, which could not be seen before.
-    """
+    """`shortlist` on a device, for one position or for each row its own. Raises `ValueError` for rows that are no distributions."""
     noise = None if sampling.greedy else sampling.noise.rows(positions, log_q.shape[-1]).to(log_q.device)
     found = ranked(sampling.scaled(log_q), noise, width)
     return split(on_host(torch.cat([each.to(widest(log_q.device)) for each in found], -1)))
