@@ -15,8 +15,7 @@ from engine.decode import Round, decode_all
 from engine.forward.batch import Asked, Batch
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
-from engine.rounds.round import HostRounds
-from engine.rounds.stopwatch import Stopwatch
+from engine.rounds.round import HostRounds, Stopwatch
 from engine.sampling import Sampling
 from engine.systems import System
 from engine.target import Target
@@ -48,10 +47,7 @@ def decode_together(
 
 @torch.inference_mode()
 def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
-    """The next round of all that run. The rows of other sequences leave the batch.
-
-    The seconds of the shared forward are split evenly, so that sums are the batch's own.
-    """
+    """The next round of all that run; the rows of others leave the batch. The shared forward's seconds are split evenly."""
     sessions = [each.target.session for each in running]
     for session in [each for each in batch.sessions if each not in sessions]:
         batch.leave(session)

@@ -211,7 +211,7 @@ GUESSES = [
         (
             "a constraint behind the leaves alone",
             "guiding.py::masked",
-            "masked_at(guide, tree, logits, range(len(tree)))",
+            "without(logits, allowed_at(guide, tree, range(len(tree))))",
             "masked_at_leaves(guide, tree, logits)",
             "core/test_constraint.py::test_many_seeds_write_many_texts_and_all_keep_to_the_pattern",
         ),
@@ -225,7 +225,7 @@ GUESSES = [
         (
             "guesses keep to no constraint",
             "guiding.py::GuidedDrafter.log_q",
-            "answer.masked_fill(~allowed, -math.inf)",
+            "without(answer, kept)",
             "answer",
             "core/test_constraint.py::test_forced_tokens_are_guessed_without_a_forward",
             "speed",
