@@ -11,6 +11,8 @@ from typing import Any
 
 from engine.contracts import Outcome, Rounds
 
+Step = Callable[[list[Any]], list[Outcome]]  # makes the next round of those lanes whose text goes on
+
 
 @dataclass(frozen=True, kw_only=True)
 class Round(Outcome):
@@ -51,21 +53,13 @@ def decode(
 
 
 def decode_all(
-    lanes: Iterable[Rounds],
-    prompts: list[list[int]],
-    max_new_tokens: int,
-    stop_ids: frozenset[int],
-    context: int,
-    step: Callable[[list[Any]], list[Outcome]],
+    lanes: Iterable[Rounds], prompts: list[list[int]], most: int, stop_ids: frozenset[int], context: int, step: Step
 ) -> Iterator[tuple[int, Round]]:
-    """`decode` for every prompt at once. `step` makes the next round of those lanes whose text goes on.
-
-    Yields a prompt's number and its round.
-    """
+    """`decode` for every prompt at once, of `most` tokens each. Yields a prompt's number and its round."""
     numbered = enumerate(zip(lanes, prompts, strict=True))
-    texts = [Text(number, rounds, len(prompt) - 1, max_new_tokens) for number, (rounds, prompt) in numbered]
+    texts = [Text(number, rounds, len(prompt) - 1, most) for number, (rounds, prompt) in numbered]
     for text, prompt in zip(texts, prompts, strict=True):
-        text.before = {"prefill": text.rounds.begin(prompt, min(text.position + max_new_tokens, context - 1))}
+        text.before = {"prefill": text.rounds.begin(prompt, min(text.position + most, context - 1))}
     while texts:
         for text, done in zip(list(texts), step([text.rounds for text in texts]), strict=True):
             path, bonus = done.verdict.path, done.verdict.bonus

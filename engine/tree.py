@@ -100,10 +100,7 @@ class DraftTree:
         return [base + depth for depth in self.depth]
 
     def kept(self, nodes: list[int]) -> "DraftTree":
-        """The subtree of the given nodes, in their order, parents first.
-
-        Raises `KeyError` when a node's parent or one of its drawn children is missing: leaving out what was drawn biases the output.
-        """
+        """The subtree of these nodes, parents first. Raises `KeyError` when a parent or a drawn child is missing: that would bias."""
         index_of = {node: index for index, node in enumerate(nodes)}
         return DraftTree(
             tokens=[self.tokens[node] for node in nodes],
