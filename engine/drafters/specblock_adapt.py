@@ -59,15 +59,12 @@ class Bandit:
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
 
-    def cost(self, arm: str, round_seconds: float) -> float:
-        """Seconds of one update: the mean so far, or the first guess."""
-        return self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
-
     def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
-        spent = HORIZON * round_seconds + self.cost(arm, round_seconds)
+        cost = self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
+        spent = HORIZON * round_seconds + cost  # of an update its mean seconds so far, or the first guess
         return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
