@@ -1,14 +1,21 @@
-"""Batches: the parts of many texts. `engine.decode` writes these together with one target forward a round. Knows no page, no clock."""
+"""Batches: many texts, which `engine.decode` writes with one target forward a round. Knows no page, no clock.
+
+Drafts grow sequence by sequence; an engine that serves models would batch them too. So where drafts are forwards, a batch gains less
+here than it could.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
+import torch
+
+from engine.contracts import FREE, Outcome
 from engine.decode import Round, decode_all
-from engine.forward.batch import Batch
+from engine.forward.batch import Asked, Batch
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
-from engine.rounds.batch import BatchedRounds
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRounds, Stopwatch
 from engine.sampling import Sampling
 from engine.systems import System
 from engine.target import Target
@@ -27,19 +34,36 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else None
+    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else FREE
     parts = [system.build(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
-    rounds = BatchedRounds(
-        batch,
-        [
-            HostRounds(Target(batch, capacity, features), *each, sampling)
-            for each, sampling in zip(parts, samplings, strict=True)
-        ],
-    )
-    del parts  # a sequence that leaves frees its own
-    yield from decode_all(rounds, prompts, max_new_tokens, pair.stop_ids, pair.context)
+    begun = zip(parts, samplings, strict=True)
+    del parts  # a sequence that ends frees its own
+    sequences = (HostRounds(Target(batch, capacity, features), *each, sampling) for each, sampling in begun)
+    step = partial(next_of, batch)
+    yield from decode_all(sequences, prompts, max_new_tokens, pair.stop_ids, pair.context, step)
+
+
+@torch.inference_mode()
+def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
+    """The next round of all that run; the rows of others leave the batch. The shared forward's seconds are split evenly."""
+    sessions = [each.target.session for each in running]
+    for session in [each for each in batch.sessions if each not in sessions]:
+        batch.leave(session)
+    trees = [each.grow() for each in running]
+    drafted = [each.watch.seconds for each in running]
+    watch = Stopwatch(batch.runner.device)
+    watch.start()
+    asked = zip(running, trees, strict=True)
+    answers = batch.forward([Asked(each.target.session, *each.target.asked(tree)) for each, tree in asked])
+    share = watch.lap("verify") / len(running)
+    outcomes = []
+    for each, tree, answer, seconds in zip(running, trees, answers, drafted, strict=True):
+        each.watch.start()
+        outcome = each.settle(tree, *answer)
+        outcomes.append(replace(outcome, seconds={**seconds, "verify": share, **outcome.seconds}))
+    return outcomes
 
 
 def shared(costs: Costs, size: int) -> Costs:

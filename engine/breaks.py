@@ -5,7 +5,7 @@ A broken system races like any other. "tree!mask" is the system tree with the br
 `engine.page.screens.break_distance.measure` says how far it is from the target's own distribution.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,19 +38,10 @@ class FirstRowsTarget(Target):
         self.session.keep(list(range(len(path) + 1)))
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """A race on the small embedded pair that shows the break within its first tokens.
-
-    The fields are arguments of `engine.race.Settings`, by their names. `systems` is the right one and the broken one.
-    """
-
-    prompt: str
-    systems: tuple[str, str]
-    temperature: float = 0.0
-    seed: int = 0
-    max_new_tokens: int = 64
-    constraint: str = ""
+def suggested(prompt: str, name: str, temperature: float = 0.0, constraint: str = "") -> dict[str, Any]:
+    """A race on the small embedded pair that shows the break within its first tokens, as arguments of `engine.race.Settings`."""
+    chosen = {"temperature": temperature, "seed": 0, "max_new_tokens": 64, "constraint": constraint}
+    return {"prompt": prompt, "systems": ("tree", f"tree!{name}"), **chosen}
 
 
 @dataclass(frozen=True)
@@ -66,15 +57,14 @@ class Break:
     right: str
     wrong: str
     effect: str
-    suggestion: Suggestion
+    suggestion: dict[str, Any]
     target: type[Target] = Target
     mask: Mask = masked
     parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
-        """All fields that a page shows: not `target`, `mask` and `parts`, and the suggestion as a dict."""
-        words = ("name", "title", "right", "wrong", "effect")
-        return {**{word: getattr(self, word) for word in words}, "suggestion": asdict(self.suggestion)}
+        """All fields that a page shows: not `target`, `mask` and `parts`."""
+        return {name: getattr(self, name) for name in ("name", "title", "right", "wrong", "effect", "suggestion")}
 
 
 BOX = "Story: Once there was a cat and a duck. They were best friends. One day, they found a strange box in the garden."
@@ -96,7 +86,7 @@ BREAKS: dict[str, Break] = {
             right="A node sees the text so far and its own ancestors, nothing else.",
             wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
             effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
-            suggestion=Suggestion(BOX, ("tree", "tree!mask")),
+            suggestion=suggested(BOX, "mask"),
             target=CausalTarget,
         ),
         Break(
@@ -105,7 +95,7 @@ BREAKS: dict[str, Break] = {
             right="A node's position is the length of the text so far plus its depth; siblings share one.",
             wrong="A node's position is the length of the text so far plus its index in the arrays.",
             effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
-            suggestion=Suggestion(MITTEN, ("tree", "tree!positions")),
+            suggestion=suggested(MITTEN, "positions"),
             target=IndexedTarget,
         ),
         Break(
@@ -114,7 +104,7 @@ BREAKS: dict[str, Break] = {
             right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
             wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
             effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
-            suggestion=Suggestion(KITE, ("tree", "tree!trim")),
+            suggestion=suggested(KITE, "trim"),
             target=FirstRowsTarget,
         ),
         Break(
@@ -123,7 +113,7 @@ BREAKS: dict[str, Break] = {
             right="The rule accepts so that what comes out has the target's own distribution.",
             wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
-            suggestion=Suggestion(MITTEN, ("tree", "tree!acceptance"), temperature=0.8),
+            suggestion=suggested(MITTEN, "acceptance", temperature=0.8),
             parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
         ),
         Break(
@@ -132,7 +122,7 @@ BREAKS: dict[str, Break] = {
             right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
             wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
             effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
-            suggestion=Suggestion(KITE, ("tree", "tree!constraint"), constraint=CARD),
+            suggestion=suggested(KITE, "constraint", constraint=CARD),
             mask=masked_at_leaves,
         ),
     )

@@ -1,15 +1,14 @@
-"""Contracts: what a drafter, a policy, an acceptance rule and a lane's rounds must answer, and what a part declares about itself.
+"""Contracts: what a drafter, a policy, an acceptance rule and a lane's rounds must answer and declare. Imports no part."""
 
-Knows trees, tensors and words; imports no part.
-"""
-
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
+from engine.record.calibration import Calibration
+from engine.record.costs import Costs
 from engine.record.parsing import shown
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
 from engine.sampling import Sampling
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from engine.forward.cache import KVCache
     from engine.kernels.expansion import Expansion
     from engine.models.pairs import LoadedPair
-    from engine.record.calibration import Calibration
 
 SURE = 0.999  # from this chance on a guess counts as one that cannot be wrong; a token that a constraint forces has it
+Features = Any  # hidden states of the target: a tensor `[N, layers, H]`, None for a drafter that reads none
+UNKNOWN = Calibration()  # of a pair that was not measured
+FREE = Costs({1: 1.0}, 0.0, 0.0)  # where nothing was measured, drafts and further rows count as free
 # The ways in which a policy can pick tokens, in words that follow "needs" and "offers".
 PROPOSALS = {
     "ranked": "the drafter's favourites",
@@ -100,8 +101,6 @@ class Drafter(Part):
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
     vocab: int  # the target's
-    last_read: tuple | None = None  # what `engine.policies.shared.asking` last read of `at_once`
-    ahead: Any = None  # what `engine.policies.shared.ahead` drafted by `deeper` and nobody has asked for yet
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
@@ -113,16 +112,10 @@ class Drafter(Part):
         return []
 
     def reading(self, cache: "KVCache") -> None:
-        """Take in the cache of the target's session, once and before `begin`. Its committed rows may be read, and are never changed.
+        """Take in the cache of the target's session, once and before `begin`. Its committed rows may be read, and are never changed."""
 
-        Most drafters read none.
-        """
-
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it.
-
-        A drafter that looks at the last token alone keeps nothing.
-        """
+    def begin(self, prompt: list[int], features: Features = None) -> None:
+        """Take in the context, whose last token is the first root. `features [len(prompt) - 1, 4, H]` are of the tokens before it."""
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Log-probabilities `[len(nodes), V]`, float32 and at temperature 1, of the token after each node; None for no guess.
@@ -134,10 +127,7 @@ class Drafter(Part):
 
     @property
     def at_once(self) -> torch.Tensor | None:
-        """Log-probabilities `[levels, V]` behind this round's root and the levels below it, where one forward answered them all.
-
-        Every node of a level has the same. None unless it is so, and before `log_q` was asked for the root.
-        """
+        """`[levels, V]` log-probabilities where one forward answered all this round's levels, alike for all nodes of one; else None."""
         return None
 
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
@@ -155,11 +145,8 @@ class Drafter(Part):
         """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`, where `reads_logits`."""
         raise NotImplementedError
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'.
-
-        A drafter that looks at the last token alone keeps nothing.
-        """
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
+        """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'."""
 
     def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
         """`engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`. Called where `grows` is True.
@@ -169,52 +156,44 @@ class Drafter(Part):
         raise NotImplementedError
 
     def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
-        """The tree that the drafter lays out by itself below the token `root`. It is called only where `offers` names it.
-
-        It has at most `levels` levels below the root and `nodes` nodes, the root included. `width` says how far it may branch.
-        """
+        """Its own tree below the token `root`, of at most `levels` levels and `nodes` nodes with the root. `width` limits branching."""
         raise NotImplementedError
 
     def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        """Where the rank head expects the target's token among the guesses after each node. It is called only where `offers` names one.
-
-        0 is the drafter's favourite, 1 ranks 2-4, 2 ranks 5-10 and 3 all beyond.
-        """
+        """Where the rank head expects the target's token after each node: 0 the favourite, 1 ranks 2-4, 2 ranks 5-10, 3 beyond."""
         raise NotImplementedError
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
-        """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true.
-
-        Drafters that do not copy give an empty run.
-        """
+        """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true."""
         return [], 0.0
 
 
 class Policy(Part):
-    """Grows a draft tree.
+    """Grows a draft tree."""
 
-    `proposals` names the ways of `PROPOSALS` in which it can pick tokens. All but "ranked" leave the rows of q in the tree. Those that
-    draw also leave every draw.
-    """
-
-    proposals: ClassVar[frozenset[str]]
+    # The ways of `PROPOSALS` in which it picks tokens. All but "ranked" leave q in the tree; those that draw leave every draw
+    proposals: ClassVar[frozenset[str]] = frozenset({"ranked"})
     branches: ClassVar[bool] = True  # False for the policy that grows only chains
     needs: ClassVar[str] = ""  # one of a drafter's `offers`; "" where `log_q` is enough
-    reads_costs: ClassVar[bool] = False  # whether it is also made with this machine's `costs`
+    reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: "Calibration | None" = None):
-        """`proposal` is the one that the acceptance rule needs.
+    def __init__(
+        self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration = UNKNOWN, costs: Costs = FREE
+    ):
+        """`proposal` is the one that the acceptance rule needs. `costs` are this machine's, for the drafter at hand.
 
         Raises `ValueError` for a shape that it cannot grow, and without a calibration where it needs one.
         """
         self.depth, self.width, self.nodes, self.proposal = depth, width, nodes, proposal
+        self.calibration, self.costs = calibration, costs
+        self.plan()
+
+    def plan(self) -> None:
+        """Work out what is the same in every round, such as a fixed shape."""
 
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:
-        """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `width` is the paper's.
-
-        A policy that spends a budget of nodes needs no word of its own.
-        """
+        """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `width` is the paper's."""
         return [(depth, min(width, nodes - 1), nodes) for depth, nodes in BUDGETS]
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
@@ -227,19 +206,13 @@ class Policy(Part):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rule decided about a tree.
-
-    `path` holds the accepted nodes from the root down, without the root. `bonus` is the token that the target emits after them.
-    """
+    """What a rule decided: the accepted nodes from the root down, without the root, and the token that the target emits after them."""
 
     path: list[int]
     bonus: int
 
     def by_node(self, tree: DraftTree) -> list[str]:
-        """One word for each node: root, accepted, rejected or unreached.
-
-        A node is rejected when its parent was reached and the target went elsewhere.
-        """
+        """One word for each node. It is rejected when its parent was reached and the target went elsewhere."""
         reached = {0, *self.path}
         words = [ROOT]
         for node in range(1, len(tree)):
@@ -248,12 +221,9 @@ class Verdict:
 
 
 class Acceptance(Part):
-    """Decides which path of a verified tree is kept.
+    """Decides which path of a verified tree is kept."""
 
-    `proposal` says how the tree's tokens must be picked for its guarantee to hold: one of `PROPOSALS`, or "any".
-    """
-
-    proposal: ClassVar[str]
+    proposal: ClassVar[str]  # how tokens must be picked for the guarantee to hold: one of `PROPOSALS`, or "any"
     guarantee: ClassVar[str]  # "tokens" (the very tokens of plain decoding), "law" (its distribution) or "lossy"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
@@ -263,10 +233,7 @@ class Acceptance(Part):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round found: the tree, the target's logits `[N, V]` behind its nodes, the verdict, and the seconds by phase.
-
-    `replayed` is how many tokens the target computed again to commit them.
-    """
+    """What a round found; `logits [N, V]` are the target's behind the tree's nodes. `replayed` tokens were computed again to commit."""
 
     tree: DraftTree
     logits: torch.Tensor
@@ -276,10 +243,7 @@ class Outcome:
 
 
 class Rounds(Protocol):
-    """A lane at work. A round is one target forward, with the drafting before it and the decision after it.
-
-    Dropping the object closes it.
-    """
+    """A lane at work. A round is one target forward, with the drafting before it and the decision after it. Dropping it closes it."""
 
     @property
     def forwards(self) -> int:
@@ -292,51 +256,22 @@ class Rounds(Protocol):
         """Grow, verify, decide, commit: the next round."""
 
 
-class RoundsTogether(Protocol):
-    """Several texts at work, each with rounds of its own that share what they can."""
-
-    def begin(self, prompts: list[list[int]], last: list[int]) -> list[float]:
-        """Read every prompt. No token will be drafted behind its position `last`. Returns the seconds that each took."""
-
-    def next(self) -> list[Outcome]:
-        """The next round of every text that has not left, in order."""
-
-    def leave(self, place: int) -> None:
-        """The text at this place of those that have not left takes part no more."""
-
-
 P = TypeVar("P", bound=Part)
 
 
-class Registry(MutableMapping[str, type[P]]):
+class Registry(UserDict[str, type[P]]):
     """Parts of one kind by name. Each stands in a file of its own, which is imported when the part is first asked for."""
 
-    def __init__(self, kind: str, package: str, entries: Mapping[str, str]):
+    def __init__(self, kind: str, package: str, entries: dict[str, Any]):
         """`entries` maps a name to its class in the package, as "file.Class"."""
-        self.kind, self.package = kind, package
-        self.entries: dict[str, str | type[P]] = dict(entries)
+        self.kind, self.package, self.data = kind, package, entries
 
     def __getitem__(self, name: str) -> type[P]:
         """Raises `KeyError` for an unknown name, with a sentence that lists the known ones."""
-        if name not in self.entries:
-            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.entries)}.")
-        entry = self.entries[name]
+        if name not in self.data:
+            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.data)}.")
+        entry: Any = self.data[name]
         if isinstance(entry, str):
             file, _, found = entry.partition(".")
-            entry = self.entries[name] = getattr(import_module(f"{self.package}.{file}"), found)
+            entry = self.data[name] = getattr(import_module(f"{self.package}.{file}"), found)
         return entry
-
-    def __setitem__(self, name: str, part: type[P]) -> None:
-        self.entries[name] = part
-
-    def __delitem__(self, name: str) -> None:
-        del self.entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries

@@ -2,33 +2,25 @@
 with a drafter that proposes nothing. One text is a batch of one. Knows no page and no other lane.
 
 What a round does is handed to it: `engine.rounds.round` grows, verifies, decides and commits with parts on the host,
-`engine.rounds.round_gpu` with one graph on a GPU, `engine.rounds.batch` with one forward for many texts.
+`engine.rounds.round_gpu` with one graph on a GPU, `engine.batch` with one forward for many texts.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-import torch
+from engine.contracts import Outcome, Rounds
 
-from engine.contracts import Outcome, Rounds, RoundsTogether, Verdict
-from engine.tree import DraftTree
+Step = Callable[[list[Any]], list[Outcome]]  # makes the next round of those lanes whose text goes on
 
 
-@dataclass(frozen=True)
-class Round:
-    """One target forward and what came of it. `logits` is `[N, V]`; `seconds` is by phase; `end` is "" while decoding goes on.
-
-    `replayed` is that of `engine.contracts.Outcome`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Round(Outcome):
+    """One target forward and what came of it, behind the root's `position`. `end` is "" while decoding goes on."""
 
     position: int
-    tree: DraftTree
-    logits: torch.Tensor
-    verdict: Verdict
     burst: list[int]
     end: str
-    seconds: dict[str, float]
-    replayed: int = 0
 
 
 @dataclass(eq=False)
@@ -36,25 +28,10 @@ class Text:
     """A text at work: its prompt's number, its root's place, how many tokens may follow, and seconds that its next round tells."""
 
     number: int
+    rounds: Rounds
     position: int
     left: int
-    before: dict[str, float]
-
-
-class Alone:
-    """The rounds of one text, as those of a batch of one."""
-
-    def __init__(self, rounds: Rounds):
-        self.rounds = rounds
-
-    def begin(self, prompts: list[list[int]], last: list[int]) -> list[float]:
-        return [self.rounds.begin(prompts[0], last[0])]
-
-    def next(self) -> list[Outcome]:
-        return [self.rounds.next()]
-
-    def leave(self, place: int) -> None:
-        """Nothing is shared that could be left."""
+    before: dict[str, float] = field(default_factory=dict)
 
 
 def cut(burst: list[int], stop_ids: frozenset[int], left: int, window: int) -> tuple[list[int], str]:
@@ -71,27 +48,25 @@ def decode(
     rounds: Rounds, prompt: list[int], max_new_tokens: int, stop_ids: frozenset[int], context: int
 ) -> Iterator[Round]:
     """Write up to `max_new_tokens` tokens after `prompt` (at least one token), a burst a round. `context` is the model's window."""
-    for _, done in decode_all(Alone(rounds), [prompt], max_new_tokens, stop_ids, context):
+    for _, done in decode_all([rounds], [prompt], max_new_tokens, stop_ids, context, lambda _: [rounds.next()]):
         yield done
 
 
 def decode_all(
-    rounds: RoundsTogether, prompts: list[list[int]], max_new_tokens: int, stop_ids: frozenset[int], context: int
+    lanes: Iterable[Rounds], prompts: list[list[int]], most: int, stop_ids: frozenset[int], context: int, step: Step
 ) -> Iterator[tuple[int, Round]]:
-    """`decode` for every prompt at once. Yields a prompt's number and its round. A text that ends leaves the rounds of the others."""
-    ends = [len(prompt) - 1 for prompt in prompts]
-    read = rounds.begin(prompts, [min(end + max_new_tokens, context - 1) for end in ends])
-    begun = enumerate(zip(ends, read, strict=True))
-    texts = [Text(number, end, max_new_tokens, {"prefill": seconds}) for number, (end, seconds) in begun]
+    """`decode` for every prompt at once, of `most` tokens each. Yields a prompt's number and its round."""
+    numbered = enumerate(zip(lanes, prompts, strict=True))
+    texts = [Text(number, rounds, len(prompt) - 1, most) for number, (rounds, prompt) in numbered]
+    for text, prompt in zip(texts, prompts, strict=True):
+        text.before = {"prefill": text.rounds.begin(prompt, min(text.position + most, context - 1))}
     while texts:
-        for text, done in zip(list(texts), rounds.next(), strict=True):
+        for text, done in zip(list(texts), step([text.rounds for text in texts]), strict=True):
             path, bonus = done.verdict.path, done.verdict.bonus
             window = context - 1 - text.position  # tokens that still fit behind the root
             burst, end = cut([done.tree.tokens[node] for node in path] + [bonus], stop_ids, text.left, window)
             if end:
-                rounds.leave(texts.index(text))
                 texts.remove(text)
-            seconds = text.before | done.seconds
-            found = done.tree, done.logits, done.verdict
-            yield text.number, Round(text.position, *found, burst, end, seconds, done.replayed)
+            found = vars(done) | {"seconds": text.before | done.seconds}
+            yield text.number, Round(**found, position=text.position, burst=burst, end=end)
             text.position, text.left, text.before = text.position + len(path) + 1, text.left - len(burst), {}

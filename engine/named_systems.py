@@ -1,7 +1,4 @@
-"""The named systems: for each its words, its parts and the shape it starts with. Data only; `engine.systems` makes systems of it.
-
-Fields are those of `engine.systems.System`; the order is that of menus and tables.
-"""
+"""The named systems: words, parts and first shape of each, by the fields of `engine.systems.System` and in the order of menus."""
 
 from typing import Any
 
@@ -17,7 +14,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "title": "draft tree",
         "idea": "A small model drafts the most probable branches within a node budget; the target verifies all of them at once.",
         "source": "EAGLE-2's expand and rerank (Li et al. 2024) with a draft model and token match",
-        "cost": "One draft forward per tree level.",
         "drafter": "model", "policy": "best_first", "acceptance": "token_match", "depth": 4, "width": 4, "nodes": 8,
     },
     "chain": {
@@ -95,7 +91,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "title": "EAGLE tree",
         "idea": "One small layer goes on from the target's hidden states, so it guesses with what the target was already thinking.",
         "source": "EAGLE-2 and 3 (Li et al. 2024, 2025), with token match",
-        "cost": "One draft forward per tree level.",
         "drafter": "eagle", "policy": "expand_rerank", "acceptance": "token_match", "depth": 5, "width": 3, "nodes": 12,
     },
     "mtp": {
@@ -161,14 +156,12 @@ NAMED: dict[str, dict[str, Any]] = {
         "idea": "Every guess of a full tree is tried on its own with min(1, p/q), and the longest surviving path wins. "
         "Lossy: above temperature 0 likely tokens come out too often.",
         "source": "tree-based speculative decoding for nanoGPT, its own rule",
-        "cost": "One draft forward per tree level.",
         "drafter": "model", "policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15,
     },
     "specinfer": {
         "title": "SpecInfer tree",
         "idea": "A fixed number of guesses is drawn on every level; each rejected guess leaves a residual for the next.",
         "source": "Miao et al. 2024, multi-round speculative sampling with replacement",
-        "cost": "One draft forward per tree level.",
         "drafter": "model", "policy": "widths", "acceptance": "with_replacement", "depth": 4, "width": 3, "nodes": 16,
     },
     "spectr": {
@@ -190,7 +183,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "idea": "One tree shape, computed beforehand from measured acceptance and forward times; its guesses are drawn, none twice. "
         "At 64 nodes the tree is as large as pays off, below that as large as asked for.",
         "source": "Chen et al. 2024, dynamic program and sampling without replacement",
-        "cost": "One draft forward per tree level.",
         "drafter": "model", "policy": "sequoia", "acceptance": "without_replacement", "depth": 6, "width": 8, "nodes": 64,
     },
     "dyspec": {
@@ -211,7 +203,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "title": "DySpec tree by levels",
         "idea": "Draws guesses level by level wherever their expected acceptance is above a threshold of 1 / nodes.",
         "source": "DySpec, Algorithms 2 and 3",
-        "cost": "One draft forward per tree level.",
         "drafter": "model", "policy": "dyspec_threshold", "acceptance": "without_replacement", "depth": 5, "width": 4, "nodes": 12,
     },
 }  # fmt: skip

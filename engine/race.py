@@ -53,10 +53,7 @@ LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a visitor may choose. None for depth, width or nodes is `System.shape` of each system.
-
-    Raises `ValueError` for a senseless value.
-    """
+    """What a visitor may choose. None is `System.shape` of each system. Raises `ValueError` for a senseless value."""
 
     prompt: str
     systems: tuple[str, ...] = ("vanilla", "tree")
@@ -120,10 +117,7 @@ def field(systems: object) -> tuple[str, ...]:
 
 
 def encoded(pair: LoadedPair, prompt: str) -> list[int]:
-    """The prompt's tokens, with the chat template's where the pair chats.
-
-    Raises `ValueError` when they do not fit the context, and when the template cannot take the prompt.
-    """
+    """The tokens, with the chat template where the pair chats. Raises `ValueError` where that is impossible or exceeds the context."""
     tokens = prompt_tokens(pair, prompt)
     if len(tokens) >= pair.context:
         raise ValueError(
@@ -133,19 +127,10 @@ def encoded(pair: LoadedPair, prompt: str) -> list[int]:
     return tokens
 
 
-def trace_of(
-    pair: LoadedPair,
-    settings: Settings,
-    prompt: list[int],
-    system: str,
-    hardware: str,
-    dtype: str,
-    shape: dict[str, int],
-) -> Trace:
-    """A lane's trace without steps. `prompt` are the prompt's tokens."""
-    about = {"pair": pair.title, "hardware": hardware, "dtype": dtype, "chat": pair.chat}
-    values: dict[str, Any] = {name: getattr(settings, name) for name in ASKED} | about | shape
-    return Trace(system=system, prompt_tokens=prompt, **values)
+def trace_of(pair: LoadedPair, settings: Settings, tokens: list[int], **about: Any) -> Trace:
+    """A lane's trace without steps, of the prompt's `tokens`. `about` are the fields that lanes of a race may differ in."""
+    asked = {name: getattr(settings, name) for name in ASKED}
+    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, **asked, **about)
 
 
 class Lane:
@@ -166,7 +151,8 @@ class Lane:
         shape = asked if len(asked) == len(SHAPE) else system.shape(pair) | asked
         self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
-        self.trace = trace_of(pair, settings, prompt, system.name, pair.hardware, pair.dtype, shape)
+        where = {"hardware": pair.hardware, "dtype": pair.dtype}
+        self.trace = trace_of(pair, settings, prompt, system=system.name, **where, **shape)
         self.clock = self.waited = 0.0
         self.open()
 
@@ -203,26 +189,20 @@ class Lane:
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
         pieces = [self.stream.add(token) for token in done.burst]
         pieces[-1] += self.stream.rest() if done.end else ""
+        of_round = {name: getattr(done, name) for name in ("position", "burst", "end", "seconds", "replayed")}
+        of_tree = {name: getattr(tree, name) for name in ("tokens", "parents", "score", "q")}
         return Step(
             index=len(self.trace.steps),
-            position=done.position,
-            tokens=tree.tokens,
-            parents=tree.parents,
             texts=[label(pair.tokenizer, token) for token in tree.tokens],
-            score=tree.score,
-            q=tree.q,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=done.verdict.by_node(tree),
-            path=done.verdict.path,
-            bonus=done.verdict.bonus,
             bonus_text=label(pair.tokenizer, done.verdict.bonus),
             bonus_p=float(logp[last[0], done.verdict.bonus].exp()),
-            burst=done.burst,
             pieces=pieces,
-            end=done.end,
-            seconds=done.seconds,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
-            replayed=done.replayed,
+            **vars(done.verdict),
+            **of_round,
+            **of_tree,
         )
 
     def filed(self) -> LaneRecord:
@@ -242,8 +222,8 @@ def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> Remo
         raise ValueError(f"The system {REMOTE} is another server, which is told of no constraint. Race it without one.")
     if pair.remote is None:
         raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
-    shape, dtype = dict.fromkeys(SHAPE, 1), "as the server runs it"
-    trace = trace_of(pair, settings, prompt, REMOTE, pair.remote.clock, dtype, shape)
+    where = {"hardware": pair.remote.clock, "dtype": "as the server runs it"}
+    trace = trace_of(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
     return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -16,7 +16,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,21 +42,22 @@ def seeded(*key: int | str) -> torch.Generator:
 class NoiseBlock:
     """The rows of neighbouring positions, `rows [n, V]` float32. They are made in order, `PIECE` at a time, when they are asked for."""
 
-    def __init__(self, rows: torch.Tensor, first: int, made: Callable[[int, int], torch.Tensor]):
-        """`made(first, end)` gives the rows from one to before another. Those before the piece of row `first` are never made."""
-        self.rows, self.made = rows, made
-        self.first = self.end = first - first % PIECE
+    def __init__(self, rows: torch.Tensor, first: int, pieces: Iterator[torch.Tensor]):
+        """`pieces` are the rows from `first` on. Those before are never made."""
+        self.rows, self.pieces, self.first, self.end = rows, pieces, first, first
 
     def make(self, end: int) -> None:
         """Makes what is not made yet of the rows before `end`."""
         while self.end < end:
-            piece = self.rows[self.end : self.end + PIECE]
-            piece.copy_(self.made(self.end, self.end + len(piece)))
+            piece = next(self.pieces)
+            self.rows[self.end : self.end + len(piece)] = piece
             self.end += len(piece)
 
 
 class GumbelNoise:
     """Standard Gumbel rows by position: `row(position) -> [V]`. A few blocks of positions stay in memory."""
+
+    device: torch.device | None = None
 
     def __init__(self, seed: int, blocks_kept: int = 8):
         self.seed, self.blocks_kept = seed, blocks_kept
@@ -87,24 +88,21 @@ class GumbelNoise:
         index, offset = divmod(first, self.size(vocab))
         block = self.blocks.get((index, vocab))
         if block is None or offset < block.first:
-            block = self.blocks[index, vocab] = self.block(index, offset, vocab)
+            rows, start = torch.empty(self.size(vocab), vocab, device=self.device), offset - offset % PIECE
+            block = self.blocks[index, vocab] = NoiseBlock(rows, start, self.pieces(index, start, vocab))
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
         block.make(offset + count)
         return block.rows[offset : offset + count]
 
-    def block(self, index: int, first: int, vocab: int) -> NoiseBlock:
-        """A block that is made from its row `first` on."""
-        stream = seeded("gumbel", self.seed, index, vocab)
-
-        def made(first: int, end: int) -> torch.Tensor:
-            uniform = torch.rand(end - first, vocab, generator=stream, dtype=torch.float64)
+    def pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+        """The rows of a block from `first` on, `PIECE` at a time."""
+        stream, size = seeded("gumbel", self.seed, index, vocab), self.size(vocab)
+        torch.rand(first, vocab, generator=stream, dtype=torch.float64)  # the rows before
+        for start in range(first, size, PIECE):
+            uniform = torch.rand(min(PIECE, size - start), vocab, generator=stream, dtype=torch.float64)
             # In place, because new memory would take half as long again
-            return uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
-
-        block = NoiseBlock(torch.empty(self.size(vocab), vocab), first, made)
-        torch.rand(block.first, vocab, generator=stream, dtype=torch.float64)  # the rows before
-        return block
+            yield uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
 
 
 class DeviceNoise(GumbelNoise):
@@ -117,14 +115,10 @@ class DeviceNoise(GumbelNoise):
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
 
-    def block(self, index: int, first: int, vocab: int) -> NoiseBlock:
-        size = self.size(vocab)
-
-        def made(first: int, end: int) -> torch.Tensor:
-            positions = torch.arange(index * size + first, index * size + end, device=self.device)
-            return gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
-
-        return NoiseBlock(torch.empty(size, vocab, device=self.device), first, made)
+    def pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+        begin, end = index * self.size(vocab), (index + 1) * self.size(vocab)
+        for positions in torch.arange(begin + first, end, device=self.device).split(PIECE):
+            yield gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
 
 
 def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
@@ -155,30 +149,6 @@ def refuse_too_cold(temperature: float) -> None:
         )
 
 
-class Guide(Protocol):
-    """A constraint along one text. A path is the tuple of tokens behind the text's end."""
-
-    @property
-    def guesses(self) -> str:
-        """How drafts are guided: "masked" by all that is forbidden, "forced" by forced tokens alone, or "free"."""
-
-    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
-        """bool `[V]`: the tokens that may follow the path. None where all may."""
-
-    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
-        """Up to `most` tokens that must follow the path, because nothing else may."""
-
-    def advance(self, tokens: list[int]) -> None:
-        """Go on to the end of these tokens."""
-
-
-class Constraint(Protocol):
-    """What a text may be, for any number of texts at once."""
-
-    def guide(self) -> Guide:
-        """At the beginning of a text."""
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How every lane samples. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
@@ -194,7 +164,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     device: torch.device | None = None
-    constraint: Constraint | None = None
+    constraint: Any = None  # None or an `engine.models.constraint.CompiledConstraint`
     noise: GumbelNoise = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -245,10 +215,7 @@ class Sampling:
         return self.scaled(logits).softmax(-1)
 
     def draft_probabilities(self, log_q: torch.Tensor) -> torch.Tensor:
-        """`[..., V]` the q that branching policies draw guesses from, at the target's temperature.
-
-        At temperature 0 it is `DRAFT_TEMPERATURE`, because a one-hot q would never branch.
-        """
+        """`[..., V]` the q that guesses are drawn from. At temperature 0 it has `DRAFT_TEMPERATURE`: a one-hot q would never branch."""
         return self.scaled_by(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
 
     def perturbed(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
@@ -297,10 +264,7 @@ class Sampling:
         return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, counts, strict=True)]
 
     def distinct(self, q: torch.Tensor, most: int, *key: int | str) -> list[Iterator[tuple[int, float]]]:
-        """For each row of `q [n, V]` up to `most` draws without replacement, as (token, its q in the whole row).
-
-        Randomness is the key's own. A draw is made when it is taken from the iterator.
-        """
+        """For each row of `q [n, V]` up to `most` draws without replacement, as (token, its q). Each is made when it is taken."""
         edges = q.cpu().double().cumsum(-1).numpy()
         uniform = self.uniform(len(q), most, *key).tolist()
         return [successive(*row) for row in zip(edges, uniform, strict=True)]

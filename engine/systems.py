@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import PROPOSALS, Acceptance, Drafter, Policy, Rounds
+from engine.contracts import FREE, PROPOSALS, Acceptance, Drafter, Policy, Rounds
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
@@ -48,13 +48,13 @@ class System:
     title: str
     idea: str
     source: str
-    cost: str
     drafter: str
     policy: str
     acceptance: str
     depth: int
     width: int
     nodes: int
+    cost: str = "One draft forward per tree level."
     broken: str = ""
 
     def __post_init__(self):
@@ -105,7 +105,7 @@ class System:
 
     def counted(self, pair: LoadedPair) -> Mapping[str, Counted]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
-        return pair.calibration.shapes.get(self.name.partition("!")[0], {}) if pair.calibration else {}
+        return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
@@ -132,8 +132,8 @@ class System:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         if not self.broken and on_device(pair, *self.parts, sampling):
             return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
-        costs = self.costs(pair) if self.reads_costs else None
-        graphs = self.graphs(pair, shape, sampling) if costs and costs.chosen == GRAPH else None
+        costs = self.costs(pair) if self.reads_costs else FREE
+        graphs = self.graphs(pair, shape, sampling) if costs.chosen == GRAPH else None
         if graphs:
             return DeviceRounds(pair, self.guesses, capacity, sized(graphs.best_shape), sampling)
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
@@ -156,24 +156,17 @@ class System:
         return graph_costs(pair).with_shapes(counted) if counted else None
 
     def build(
-        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs | None = None
+        self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
-        """Fresh parts for one lane. `costs` are this machine's, for parts that read them; None counts forwards as free.
-
-        Raises `ValueError` when the pair or the shape does not allow it.
-        """
+        """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         drafter, policy, rule = self.parts
         proposal, offered = rule.proposal, policy.proposals
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
-        measured = {"costs": costs} if policy.reads_costs and costs else {}
-        best = drafter.chooses and costs and costs.chosen_of(drafter.choices(pair))
+        best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
-        return (
-            drafter(pair, capacity, **chosen),
-            policy(depth, width, nodes, proposal, pair.calibration, **measured),
-            rule(),
-        )
+        grower = policy(depth, width, nodes, proposal, pair.calibration, costs)
+        return drafter(pair, capacity, **chosen), grower, rule()
 
     @property
     def mask(self) -> Mask:
@@ -249,20 +242,10 @@ def find(name: object) -> System:
     if len(parts) != 3:
         raise unknown(name)
     drafter, policy, acceptance = parts
+    idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
+    words, cost = ("your own mix", idea, "mixed by hand"), "As its drafter and its policy."
     try:
-        mix = System(
-            name=name,
-            title="your own mix",
-            idea=f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand.",
-            source="mixed by hand",
-            cost="As its drafter and its policy.",
-            drafter=drafter,
-            policy=policy,
-            acceptance=acceptance,
-            depth=3,
-            width=2,
-            nodes=8,
-        )
+        mix = System(name, *words, drafter, policy, acceptance, depth=3, width=2, nodes=8, cost=cost)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix

@@ -12,10 +12,7 @@ from engine.tree import DraftTree
 
 class Target:
     def __init__(self, runner: Runner | Batch, capacity: int, features: bool | tuple[int, ...] = False):
-        """`runner` may be a batch, whose forward then takes the place of `verify`.
-
-        `features` says which hidden states every forward returns, as `engine.forward.session.Session` takes it.
-        """
+        """A batch's own forward takes the place of `verify`. `features` is what `engine.forward.session.Session` takes."""
         self.session = runner.open(capacity, features)
 
     @property
@@ -28,10 +25,7 @@ class Target:
         return self.session.prefill(ids)[1]
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One forward: logits `[N, V]` behind every node and, if asked for, features.
-
-        A node sees the committed context and its own path, nothing else.
-        """
+        """One forward: logits `[N, V]` behind every node, which sees the context and its own path alone; and features, if asked for."""
         return self.session.forward(*self.asked(tree))
 
     def asked(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:

@@ -100,24 +100,17 @@ class DraftTree:
         return [base + depth for depth in self.depth]
 
     def kept(self, nodes: list[int]) -> "DraftTree":
-        """The subtree of the given nodes, in their order, parents first.
+        """The subtree of these nodes, parents first. Raises `KeyError` when a parent or a drawn child is missing: that would bias."""
+        at = {node: index for index, node in enumerate(nodes)}
 
-        Raises `KeyError` when a node's parent or one of its drawn children is missing: leaving out what was drawn biases the output.
-        """
-        index_of = {node: index for index, node in enumerate(nodes)}
+        def of(column: list) -> list:
+            return [column[node] for node in nodes]
+
+        parents = [-1 if node == 0 else at[self.parents[node]] for node in nodes]
+        q_rows = {at[node]: row for node, row in self.q_rows.items() if node in at}
+        draws = {at[node]: [at[child] for child in each] for node, each in self.draws.items() if node in at}
         return DraftTree(
-            tokens=[self.tokens[node] for node in nodes],
-            parents=[-1 if node == 0 else index_of[self.parents[node]] for node in nodes],
-            depth=[self.depth[node] for node in nodes],
-            score=[self.score[node] for node in nodes],
-            q=[self.q[node] for node in nodes],
-            keys=[self.keys[node] for node in nodes],
-            q_rows={index_of[node]: row for node, row in self.q_rows.items() if node in index_of},
-            draws={
-                index_of[node]: [index_of[child] for child in drawn]
-                for node, drawn in self.draws.items()
-                if node in index_of
-            },
+            of(self.tokens), parents, of(self.depth), of(self.score), of(self.q), of(self.keys), q_rows, draws
         )
 
 

@@ -20,8 +20,7 @@ class Typical(Acceptance):
     about = "Keeps what the target finds likely enough, whatever it would have drawn."
     source = "Medusa (Cai et al. 2024)"
     counterpart = Counterpart(
-        "threshold",
-        lost="Typical acceptance is not offered: it keeps the target’s distribution, and accepts less.",
+        "threshold", lost="Typical acceptance is not offered: it keeps the target’s distribution, and accepts less."
     )
     proposal = "any"
     guarantee = "lossy"

@@ -7,9 +7,7 @@ The policy decides whether that chain replaces drafting or extends it.
 
 from collections import defaultdict
 
-import torch
-
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart, Drafter, Features
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
@@ -55,9 +53,8 @@ class Copier:
 
     def chance(self, length: int) -> float:
         """The probability that the next token copied behind a match of this length comes true, given that those before it did."""
-        return (self.true[length] + TRUST * (length - GRAM + 1) / (length + 1)) / (
-            self.true[length] + self.wrong[length] + TRUST
-        )
+        true, wrong = self.true[length], self.wrong[length]
+        return (true + TRUST * (length - GRAM + 1) / (length + 1)) / (true + wrong + TRUST)
 
     def learn(self, length: int, chain: list[int], written: list[int]) -> None:
         """Counts what came true: `written` is what the text got where `chain` was suggested."""
@@ -88,15 +85,14 @@ class BestDrafter(Drafter):
 
     @classmethod
     def choices(cls, pair: LoadedPair) -> list[str]:
-        nets = {name: name in pair.learned for name in ("eagle", "dspark", "mtp")}
-        there = {"eagle": nets["eagle"], "model": pair.draft is not None, **nets}
-        return [name for name, has in there.items() if has] or ["lookup"]
+        there = [*pair.learned, *(["model"] if pair.draft is not None else [])]
+        return [name for name in ("eagle", "model", "dspark", "mtp") if name in there] or ["lookup"]
 
     @property
     def forwards(self) -> int:  # type: ignore[override]
         return self.inner.forwards
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.inner.begin(prompt, features)
         self.copier = Copier()
         self.copier.extend(prompt)
@@ -108,7 +104,7 @@ class BestDrafter(Drafter):
             length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])
         return chain, self.copier.chance(length) if chain else 0.0
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
         length, chain = self.behind_root
         if chain:

@@ -18,7 +18,6 @@ class BigramDrafter(Drafter):
     )
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when the pair has no bigram table."""
         if pair.bigram is None:
             raise ValueError(
                 f"The pair {pair.title} has no bigram table. Choose the system lookup, or an embedded pair."

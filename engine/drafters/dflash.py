@@ -9,7 +9,7 @@ token of `features`. Rows of a block are never kept.
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart, Drafter, Features
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
 from engine.forward.uploads import rows_of
@@ -30,15 +30,13 @@ class DFlashDrafter(Drafter):
     trained = "dflash"  # the net's name
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no such drafter was trained for the pair's target."""
         self.net: DFlash = pair.net(self.trained)
         sizes, device = self.net.sizes, self.net.embedding.device
         self.reads_features = sizes.reads
         room = capacity + sizes.block
         self.cache = KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, room, torch.float32, device)
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows, self.features, self.root = 0, features, prompt[-1]
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
@@ -69,8 +67,7 @@ class DFlashDrafter(Drafter):
     def at_once(self) -> torch.Tensor | None:
         return self.levels
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.features, self.levels, self.root = torch.cat([self.features, rows_of(features, [0, *path])]), None, bonus
 
 
@@ -80,6 +77,7 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     source = "DSpark (DeepSeek)"
     counterpart = Counterpart("block", lacks="DSpark", lost="DFlash's slots do not know the path.")
     trained = "dspark"
+    at_once = None  # the bias differs by node
     net: DSpark
 
     def __init__(self, pair: LoadedPair, capacity: int):
@@ -99,11 +97,6 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
         if self.levels is None or self.asked >= len(self.levels):
             return None
         return self.net.following(self.levels[self.asked].expand(len(tokens), -1), tokens)
-
-    @property
-    def at_once(self) -> None:
-        """The bias differs by node."""
-        return None
 
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.root, self.features)

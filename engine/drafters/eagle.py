@@ -7,7 +7,7 @@ Invariant: between rounds the cache holds only rows made from the target's true 
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart
+from engine.contracts import Counterpart, Features
 from engine.drafters.shared.drafted_rows import DraftedRows, stream_start
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.uploads import rows_of
@@ -26,7 +26,6 @@ class EagleDrafter(GrowsAtOnce):
     trained = "eagle"  # the net's name
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when the pair has no EAGLE drafter, neither a trained nor a published one."""
         net: Eagle = pair.net(self.trained)
         self.reads_features, self.window = net.reads, net.window
         spare = 0 if net.compiled else LARGEST_TREE  # for rows that are drafted ahead
@@ -35,8 +34,7 @@ class EagleDrafter(GrowsAtOnce):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
             self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
@@ -49,7 +47,16 @@ class EagleDrafter(GrowsAtOnce):
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         self.forwards += 1
-        return self.session.root(*self.entries()) if nodes == [0] else self.level(tree, nodes)
+        if nodes == [0]:
+            return self.session.root(*self.entries())
+        # Each node goes on from its parent's output
+        return self.session.level(
+            [tree.tokens[node] for node in nodes],
+            [1 + self.rows.own(tree, tree.parents[node]) for node in nodes],
+            [self.first + self.base - 1 + tree.depth[node] for node in nodes],
+            self.rows.write(tree, nodes),
+            max(0, self.base - self.window),
+        )
 
     @torch.inference_mode()
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
@@ -73,18 +80,7 @@ class EagleDrafter(GrowsAtOnce):
         self.base, self.asked = rows + len(self.pending), True
         return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)
 
-    def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Log-probabilities `[n, V]` behind nodes whose parents were asked before. Each goes on from its parent's output."""
-        return self.session.level(
-            [tree.tokens[node] for node in nodes],
-            [1 + self.rows.own(tree, tree.parents[node]) for node in nodes],
-            [self.first + self.base - 1 + tree.depth[node] for node in nodes],
-            self.rows.write(tree, nodes),
-            max(0, self.base - self.window),
-        )
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
         if self.asked:  # the root's row is committed; rows of drafted features are dropped
             self.session.cache.rows = self.base

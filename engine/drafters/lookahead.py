@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from engine.contracts import OWN_TREE, Counterpart, Drafter
+from engine.contracts import OWN_TREE, Counterpart, Drafter, Features
 from engine.tree import DraftTree
 
 GRAM = 4  # tokens of an n-gram, its first included
@@ -33,7 +33,7 @@ class LookaheadDrafter(Drafter):
     offers = frozenset({OWN_TREE})
     reads_logits = True
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.text, self.copied = list(prompt), 0
         self.levels: list[list[int]] = []  # the window's tokens
         self.pool: dict[int, list[tuple[int, ...]]] = {}
@@ -110,22 +110,22 @@ class LookaheadDrafter(Drafter):
             known.append(rest)
             del known[:-KEPT]
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.text += [*(tree.tokens[node] for node in path), bonus]
 
     # ---- for other policies
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """What the pool has behind the node, the latest first, each half as likely as the one before. Nothing else is ruled in."""
-        rows, found = torch.full((len(nodes), self.vocab), -math.inf), False
-        for row, node in zip(rows, nodes, strict=True):
-            tokens = self.followers(tree, node)
-            for place, token in enumerate(tokens):
-                row[token] = -math.log(2) * place
-            found |= bool(tokens)
-            if not tokens:
-                row.fill_(0)
-        return rows.log_softmax(-1) if found else None
+        found = [self.followers(tree, node) for node in nodes]
+        if not any(found):
+            return None
+        rows = torch.zeros(len(nodes), self.vocab)
+        for row, tokens in zip(rows, found, strict=True):
+            if tokens:
+                row.fill_(-math.inf)
+                row[tokens] = torch.tensor([-math.log(2) * place for place in range(len(tokens))])
+        return rows.log_softmax(-1)
 
     def followers(self, tree: DraftTree, node: int) -> list[int]:
         """The next tokens of the n-grams that the node's path is in the middle of, the latest first; of the longest such run."""

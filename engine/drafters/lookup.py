@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart, Drafter, Features
 from engine.tree import DraftTree
 
 LONGEST = 3  # n-gram length tried first
@@ -22,45 +22,36 @@ class LookupDrafter(Drafter):
     source = "prompt lookup decoding (Saxena 2023)"
     counterpart = Counterpart("n-gram lookup")
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.context: list[int] = []
         self.followers: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        for token in prompt:
-            self.append(token)
+        self.extend(prompt)
 
-    def append(self, token: int) -> None:
-        for length in range(1, LONGEST + 1):
-            if len(self.context) >= length:
+    def extend(self, tokens: list[int]) -> None:
+        for token in tokens:
+            for length in range(1, min(LONGEST, len(self.context)) + 1):
                 self.followers[tuple(self.context[-length:])][token] += 1
-        self.context.append(token)
+            self.context.append(token)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        found = [self.seen_after([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        if not any(found):
+            return None
         rows = np.empty((len(nodes), self.vocab), np.float32)  # NumPy writes a single number sooner than torch
-        found = False
-        for row, node in zip(rows, nodes, strict=True):
-            seen = self.seen_after(self.tail(tree, node))
+        for row, seen in zip(rows, found, strict=True):
             total = sum(seen.values())
             row.fill(math.log((1 - KNOWN_SHARE if seen else 1) / self.vocab))
             for token, count in seen.items():
                 row[token] = math.log(KNOWN_SHARE * count / total + (1 - KNOWN_SHARE) / self.vocab)
-                found = True
-        return torch.from_numpy(rows) if found else None
+        return torch.from_numpy(rows)
 
-    def tail(self, tree: DraftTree, node: int) -> list[int]:
-        """The last `LONGEST` tokens, the node's own included."""
-        drafted: list[int] = []
-        while node > 0 and len(drafted) < LONGEST:
-            drafted.insert(0, tree.tokens[node])
-            node = tree.parents[node]
-        return (self.context[-LONGEST:] + drafted)[-LONGEST:]
-
-    def seen_after(self, tail: list[int]) -> Counter[int]:
-        for length in range(min(LONGEST, len(tail)), 0, -1):
+    def seen_after(self, drafted: list[int]) -> Counter[int]:
+        """What followed the text's last tokens with the drafted ones, of the longest such run that was followed before."""
+        tail = (self.context[-LONGEST:] + drafted)[-LONGEST:]
+        for length in range(len(tail), 0, -1):
             if seen := self.followers.get(tuple(tail[-length:])):
                 return seen
         return Counter()
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        for node in path:
-            self.append(tree.tokens[node])
-        self.append(bonus)
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
+        self.extend([*(tree.tokens[node] for node in path), bonus])

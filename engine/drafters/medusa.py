@@ -1,11 +1,8 @@
-"""Medusa drafter: heads on the target's own last hidden state, one for each depth. Needs no forward of its own and no cache.
-
-The heads do not know the path, so every node of a level gets the same guess.
-"""
+"""Medusa drafter: heads on the target's last hidden state, one a depth, which do not know the path. No forward and no cache."""
 
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart, Drafter, Features
 from engine.models.pairs import LoadedPair
 from engine.nets.medusa import Medusa, MedusaStack
 from engine.tree import DraftTree
@@ -19,11 +16,9 @@ class MedusaDrafter(Drafter):
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no heads were trained for the pair's target."""
         self.net: Medusa | MedusaStack = pair.net("medusa")
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
         self.restart(behind)
 
@@ -38,6 +33,5 @@ class MedusaDrafter(Drafter):
             self.levels.append(self.net.log_q(self.final, len(self.levels)))
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.restart(features[([0, *path])[-1]])

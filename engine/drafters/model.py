@@ -6,7 +6,7 @@ Invariant: between rounds the cache holds the rows of the committed context with
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart
+from engine.contracts import Counterpart, Features
 from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
@@ -29,7 +29,6 @@ class ModelDrafter(GrowsAtOnce):
     on_device = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when the pair has no draft model."""
         if pair.draft is None:
             raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
         self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
@@ -38,7 +37,7 @@ class ModelDrafter(GrowsAtOnce):
             parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
             self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
         self.rows = DraftedRows()
@@ -46,8 +45,18 @@ class ModelDrafter(GrowsAtOnce):
         self.visible, self.position = NOTHING, 0
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+        """As `Drafter.log_q`. The root's forward also reads the tokens committed since the last one."""
         self.forwards += 1
-        return fitted(self.first_level() if nodes == [0] else self.level(tree, nodes), self.vocab)
+        if nodes == [0]:
+            logits, _ = self.session.prefill(self.pending)
+            self.pending, self.base = [], self.session.rows
+            self.visible, self.position = NOTHING, self.base - 1
+        else:
+            self.visible, self.position = self.rows.write(tree, nodes), self.base - 1 + tree.depth[nodes[0]]
+            positions = [self.base - 1 + tree.depth[node] for node in nodes]
+            logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, self.visible)
+            self.session.keep(list(range(len(nodes))))
+        return fitted(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
 
     def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
         session, count = self.session, len(tokens)
@@ -79,24 +88,7 @@ class ModelDrafter(GrowsAtOnce):
         self.rows.seen = {key: [place - 1] for key, place in zip(keys, places, strict=True) if place}
         self.rows.count = len(self.rows.seen)
 
-    def first_level(self) -> torch.Tensor:
-        """Logits `[1, V]` behind the root. The same forward reads the tokens committed since the last one."""
-        logits, _ = self.session.prefill(self.pending)
-        self.pending = []
-        self.base = self.session.rows
-        self.visible, self.position = NOTHING, self.base - 1
-        return logits  # type: ignore[return-value]  # at least the root is pending
-
-    def level(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Logits `[n, V]` behind nodes whose ancestors' rows are written."""
-        visible = self.rows.write(tree, nodes)
-        self.visible, self.position = visible, self.base - 1 + tree.depth[nodes[0]]
-        positions = [self.base - 1 + tree.depth[node] for node in nodes]
-        logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
-        self.session.keep(list(range(len(nodes))))
-        return logits
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path; they cover its first nodes
             kept = self.rows.of(tree, path)
             self.session.rewind(self.base)

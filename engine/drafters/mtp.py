@@ -23,7 +23,6 @@ class MtpDrafter(EagleDrafter):
     trained = "mtp"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when the target has no MTP layers, and when a tensor of theirs is missing or unknown."""
         if self.trained not in pair.learned:
             raise ValueError(why_not(pair))
         super().__init__(pair, capacity)

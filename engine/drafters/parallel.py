@@ -6,7 +6,7 @@ first token of `pending`. Rows of slots are never kept.
 
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Counterpart, Drafter, Features
 from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
@@ -23,14 +23,12 @@ class ParallelDrafter(Drafter):
     reads_features = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no parallel drafter was trained for the pair's target."""
         self.net: Parallel = pair.net("parallel")
         config, device = self.net.config, self.net.embedding.device
         width, room = config.hidden // config.heads, capacity + config.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # the first round writes the root's entry, together with its slots
@@ -40,10 +38,7 @@ class ParallelDrafter(Drafter):
 
     @torch.inference_mode()
     def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor | None:
-        """Log-probabilities `[1 + slots, V]` behind the last of these stream entries and at its slots; None without slots.
-
-        The entries' rows are kept.
-        """
+        """Log-probabilities `[1 + slots, V]` at the last of these entries, whose rows stay, and at its slots; None without slots."""
         net, rows, count = self.net, self.cache.rows, len(tokens) + slots
         if net.compiled:
             return net.compiled(self.cache, tokens, features, self.first + rows, slots)
@@ -76,8 +71,7 @@ class ParallelDrafter(Drafter):
     def at_once(self) -> torch.Tensor | None:
         return self.levels
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, rows_of(features, [0, *path])])
         self.levels = None

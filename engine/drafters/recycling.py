@@ -11,20 +11,11 @@ import math
 
 import torch
 
-from engine.contracts import OWN_TREE, Counterpart, Drafter
+from engine.contracts import OWN_TREE, Counterpart, Drafter, Features
 from engine.tree import DraftTree
 
 # How often the target takes a rank; measured on the small embedded pair
-SHARES = (
-    0.54,
-    0.125,
-    0.05,
-    0.03,
-    0.025,
-    0.015,
-    0.012,
-    0.012,
-)
+SHARES = (0.54, 0.125, 0.05, 0.03, 0.025, 0.015, 0.012, 0.012)
 
 
 class RecyclingDrafter(Drafter):
@@ -39,7 +30,7 @@ class RecyclingDrafter(Drafter):
     offers = frozenset({OWN_TREE})
     reads_logits = True
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.table: dict[int, list[int]] = {}
 
     def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
@@ -60,15 +51,16 @@ class RecyclingDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """`SHARES` of the table's entries alone. A token without entries rules nothing out."""
-        rows, found = torch.full((len(nodes), self.vocab), -math.inf), False
-        for row, node in zip(rows, nodes, strict=True):
-            entries = self.table.get(tree.tokens[node])
+        found = [self.table.get(tree.tokens[node]) for node in nodes]
+        if not any(found):
+            return None
+        rows = torch.full((len(nodes), self.vocab), -math.inf)
+        for row, entries in zip(rows, found, strict=True):
             if entries:
                 row[entries] = torch.tensor(SHARES[: len(entries)]).log()
-                found = True
             else:
                 row.fill_(-math.log(self.vocab))
-        return rows if found else None
+        return rows
 
     def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Of nodes with the same token the last one counts, and accepted ones count last."""

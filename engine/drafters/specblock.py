@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.contracts import RANK_HEAD, Counterpart, Drafter
+from engine.contracts import RANK_HEAD, Counterpart, Drafter, Features
 from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
@@ -46,15 +46,13 @@ class SpecBlockDrafter(Drafter):
     offers = frozenset({RANK_HEAD})
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
         self.net: SpecBlock = pair.net("specblock")
         config, device = self.net.config, self.net.embedding.device
         self.depth = config.depth
         width, room = config.hidden // config.heads, capacity + LARGEST_TREE * self.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # the first round writes the root's entry, together with its block
@@ -69,10 +67,7 @@ class SpecBlockDrafter(Drafter):
 
     @torch.inference_mode()
     def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities, each `[K, ...]`, of the block at the last of these stream entries; `[1, ...]` without a block.
-
-        The entries' rows are kept.
-        """
+        """States and log-probabilities `[K, ...]` of a block behind these entries, whose rows stay; `[1, ...]` without one."""
         net, rows, device = self.net, self.cache.rows, features.device
         if net.compiled:
             return net.compiled.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
@@ -171,7 +166,6 @@ class SpecBlockDrafter(Drafter):
 
     @torch.inference_mode()
     def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        """The rank head's bucket for the token after each node: 0 for the drafter's favourite, then ranks 2-4, 5-10 and beyond."""
         found = self.answering(tree, nodes)
         asked = list({id(block): block for block, _ in self.places.values() if block.buckets is None}.values())
         if asked:
@@ -180,8 +174,7 @@ class SpecBlockDrafter(Drafter):
                 block.buckets = said
         return [block.buckets[offset] for block, offset in found]  # type: ignore[index]  # filled in above
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
-        assert features is not None  # it reads them
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.cache.rows = self.stream
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, rows_of(features, [0, *path])])

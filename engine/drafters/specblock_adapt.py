@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.nn.functional as F
 
+from engine.contracts import Features
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.models.pairs import LoadedPair
 from engine.nets.specblock import SpecBlock, bucket
@@ -57,22 +58,17 @@ class Bandit:
     updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
-    choices: int = 0
-
-    def cost(self, arm: str, round_seconds: float) -> float:
-        """Seconds of one update: the mean so far, or the first guess."""
-        return self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
 
     def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
-        spent = HORIZON * round_seconds + self.cost(arm, round_seconds)
+        cost = self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
+        spent = HORIZON * round_seconds + cost  # of an update its mean seconds so far, or the first guess
         return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        self.choices += 1
         return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
 
     def learn(self, arm: str, gained: float, surprise: float) -> None:
@@ -88,7 +84,6 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
     counterpart = replace(SpecBlockDrafter.counterpart, lost="Its drafter does not learn while it serves.")
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        """Raises `ValueError` when no SpecBlock drafter was trained for the pair's target."""
         with torch.inference_mode(False):
             super().__init__(pair, capacity)
             # Its compiled loops read addresses of the shared weights, so they are made anew
@@ -107,18 +102,16 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         self.rounds, self.tokens, self.surprise, self.spent = 0, 0, 0.0, 0.0
         self.since: float | None = None
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         super().begin(prompt, features)
         self.examples = []  # they point into the cache of the prompt before
         self.since = None
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         now = time.perf_counter()
         if self.since is not None:  # the first round's time is not known
             self.rounds, self.tokens = self.rounds + 1, self.tokens + len(path) + 1
             self.spent += now - self.since
-        elif not self.rounds:
-            self.spent = 0.0
         self.note(tree, path, bonus)
         super().commit(tree, path, bonus, features)
         if self.rounds >= WINDOW:
@@ -161,9 +154,8 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         """One optimiser step on these rounds. The labels are the target's tokens up to the first rejected guess."""
         net, count, device = self.net, self.depth, self.net.embedding.device
         states = torch.stack([each.states.clone() for each in examples]) if arm == HEADS else self.again(examples)
-        rows = torch.tensor([e for e, each in enumerate(examples) for _ in each.wanted[:count]], device=device)
-        positions = torch.tensor([k for each in examples for k in range(len(each.wanted[:count]))], device=device)
-        wanted = torch.tensor([token for each in examples for token in each.wanted[:count]], device=device)
+        taught = [(e, k, token) for e, each in enumerate(examples) for k, token in enumerate(each.wanted[:count])]
+        rows, positions, wanted = torch.tensor(taught, device=device).unbind(-1)
         used = states[rows, positions]
         logits = net.logits(used)
         plain = logits.detach()

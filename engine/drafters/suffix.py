@@ -3,16 +3,97 @@
 Source: SuffixDecoding (Oliaro et al. 2024). The longer the match, the more is guessed. Of all lengths of the match and both sources,
 the one whose guesses promise the most tokens is taken. A text's own end counts as a place, so one earlier place gives the chance 1/2.
 Earlier texts are those of the pair's memory, which is None but in measurements.
+
+The counts are those of a suffix tree of the text. They are read off the places where an ending stood, so a text needs no other memory
+than its tokens.
 """
 
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count, islice
+
+import numpy as np
 import torch
 
-from engine.contracts import OWN_TREE, Counterpart, Drafter
-from engine.drafters.shared.suffix_counts import LONGEST_ENDING, SEPARATOR, SuffixCounts
+from engine.contracts import OWN_TREE, Counterpart, Drafter, Features
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 FACTOR = 1.0  # guesses for every token of the match
+LONGEST_ENDING = 32  # tokens that are compared
+LEAST_CHANCE = 0.1  # of a path; less likely ones are no guesses
+SEPARATOR = -1  # behind each of several texts; no token
+
+
+class SuffixCounts:
+    """One text, or several with `SEPARATOR` behind each. A place is the index behind an occurrence; the text's end is one, too."""
+
+    def __init__(self, tokens: Iterable[int] = ()):
+        self.room, self.length = np.empty(256, np.int64), 0
+        self.extend(list(tokens))
+
+    @property
+    def text(self) -> np.ndarray:
+        """Token ids int64 `[length]`."""
+        return self.room[: self.length]
+
+    def extend(self, tokens: list[int]) -> None:
+        more = self.length + len(tokens)
+        if more > len(self.room):
+            self.room = np.concatenate([self.text, np.empty(more, np.int64)])
+        self.room[self.length : more] = tokens
+        self.length = more
+
+    def matches(self, ending: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """The lengths at which the ending stood in the text, with its places there, ascending.
+
+        Of lengths with the same places only the longest is given: it has the same counts and the larger budget.
+        """
+        text, length = self.text, 0
+        places = np.arange(1, len(text) + 1)
+        for token in ending[: -LONGEST_ENDING - 1 : -1]:
+            longer = places[places > length]
+            longer = longer[text[longer - length - 1] == token]
+            if length and 0 < len(longer) < len(places):
+                yield length, places
+            if not len(longer):
+                break
+            places, length = longer, length + 1
+        if length:
+            yield length, places
+
+    def followers(self, places: np.ndarray) -> tuple[list[int], list[int]]:
+        """The tokens that stood at the places, the most frequent first and of equals the latest, and how often each did."""
+        latest_first = self.text[places[places < self.length]][::-1]
+        tokens, first, counts = np.unique(
+            latest_first[latest_first != SEPARATOR], return_index=True, return_counts=True
+        )
+        order = np.lexsort((first, -counts))
+        return tokens[order].tolist(), counts[order].tolist()
+
+    def likeliest(self, places: np.ndarray, root: int, guesses: int, width: int, levels: int) -> DraftTree:
+        """The tree of the likeliest continuations behind the places, of at most so many guesses.
+
+        A node's q is its share of its parent's places, and its score the product of these along the path. No node scores less than
+        `LEAST_CHANCE`.
+        """
+        tree, order, heap = DraftTree.rooted(root), count(), []
+
+        def offer(node: int, places: np.ndarray) -> None:
+            for token, often in islice(zip(*self.followers(places), strict=True), width):
+                chance = tree.score[node] * (often / len(places))
+                if chance < LEAST_CHANCE:
+                    break
+                heappush(heap, (-chance, next(order), node, token, often / len(places), places))
+
+        offer(0, places)
+        while heap and len(tree) <= guesses:
+            chance, _, parent, token, q, before = heappop(heap)
+            node = tree.add(parent, token, -chance, q)
+            if tree.depth[node] < levels:
+                before = before[before < self.length]
+                offer(node, before[self.text[before] == token] + 1)
+        return tree
 
 
 class SuffixDrafter(Drafter):
@@ -25,7 +106,7 @@ class SuffixDrafter(Drafter):
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab, self.memory = pair.target.vocab, pair.memory
 
-    def begin(self, prompt: list[int], features: torch.Tensor | None = None) -> None:
+    def begin(self, prompt: list[int], features: Features = None) -> None:
         self.prompt, self.answer = prompt, list[int]()
         self.own, self.others = SuffixCounts(prompt), SuffixCounts()
         for each in self.memory.others(prompt) if self.memory else ():
@@ -44,14 +125,13 @@ class SuffixDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Shares behind the longest match of each node's path. What they leave is spread over the vocabulary."""
-        rows, found = torch.empty(len(nodes), self.vocab), False
-        for row, node in zip(rows, nodes, strict=True):
-            tokens, shares = self.shares([tree.tokens[each] for each in tree.path(node)])
+        found = [self.shares([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        rows = torch.empty(len(nodes), self.vocab)
+        for row, (tokens, shares) in zip(rows, found, strict=True):
             left = 1 - sum(shares)
             row.fill_(left / self.vocab if left > 1e-6 else 0)
             row[tokens] += torch.tensor(shares)
-            found |= bool(tokens)
-        return rows.log() if found else None
+        return rows.log() if any(tokens for tokens, _ in found) else None
 
     def shares(self, drafted: list[int]) -> tuple[list[int], list[float]]:
         """The tokens that followed the longest match of the text and the `drafted` tokens, and their shares of its places."""
@@ -64,7 +144,7 @@ class SuffixDrafter(Drafter):
                     answer, longest = (tokens, [each / len(places) for each in often]), length
         return answer
 
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: torch.Tensor | None = None) -> None:
+    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [*(tree.tokens[node] for node in path), bonus]
         self.own.extend(burst)
         if self.memory:

@@ -25,7 +25,7 @@ from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
-from engine.rounds.stopwatch import Stopwatch
+from engine.rounds.round import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
 from engine.target import Target

@@ -131,7 +131,7 @@ def load_pair(
         learned={} if verifying.spread else learned_for(pair, model),
         calibration=Calibration.load(pair.calibration)
         if pair.calibration and Path(pair.calibration).exists()
-        else None,
+        else Calibration(),
     )
 
 

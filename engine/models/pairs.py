@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.record.calibration import Calibration
+
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
     from transformers import PreTrainedTokenizerBase
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
     from engine.models.bigram import BigramTable
     from engine.models.earlier_texts import Memory
     from engine.nets import Net
-    from engine.record.calibration import Calibration
     from engine.remote.server import Server
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
@@ -260,7 +261,7 @@ class LoadedPair:
     context: int
     stop_ids: frozenset[int]
     learned: "Mapping[str, Net]" = field(default_factory=dict)
-    calibration: "Calibration | None" = None
+    calibration: Calibration = field(default_factory=Calibration)
     remote: "Server | None" = None
     memory: "Memory | None" = None
     raw: bool = False
@@ -276,8 +277,6 @@ class LoadedPair:
 
     def in_shapes(self, chosen: Mapping[str, str]) -> "LoadedPair":
         """The same pair, whose systems race in these of their counted shapes, and all others in their papers'."""
-        if self.calibration is None:
-            return self
         counted = self.calibration.shapes
         shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
         return replace(self, calibration=replace(self.calibration, shapes=shapes))

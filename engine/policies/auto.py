@@ -15,8 +15,6 @@ import numpy as np
 from engine.contracts import SURE, Counterpart, Drafter, Policy
 from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
 from engine.policies.shared.growing import grow
-from engine.record.calibration import Calibration
-from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -26,7 +24,6 @@ FIRST_REACH = 5.0  # levels at first
 BEYOND, SLOWLY = 4.0, 0.35  # levels to try beyond the accepted path; share of the way there that is taken each round
 FADE = 0.9  # share of running figures that is kept each round
 LONGEST_REST = 32  # rounds without a draft between two tries, at most
-UNMEASURED = Costs({1: 1.0}, 0.0, 0.0)
 
 
 @dataclass
@@ -49,26 +46,16 @@ class Auto(Policy):
     about = "As many guesses as pay on this machine, for this text, right now."
     source = "ours: measured costs of forwards, and how often guesses came true so far"
     counterpart = Counterpart("tree that adapts")
-    proposals = frozenset({"ranked"})
     reads_costs = True
 
-    def __init__(
-        self,
-        depth: int,
-        width: int,
-        nodes: int,
-        proposal: str,
-        calibration: Calibration | None = None,
-        costs: Costs = UNMEASURED,
-    ):
-        """Depth, width and nodes are limits. `costs` are this machine's, for the drafter at hand; unmeasured forwards count as free."""
-        self.depth, self.width, self.nodes, self.costs = depth, width, nodes, costs
-        self.verify_ms = [costs.verify_at(rows) for rows in range(nodes + depth + 2)]
+    def plan(self) -> None:
+        """Depth, width and nodes are limits."""
+        self.verify_ms = [self.costs.verify_at(rows) for rows in range(self.nodes + self.depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
-        first = (2 * FIRST_TAU, 2 * costs.round_ms(8, 4))
         # By kind and score: first the guesses that came true, then all guesses whose parents did.
         self.chances = np.zeros((2, KINDS * BINS))
-        self.expansion = Expansion(depth, width, beams=width, chances=self.chances)
+        self.expansion = Expansion(self.depth, self.width, beams=self.width, chances=self.chances)
+        first = 2 * FIRST_TAU, 2 * self.costs.round_ms(8, 4)
         self.pace, self.drafted = (
             FadingRate(*first),
             FadingRate(*first),

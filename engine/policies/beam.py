@@ -4,32 +4,21 @@ A level's candidates are the top tokens behind every survivor of the level above
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
-from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.shared.asking import candidates
-from engine.record.calibration import Calibration
-from engine.sampling import Sampling
-from engine.tree import DraftTree
+from engine.contracts import Counterpart
+from engine.policies.shared.asking import Growth, LevelByLevel
 
 
-class Beam(Policy):
+class Beam(LevelByLevel):
     title = "beam"
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+    def plan(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""
-        self.width = width
-        levels = min(depth, nodes - 1)
-        share, extra = divmod(nodes - 1, levels)
-        self.beams = [min(width, share + (level < extra)) for level in range(levels)]
+        self.depth = min(self.depth, self.nodes - 1)
+        share, extra = divmod(self.nodes - 1, self.depth)
+        self.beams = [min(self.width, share + (level < extra)) for level in range(self.depth)]
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), [0]
-        for level, beam in enumerate(self.beams[: max(0, room)], 1):
-            found = candidates(drafter, tree, frontier, position + level, self.width, sampling)
-            if found is None:
-                break
-            frontier = [tree.add(node, token, score, q) for score, _, node, token, q in found[:beam]]
-        return tree
+    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+        return growth.add(growth.candidates(frontier, self.width)[: self.beams[level - 1]])

@@ -8,7 +8,7 @@ one draft forward.
 import heapq
 
 from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.shared.asking import drawn_from
+from engine.policies.shared.asking import Growth
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -21,13 +21,14 @@ class DySpec(Policy):
     proposals = frozenset({"without replacement"})
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, deepest = DraftTree.rooted(root), min(self.depth, room)
+        growth, deepest = Growth(drafter, root, position, sampling), min(self.depth, room)
+        tree = growth.tree
         heap = [(-1.0, 0)] if deepest > 0 else []  # the value of the next draw behind a node, negative; the node
         undrawn, left = {}, {}
         while heap and len(tree) < self.nodes:
             _, node = heapq.heappop(heap)
             if node not in undrawn:
-                q = drawn_from(drafter, tree, [node], sampling)
+                q = growth.drawn_from([node])
                 if q is None:
                     continue
                 [undrawn[node]], left[node] = sampling.distinct(q, self.width, "draft", position, node), 1.0

@@ -4,24 +4,16 @@ Values are joint probabilities, which never grow with depth, so the best nodes i
 which is the ancestor. Unlike best_first it expands k nodes a level, no more, even where fewer would do. One draft forward per level.
 """
 
-from engine.contracts import Counterpart, Drafter, Policy
+from engine.contracts import Counterpart
 from engine.kernels.expansion import Expansion
-from engine.policies.shared.growing import grow
-from engine.record.calibration import Calibration
-from engine.sampling import Sampling
-from engine.tree import DraftTree
+from engine.policies.shared.growing import Expanding
 
 
-class ExpandRerank(Policy):
+class ExpandRerank(Expanding):
     title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.depth = depth
-        self.expansion = Expansion(depth, width, beams=width, keep=nodes - 1)
-
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, room))
+    def plan(self) -> None:
+        self.expansion = Expansion(self.depth, self.width, beams=self.width, keep=self.nodes - 1)

@@ -1,54 +1,51 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (tree-based speculative decoding for nanoGPT)."""
 
-from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.shared.asking import guesses
-from engine.policies.shared.ranking import favourites, most_probable
-from engine.record.calibration import Calibration
-from engine.sampling import Sampling
-from engine.tree import LARGEST_TREE, DraftTree
+from engine.contracts import Counterpart
+from engine.policies.shared.asking import Growth, Guess, LevelByLevel
+from engine.tree import LARGEST_TREE
 
 FULL = ((1, 2), (1, 4), (2, 2), (1, 7), (2, 3), (3, 2))  # depths and widths worth a try
 
 
-class Kary(Policy):
+class Kary(LevelByLevel):
     title = "full tree"
     about = "A full tree: the same number of branches everywhere."
     source = "tree-based speculative decoding for nanoGPT"
     counterpart = Counterpart("full tree")
     proposals = frozenset({"ranked", "top"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
+    def plan(self) -> None:
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
-        size = full(depth, width)
+        size = full(self.depth, self.width)
         if size > LARGEST_TREE:
             raise ValueError(
-                f"A full tree of depth {depth} and width {width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
+                f"A full tree of depth {self.depth} and width {self.width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
                 "Choose a smaller depth or width (depth 3 and width 2 make 15), or the system tree, which keeps to a node budget."
             )
-        self.depth, self.width, self.top = depth, width, proposal == "top"
 
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:
         return [(depth, wide, full(depth, wide)) for depth, wide in FULL]
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), [0]
-        for level in range(1, min(self.depth, room) + 1):
-            log_q = guesses(drafter, tree, frontier, to_draw=self.top)
-            if log_q is None:
-                break
-            if self.top:
-                ranking, q_rows = most_probable(log_q, self.width, sampling)
-                tree.q_rows.update(zip(frontier, q_rows, strict=True))
-            else:
-                ranking = favourites(log_q, position + level, self.width, sampling)
-            rows = zip(frontier, *ranking, strict=True)
-            frontier = [
-                tree.add(node, token, tree.score[node] * score, probability)
-                for node, tokens, scores, q in rows
-                for token, score, probability in zip(tokens, scores, q, strict=True)
-            ]
-        return tree
+    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+        tree = growth.tree
+        rows = self.top(growth, frontier) if self.proposal == "top" else growth.favourites(frontier, self.width)
+        return [
+            tree.add(node, token, tree.score[node] * score, q)
+            for node, row in zip(frontier, rows, strict=False)
+            for token, score, q in row
+        ]
+
+    def top(self, growth: Growth, nodes: list[int]) -> list[list[Guess]]:
+        """The most probable tokens behind each node by q alone, without noise. The tree keeps q."""
+        log_q = growth.guesses(nodes, to_draw=True)
+        if log_q is None:
+            return []
+        q = growth.sampling.scaled(log_q).softmax(-1)
+        growth.tree.q_rows.update(zip(nodes, q, strict=True))
+        best = q.topk(min(self.width, q.shape[-1]))
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [list(zip(tokens, values, values, strict=True)) for tokens, values in rows]
 
 
 def full(depth: int, width: int) -> int:

@@ -1,10 +1,6 @@
-"""Own-tree policy: takes the tree that the drafter lays out by itself, because the drafter's method is a tree and no distribution.
-
-The width says how far the tree may branch, in the drafter's own sense.
-"""
+"""Own-tree policy: takes the tree that the drafter lays out by itself. The width says how far it may branch, in the drafter's sense."""
 
 from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
-from engine.policies.shared import asking
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -14,14 +10,22 @@ class OwnTree(Policy):
     about = "The tree that the drafter lays out by itself."
     source = "SuffixDecoding, Token Recycling and Lookahead, each with its own"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
     needs = OWN_TREE
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        """Raises `ValueError` for a drafter that lays out no tree."""
+        """Raises `ValueError` for a drafter that lays out no tree, and for a tree that breaks these limits."""
         if self.needs not in drafter.offers:
             raise ValueError(
                 f"The {drafter.title} drafter lays out no tree of its own. Choose a drafter that does, or the policy best_first."
             )
         levels = min(self.depth, room)
-        return asking.own_tree(drafter, root, levels, self.width, self.nodes) if levels > 0 else DraftTree.rooted(root)
+        if levels < 1:
+            return DraftTree.rooted(root)
+        tree = drafter.own_tree(root, levels, self.width, self.nodes)
+        if tree.tokens[0] != root or len(tree) > self.nodes or max(tree.depth) > levels:
+            raise ValueError(
+                f"The {drafter.title} drafter laid out a tree of {len(tree)} nodes and {max(tree.depth)} levels below token "
+                f"{tree.tokens[0]:,}. Its `own_tree` must return one of at most {self.nodes} nodes and {levels} levels below token "
+                f"{root:,}."
+            )
+        return tree

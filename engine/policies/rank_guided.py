@@ -7,10 +7,10 @@ beyond that three. In the end the nodes with the best joint scores are kept. The
 new blocks in a forward.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
-from engine.policies.shared.asking import bucket, shortlists
+from engine.policies.shared.asking import Growth
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -24,7 +24,6 @@ class RankGuided(Policy):
     about = "The drafter itself says where to branch and from where to draft on."
     source = "SpecBlock, rank-guided tree"
     counterpart = Counterpart("tree of guesses")
-    proposals = frozenset({"ranked"})
     needs = RANK_HEAD
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
@@ -35,40 +34,28 @@ class RankGuided(Policy):
                 "Choose one of them, or the policy best_first with this drafter."
             )
         head: Any = drafter  # a rank head offers blocks: `depth`, `buckets` and `restart`
-        tree, starts, limit = DraftTree.rooted(root), [0], min(self.depth, room)
+        growth, starts, limit = Growth(drafter, root, position, sampling), [0], min(self.depth, room)
+        tree = growth.tree
         for number in range(min(MOST_BLOCKS, -(-limit // head.depth))):
             if number:
                 head.restart(tree, starts)
             ends, doubtful = [], []
             for start in starts:
-                end = self.grow_block(tree, head, start, limit, position, sampling, doubtful)
+                end = self.grow_block(growth, start, limit, doubtful)
                 ends += [end] if tree.depth[end] < limit else []
             starts = self.scheduled(tree, ends, doubtful, limit)
             if not starts:
                 break
         return tree.kept([0, *sorted(tree.best(self.nodes - 1))])
 
-    def grow_block(
-        self,
-        tree: DraftTree,
-        head: Any,
-        node: int,
-        limit: int,
-        position: int,
-        sampling: Sampling,
-        doubtful: list,
-    ) -> int:
+    def grow_block(self, growth: Growth, node: int, limit: int, doubtful: list[int]) -> int:
         """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end."""
+        tree, head = growth.tree, cast(Any, growth.drafter)
         for _ in range(min(head.depth, limit - tree.depth[node])):
-            expected = bucket(head, tree, node, len(WIDTHS))
-            width = min(WIDTHS[expected], self.width)
-            ranking = shortlists(head, tree, [node], position + tree.depth[node] + 1, width, sampling)
-            if ranking is None:
-                break
-            parent, first = node, len(tree)
-            for token, score, q in zip(*(row[0].tolist() for row in ranking), strict=True):
-                if tree.score[parent] * score >= LEAST_SCORE:
-                    tree.add(parent, token, tree.score[parent] * score, q)
+            expected = bucket(head, tree, node)
+            found = growth.candidates([node], min(WIDTHS[expected], self.width))
+            first = len(tree)
+            growth.add([each for each in found if each[0] >= LEAST_SCORE])
             if len(tree) == first:
                 break
             node = first
@@ -82,3 +69,14 @@ class RankGuided(Policy):
         others = [node for node in doubtful if node in kept and tree.depth[node] < limit]
         others = tree.best(max(0, self.width - len(ends)), others)
         return sorted(ends[: self.width] + others)
+
+
+def bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:
+    """The rank head's bucket behind the node. Raises `ValueError` when it is none of `WIDTHS`."""
+    found = drafter.buckets(tree, [node])
+    if not isinstance(found, list) or len(found) != 1 or found[0] not in range(len(WIDTHS)):
+        raise ValueError(
+            f"The {drafter.title} drafter answered {found!r} when it was asked for the bucket behind one node. "
+            f"Its `buckets` must return a list with one whole number from 0 to {len(WIDTHS) - 1}."
+        )
+    return found[0]

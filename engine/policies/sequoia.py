@@ -9,73 +9,106 @@ from functools import cache
 
 import torch
 
-from engine.contracts import Counterpart, Drafter, Policy
+from engine.contracts import Counterpart
 from engine.forward.uploads import uploaded
-from engine.policies.shared.asking import drawn_from
-from engine.policies.shared.drawn_ahead import Next, foreseen_distinct
-from engine.policies.shared.static_trees import BestTrees, Shape
+from engine.policies.shared.asking import Growth, LevelByLevel, Next
+from engine.policies.shared.ranking import foreseen_distinct
 from engine.record.calibration import Calibration
-from engine.sampling import Sampling
-from engine.tree import DraftTree
 
 OPEN_BUDGET = 64
 UNMEASURED_BUDGET = 16  # nodes where no cost curve was measured
+Shape = tuple["Shape", ...]  # the shapes below a node's children, in order; () is a leaf
 TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
 
 
-class Sequoia(Policy):
+class Sequoia(LevelByLevel):
     title = "Sequoia"
     about = "One fixed shape, the best for how often guesses were right when measured."
     source = "Sequoia (Chen et al. 2024), dynamic program"
     counterpart = Counterpart("fixed tree")
     proposals = frozenset({"without replacement"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        measured = calibration if calibration and calibration.acceptance else TYPICAL
-        trees = best_trees(tuple(measured.acceptance[:width]), nodes, depth)
-        if nodes < OPEN_BUDGET:
-            self.shape = trees.shape(nodes, depth)
-        elif measured.verify_ms:
-            self.shape = trees.shape(*fastest(trees, measured))
-        else:
-            self.shape = trees.shape(min(nodes, UNMEASURED_BUDGET), depth)
+    def plan(self) -> None:
+        measured = self.calibration if self.calibration.acceptance else TYPICAL
+        trees = best_trees(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
+        size = self.nodes, self.depth
+        if self.nodes >= OPEN_BUDGET:
+            size = fastest(trees, measured) if measured.verify_ms else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
+        self.shape = trees.shape(*size)
+        self.start = {0: self.shape}
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), {0: self.shape}
-        for level in range(1, room + 1):
-            frontier = {node: children for node, children in frontier.items() if children}
-            foresight = Foresight(list(frontier.values()), sampling, position, level, room)
-            q = drawn_from(drafter, tree, list(frontier), sampling, foresight.following) if frontier else None
-            if q is None:
-                break
-            rows = sampling.distinct(q, max(map(len, frontier.values())), "draft", position, level)
-            frontier = {
-                tree.draw(node, *draw): grandchildren
-                for (node, children), draws in zip(frontier.items(), rows, strict=True)
-                for grandchildren, draw in zip(children, draws, strict=False)
-            }
-        return tree
+    def level(self, growth: Growth, frontier: dict[int, Shape], level: int, levels: int) -> dict[int, Shape]:
+        frontier = {node: children for node, children in frontier.items() if children}
+        foresight = Foresight(growth, list(frontier.values()), level, levels)
+        q = growth.drawn_from(list(frontier), foresight.following) if frontier else None
+        if q is None:
+            return {}
+        rows = growth.sampling.distinct(q, max(map(len, frontier.values())), "draft", growth.position, level)
+        return {
+            growth.tree.draw(node, *draw): grandchildren
+            for (node, children), draws in zip(frontier.items(), rows, strict=True)
+            for grandchildren, draw in zip(children, draws, strict=False)
+        }
 
 
 class Foresight:
     """Which nodes the levels below a frontier will have, as long as no draw fails. Each call of `following` goes a level deeper."""
 
-    def __init__(self, shapes: list[Shape], sampling: Sampling, position: int, level: int, room: int):
+    def __init__(self, growth: Growth, shapes: list[Shape], level: int, levels: int):
         """`shapes` are those below the frontier's nodes, whose children stand on this `level`."""
-        self.shapes, self.sampling, self.position, self.level, self.room = shapes, sampling, position, level, room
+        self.growth, self.shapes, self.level, self.levels = growth, shapes, level, levels
 
     def following(self, q: torch.Tensor) -> Next | None:
         """The next frontier, drawn from `q [n, V]` behind this one; None where the tree ends."""
         below = [
             (row, number, shape) for row, each in enumerate(self.shapes) for number, shape in enumerate(each) if shape
         ]
-        if not below or self.level == self.room:
+        if not below or self.level == self.levels:
             return None
-        uniform = self.sampling.uniform(len(q), max(map(len, self.shapes)), "draft", self.position, self.level)
+        key = "draft", self.growth.position, self.level
+        uniform = self.growth.sampling.uniform(len(q), max(map(len, self.shapes)), *key)
         drawn = foreseen_distinct(q, uploaded(uniform, q.device))
         rows, numbers = uploaded([[row for row, _, _ in below], [number for _, number, _ in below]], q.device).unbind()
         self.shapes, self.level = [shape for _, _, shape in below], self.level + 1
         return drawn[rows, numbers], rows
+
+
+class BestTrees:
+    """The best trees of up to `nodes` nodes, root included, and up to `depth` levels below the root, by the paper's dynamic program.
+
+    `acceptance[b]` is the probability that a node's b-th child is the first accepted one.
+    `value[l][m]` is the expected number of tokens a round, bonus included, from the best subtree of at most m nodes and l levels below
+    its top. `size[l][b][m]`: when m nodes are left for the children b, b + 1, ..., so many go to child b and what is below it.
+    """
+
+    def __init__(self, acceptance: tuple[float, ...], nodes: int, depth: int):
+        self.acceptance, self.nodes, self.depth = acceptance, nodes, depth
+        self.value, self.size = [[0.0] + [1.0] * nodes], [[]]
+        for _ in range(depth):
+            below, rest, sizes = self.value[-1], [0.0] * nodes, []
+            for chance in reversed(acceptance):
+                best = [
+                    max((chance * below[y] + rest[m - y], -y) for y in range(1, m + 1)) if m else (0.0, 0)
+                    for m in range(nodes)
+                ]
+                rest = [value for value, _ in best]
+                sizes.insert(0, [-y for _, y in best])
+            self.value.append([0.0] + [1.0 + value for value in rest])
+            self.size.append(sizes)
+
+    def expected(self, nodes: int, levels: int) -> float:
+        """Expected tokens a round of the best tree of that size."""
+        return self.value[levels][nodes]
+
+    def shape(self, nodes: int, levels: int) -> Shape:
+        """The best tree itself. It is smaller than `nodes` where depth and width hold fewer."""
+        children, left = [], nodes - 1
+        for sizes in self.size[levels]:
+            if left == 0:
+                break
+            children.append(self.shape(sizes[left], levels - 1))
+            left -= sizes[left]
+        return tuple(children)
 
 
 best_trees = cache(BestTrees)

@@ -1,42 +1,29 @@
-"""Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024).
+"""Widths policy: a fixed number of independent draws behind every node of a level (SpecInfer, Miao et al. 2024)."""
 
-Draws of the same token share a node, and the tree counts its draws. One draft forward per level.
-"""
-
+from collections import Counter
+from collections.abc import Iterable
 from math import prod
 
-from engine.contracts import Counterpart, Drafter, Policy
-from engine.policies.chains import FORKS
-from engine.policies.shared.asking import drawn_from
-from engine.record.calibration import Calibration
-from engine.sampling import Sampling
-from engine.tree import DraftTree
+from engine.contracts import Counterpart
+from engine.policies.chains import Chains
+from engine.policies.shared.asking import Growth, LevelByLevel
 
 
-class Widths(Policy):
+class Widths(LevelByLevel):
     title = "fixed widths"
     about = "A fixed number of independent draws behind every node."
     source = "SpecInfer (Miao et al. 2024)"
     counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"with replacement"})
 
-    def __init__(self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration | None = None):
-        self.widths = narrowing(depth, width, nodes)
+    def plan(self) -> None:
+        self.widths = narrowing(self.depth, self.width, self.nodes)
+        self.depth = len(self.widths)
 
-    @classmethod
-    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
-        return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
+    shapes = Chains.shapes
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, frontier = DraftTree.rooted(root), [0]
-        for level, width in enumerate(self.widths[: max(0, room)], 1):
-            q = drawn_from(drafter, tree, frontier, sampling)
-            if q is None:
-                break
-            rows = sampling.repeated(q, [width] * len(frontier), "draft", position, level)
-            found = [tree.draw(node, *draw) for node, draws in zip(frontier, rows, strict=True) for draw in draws]
-            frontier = list(dict.fromkeys(found))
-        return tree
+    def level(self, growth: Growth, frontier: Iterable[int], level: int, levels: int) -> Counter[int]:
+        return growth.draw(dict.fromkeys(frontier, self.widths[level - 1]))
 
 
 def narrowing(depth: int, width: int, nodes: int) -> list[int]:

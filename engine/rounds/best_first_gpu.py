@@ -5,7 +5,7 @@ nodes on a level, so every level drafts that many at once. The policy would not 
 their children out. Dead nodes fill the shapes and have no living descendants.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -52,16 +52,9 @@ class DeviceTree:
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
         chosen = torch.cat([torch.zeros_like(order[:1]), behind])
         place = torch.zeros_like(self.parents).scatter(0, chosen, torch.arange(nodes, device=order.device))
-        parents = place.index_select(0, self.parents.index_select(0, chosen).clamp(min=0))
-        return DeviceTree(
-            tokens=self.tokens.index_select(0, chosen),
-            parents=torch.cat([self.parents[:1], parents[1:]]),
-            depth=self.depth.index_select(0, chosen),
-            score=self.score.index_select(0, chosen),
-            q=self.q.index_select(0, chosen),
-            lineage=self.lineage.index_select(0, chosen).index_select(1, chosen),
-            slots=chosen,
-        )
+        rows = {name: value.index_select(0, chosen) for name, value in vars(self).items()}
+        parents = torch.cat([self.parents[:1], place.index_select(0, rows["parents"][1:])])
+        return DeviceTree(**rows | {"parents": parents, "lineage": rows["lineage"].index_select(1, chosen)})
 
 
 def best(scores: torch.Tensor, count: int) -> torch.Tensor:
@@ -97,7 +90,7 @@ class DeviceDraft:
         """
         parents, scores = self.numbers[:1], torch.ones(1, dtype=torch.float64, device=root.device)
         lineage, start = self.numbers[None] == 0, 1
-        levels = [DeviceTree.rooted(root)]
+        levels = [replace(DeviceTree.rooted(root), lineage=lineage)]
         log_q = self.first(previous, root, base)
         for level, count in enumerate(self.levels, 1):
             scaled = log_q if noise is None else log_q / temperature
@@ -108,22 +101,12 @@ class DeviceDraft:
             above = chosen // self.width
             numbers = self.numbers[start : start + count]
             lineage = lineage.index_select(0, above) | (self.numbers == numbers[:, None])
-            tokens, scores = tokens.flatten().index_select(0, chosen), scores.index_select(0, chosen)
-            levels.append(
-                DeviceTree(
-                    tokens=tokens,
-                    parents=parents.index_select(0, above),
-                    depth=torch.full_like(tokens, level),
-                    score=scores,
-                    q=q.flatten().index_select(0, chosen),
-                    lineage=lineage,
-                    slots=numbers,
-                )
-            )
+            tokens, q = tokens.flatten().index_select(0, chosen), q.flatten().index_select(0, chosen)
+            parents, scores = parents.index_select(0, above), scores.index_select(0, chosen)
+            levels.append(DeviceTree(tokens, parents, torch.full_like(tokens, level), scores, q, lineage, numbers))
             parents, start = numbers, start + count
             if level < self.depth:
                 log_q = self.below(levels[-1], base)
-        levels[0] = DeviceTree(**{**vars(levels[0]), "lineage": self.numbers[None] == 0})
         grown = {name: torch.cat([getattr(each, name) for each in levels]) for name in vars(levels[0])}
         return DeviceTree(**grown).kept(self.nodes)
 

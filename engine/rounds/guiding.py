@@ -5,16 +5,16 @@ A drafter's answers are masked too. A policy draws from what it was answered, so
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from engine.contracts import SURE, Drafter
-from engine.sampling import Guide
+from engine.models.constraint import MatcherGuide
 from engine.tree import DraftTree
 
-Mask = Callable[[Guide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
+Mask = Callable[[MatcherGuide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
 LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 
@@ -22,23 +22,30 @@ def path_of(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.tokens[each] for each in tree.path(node))
 
 
-def masked(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def masked(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
-    return masked_at(guide, tree, logits, range(len(tree)))
+    return without(logits, allowed_at(guide, tree, range(len(tree))))
 
 
-def masked_at_leaves(guide: Guide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def masked_at_leaves(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """Wrong on purpose (`engine.breaks`): as `masked`, but only behind nodes without children, where a text goes on."""
-    return masked_at(guide, tree, logits, [node for node in range(len(tree)) if node not in tree.parents])
+    rows = allowed_at(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
+    return without(logits, rows)
 
 
-def masked_at(guide: Guide, tree: DraftTree, logits: torch.Tensor, nodes: range | list[int]) -> torch.Tensor:
-    rows = {node: row for node in nodes if (row := guide.allowed(path_of(tree, node))) is not None}
-    if not rows:
+def allowed_at(guide: MatcherGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
+    """Which tokens may follow, bool `[V]`, by node. Left out are nodes where that does not matter."""
+    rows = {node: guide.allowed(path_of(tree, node)) for node in nodes}
+    return {node: row for node, row in rows.items() if row is not None}
+
+
+def without(logits: torch.Tensor, allowed: dict[int, torch.Tensor]) -> torch.Tensor:
+    """`logits [n, V]` with minus infinity for what is not allowed in these of its rows."""
+    if not allowed:
         return logits
-    allowed = torch.ones(logits.shape, dtype=torch.bool)
-    allowed[list(rows)] = torch.stack([*rows.values()])
-    return logits.masked_fill(~allowed.to(logits.device), -math.inf)
+    mask = torch.ones(logits.shape, dtype=torch.bool)
+    mask[list(allowed)] = torch.stack([*allowed.values()])
+    return logits.masked_fill(~mask.to(logits.device), -math.inf)
 
 
 class GuidedDrafter(Drafter):
@@ -46,7 +53,7 @@ class GuidedDrafter(Drafter):
 
     title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
 
-    def __init__(self, inner: Drafter, guide: Guide):
+    def __init__(self, inner: Drafter, guide: MatcherGuide):
         self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
         self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
@@ -64,26 +71,19 @@ class GuidedDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """The inner drafter's rows without what is forbidden, made distributions again."""
-        answer = self.inner.log_q(tree, nodes)
-        found = [self.guide.allowed(path_of(tree, node)) for node in nodes]
-        counts = [0 if row is None else int(row.sum()) for row in found]
-        if not self.inner.guesses or (answer is None and 1 not in counts):
+        answer, allowed = self.inner.log_q(tree, nodes), allowed_at(self.guide, tree, nodes)
+        forced = [node for node, row in allowed.items() if int(row.sum()) == 1]
+        if not self.inner.guesses or (answer is None and not forced):
             return None
         if answer is None:
-            width = max(len(row) for row in found if row is not None)
+            width = len(allowed[forced[0]])
             answer = torch.full((len(nodes), width), -math.log(width))
-        keeps = [row is not None and (count == 1 or self.whole) for row, count in zip(found, counts, strict=True)]
-        if not any(keeps):
+        kept = {at: allowed[node] for at, node in enumerate(nodes) if node in (allowed if self.whole else forced)}
+        if not kept:
             return answer
-        allowed = torch.ones(answer.shape, dtype=torch.bool)
-        for at, (row, keep) in enumerate(zip(found, keeps, strict=True)):
-            if row is not None and keep:
-                allowed[at] = row
-        allowed = allowed.to(answer.device)
-        rows = answer.masked_fill(~allowed, -math.inf)
+        rows = without(answer, kept)
         lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
-        rows = torch.where(lost, torch.zeros_like(rows).masked_fill(~allowed, -math.inf), rows)
-        return rows.log_softmax(-1)
+        return torch.where(lost, without(torch.zeros_like(rows), kept), rows).log_softmax(-1)
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""

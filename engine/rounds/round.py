@@ -1,33 +1,50 @@
-"""A lane's rounds with parts on the host: grow, verify, decide, commit."""
+"""A lane's rounds with parts on the host: grow, verify, decide, commit; and the watch that times their phases."""
+
+import time
 
 import torch
 
 from engine.contracts import Acceptance, Drafter, Outcome, Policy
+from engine.forward.devices import synchronise
 from engine.forward.spread import agreed
 from engine.rounds.guiding import GuidedDrafter, Mask, masked
-from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
 
 
-class HostRounds:
-    """`engine.contracts.Rounds` with a target, a drafter, a policy and a rule on the host.
+class Stopwatch:
+    """Times phases after waiting for the device, so that no phase pays for another's kernels."""
 
-    Where the sampling has a constraint, `mask(guide, tree, logits)` keeps to it what the target answered.
-    """
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def start(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.since = time.perf_counter()
+
+    def lap(self, name: str) -> float:
+        """End the phase of that name and begin the next one. Returns its seconds."""
+        synchronise(self.device)
+        now = time.perf_counter()
+        self.seconds[name], self.since = now - self.since, now
+        return self.seconds[name]
+
+
+class HostRounds:
+    """`engine.contracts.Rounds` with parts on the host. `mask(guide, tree, logits)` keeps what the target answers to a constraint."""
 
     def __init__(
         self,
         target: Target,
         drafter: Drafter,
         policy: Policy,
-        acceptance: Acceptance,
+        rule: Acceptance,
         sampling: Sampling,
         mask: Mask = masked,
     ):
-        self.target, self.drafter, self.policy = target, drafter, policy
-        self.acceptance, self.sampling, self.mask = acceptance, sampling, mask
+        self.target, self.drafter, self.policy, self.rule = target, drafter, policy, rule
+        self.sampling, self.mask = sampling, mask
         self.guide = sampling.constraint.guide() if sampling.constraint else None
         if self.guide and self.guide.guesses != "free":
             self.drafter = GuidedDrafter(drafter, self.guide)
@@ -66,7 +83,7 @@ class HostRounds:
         watch = self.watch
         if self.guide:
             logits = self.mask(self.guide, tree, logits)
-        verdict = self.acceptance.decide(tree, logits, self.sampling, self.target.length)
+        verdict = self.rule.decide(tree, logits, self.sampling, self.target.length)
         if self.guide:
             self.guide.advance([*(tree.tokens[node] for node in verdict.path), verdict.bonus])
         watch.lap("accept")

@@ -1,9 +1,7 @@
 """`engine.rounds.round` as one CUDA graph a round; held equal by tests/fast/test_equal_to_reference.py[rounds.round_gpu].
 
-Draft, verify, accept and commit run on the device, and one copy goes to the host at the end.
-
-It serves parts that say `on_device`: token match over the draft model's best-first tree, and plain decoding. Rounds on the host give
-the same tokens from the same noise.
+Draft, verify, accept and commit run on the device, and one copy goes to the host at the end. It serves parts that say `on_device`:
+token match over the draft model's best-first tree, and plain decoding. Rounds on the host give the same tokens from the same noise.
 """
 
 import time
@@ -14,6 +12,7 @@ import torch
 
 from engine.contracts import Acceptance, Drafter, Outcome, Policy, Verdict
 from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.devices import synchronise
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, static_capacity
 from engine.forward.session import Session
@@ -113,19 +112,8 @@ class DeviceRound:
         bonus = drawn.index_select(0, node)
         self.marks.set(3)
         self.commit(tree, path, count, base)
-        packed = torch.cat(
-            [
-                (tree.score > 0).sum().view(1),
-                count,
-                bonus,
-                path,
-                tree.tokens,
-                tree.parents,
-                tree.depth,
-                tree.score,
-                tree.q,
-            ]
-        )
+        alive, columns = (tree.score > 0).sum().view(1), (tree.tokens, tree.parents, tree.depth, tree.score, tree.q)
+        packed = torch.cat([alive, count, bonus, path, *columns])
         self.state.copy_(torch.cat([base + 1 + count, tree.tokens.index_select(0, node), bonus, last, seed]))
         self.marks.set(4)
         return packed, logits
@@ -179,16 +167,10 @@ class DeviceRound:
         alive, count, bonus = (int(value) for value in values[:3])
         path, columns = values[3 : 3 + self.depth], values[3 + self.depth :]
         size = len(columns) // 5
-        tokens, parents, depth, score, q = (columns[at : at + alive] for at in range(0, len(columns), size))
-        tree = DraftTree(
-            [int(token) for token in tokens],
-            [int(parent) for parent in parents],
-            [int(level) for level in depth],
-            score,
-            q,
-            list(range(alive)),
-        )
-        return tree, Verdict([int(node) for node in path[:count]], int(bonus))
+        *whole, score, q = (columns[at : at + alive] for at in range(0, len(columns), size))
+        tokens, parents, depth = (list(map(int, each)) for each in whole)
+        tree = DraftTree(tokens, parents, depth, score, q, list(range(alive)))
+        return tree, Verdict(list(map(int, path[:count])), bonus)
 
 
 class DeviceRounds:
@@ -196,20 +178,15 @@ class DeviceRounds:
 
     def __init__(self, pair: LoadedPair, drafts: bool, capacity: int, shape: dict[str, int], sampling: Sampling):
         """`drafts` False is plain decoding, whatever the shape."""
-        draft, self.sampling, self.forwards = pair.draft if drafts else None, sampling, 0
-        shape = shape if drafts else dict.fromkeys(shape, 0)
-        key = ("round", draft, static_capacity(capacity), *shape.values(), sampling.greedy)
-        self.round: DeviceRound = pair.target.lender.lend(
-            key,
-            lambda: DeviceRound(pair.target, draft, static_capacity(capacity), **shape, greedy=sampling.greedy),
-            borrower=self,
-        )
+        self.sampling, self.forwards = sampling, 0
+        draft, sizes = (pair.draft, shape.values()) if drafts else (None, (0, 0, 0))
+        asked = draft, static_capacity(capacity), *sizes, sampling.greedy
+        self.round = pair.target.lender.lend(("round", *asked), lambda: DeviceRound(pair.target, *asked), self)
 
     def begin(self, prompt: list[int], last: int) -> float:
         start = time.perf_counter()
         self.round.begin(prompt, self.sampling, last)
-        if self.round.runner.device.type == "cuda":
-            torch.cuda.synchronize(self.round.runner.device)
+        synchronise(self.round.runner.device)
         return time.perf_counter() - start
 
     def next(self) -> Outcome:

@@ -9,10 +9,10 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,9 +26,9 @@ from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing import grow
 from engine.record.costs import Costs, between
 from engine.record.disturbance import BUSY
-from engine.record.promise import Ranks, promised
+from engine.record.promise import promised
+from engine.rounds.round import Stopwatch
 from engine.rounds.round_gpu import DeviceRounds
-from engine.rounds.stopwatch import Stopwatch
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
@@ -44,8 +44,6 @@ SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look
 HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
 FOLLOWED = (1, 8, 24)  # rows of the verifications that `follow` times
 AGED, BRIEF = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass
@@ -63,20 +61,23 @@ class Timed:
     looked: float = -math.inf
 
     def verifications(self, pair: LoadedPair, seconds: float) -> None:
-        found = verify_ms(pair, seconds=self.patience(pair, seconds))
-        self.verify_ms = {rows: min(ms, self.verify_ms.get(rows, ms)) for rows, ms in found.items()}
+        with _lock:
+            found = verify_ms(pair, seconds=patience(pair, seconds))
+            self.verify_ms = {rows: min(ms, self.verify_ms.get(rows, ms)) for rows, ms in found.items()}
 
     def drafts(self, pair: LoadedPair, name: str) -> None:
-        found = draft_ms(pair, name, seconds=self.patience(pair, DRAFT_SECONDS))
-        first, below = map(min, found, self.draft_ms.get(name, found))
-        self.draft_ms[name] = first, below
-
-    def patience(self, pair: LoadedPair, seconds: float) -> float:
-        """Processes that share a target must stop together, and no clock tells them the same."""
-        return seconds if pair.target.processes == 1 else math.inf
+        with _lock:
+            found = draft_ms(pair, name, seconds=patience(pair, DRAFT_SECONDS))
+            first, below = map(min, found, self.draft_ms.get(name, found))
+            self.draft_ms[name] = first, below
 
 
-_lock = threading.Lock()
+def patience(pair: LoadedPair, seconds: float) -> float:
+    """Processes that share a target must stop together, and no clock tells them the same."""
+    return seconds if pair.target.processes == 1 else math.inf
+
+
+_lock = threading.RLock()
 _timed: WeakKeyDictionary[LoadedPair, Timed] = WeakKeyDictionary()
 
 
@@ -94,7 +95,7 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
                 timed.drafts(pair, name)
             return agreed(pair.target.model, Costs(timed.verify_ms, *timed.draft_ms[name]).rising())
 
-        ranks, compared = ranks_of(pair), needed(pair, drafter)
+        ranks, compared = pair.calibration.ranks, needed(pair, drafter)
         if not ranks.keys() & compared or not DRAFTERS[drafter].chooses:
             return measured(compared[0])
         each = {name: measured(name) for name in compared}
@@ -114,15 +115,15 @@ def graph_costs(pair: LoadedPair) -> Costs:
 
 def in_haste(pair: LoadedPair) -> None:
     """Measures verifications where they are not, with less patience than `costs_of` has. `again` should follow."""
-    with _lock:
-        verifications_of(pair, HASTE)
+    verifications_of(pair, HASTE)
 
 
 def verifications_of(pair: LoadedPair, seconds: float) -> Timed:
-    """What is timed of this pair, with verifications at least; they are measured where they are not. Whoever calls has the lock."""
-    timed = _timed.setdefault(pair, Timed())
-    if not timed.verify_ms:
-        timed.verifications(pair, seconds)
+    """What is timed of this pair, with verifications at least; they are measured where they are not."""
+    with _lock:
+        timed = _timed.setdefault(pair, Timed())
+        if not timed.verify_ms:
+            timed.verifications(pair, seconds)
     return timed
 
 
@@ -153,19 +154,11 @@ def followed(pair: LoadedPair, costs: Costs) -> Costs:
 
 def again(pair: LoadedPair) -> Sequence[Callable[[], None]]:
     """What measures all of it once more and keeps the least, in pieces of about a second: it may have met other work before."""
-
-    def locked(measure: Callable[[], None]) -> None:
-        with _lock:
-            measure()
-
-    if pair not in _timed:
+    timed = _timed.get(pair)
+    if timed is None:
         return []
-    timed = _timed[pair]
-    pieces = [
-        partial(timed.verifications, pair, SECONDS),
-        *(partial(timed.drafts, pair, name) for name in timed.draft_ms),
-    ]
-    return [partial(locked, piece) for piece in pieces]
+    drafts = [partial(timed.drafts, pair, name) for name in timed.draft_ms]
+    return [partial(timed.verifications, pair, SECONDS), *drafts]
 
 
 def verified(pair: LoadedPair) -> dict[int, float]:
@@ -181,11 +174,7 @@ def is_measured(pair: LoadedPair, drafter: str) -> bool:
 def needed(pair: LoadedPair, drafter: str) -> list[str]:
     """The drafters whose costs are those of this one: itself, or those that it is the best of."""
     choices = DRAFTERS[drafter].choices(pair)
-    return [name for name in choices if name in ranks_of(pair)] or choices[:1] or [drafter]
-
-
-def ranks_of(pair: LoadedPair) -> Mapping[str, Ranks]:
-    return pair.calibration.ranks if pair.calibration else {}
+    return [name for name in choices if name in pair.calibration.ranks] or choices[:1] or [drafter]
 
 
 @torch.inference_mode()
@@ -249,14 +238,14 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
 
 
 @torch.inference_mode()
-def graph_ms(pair: LoadedPair, repeats: int = REPEATS) -> dict[int, float]:
+def graph_ms(pair: LoadedPair) -> dict[int, float]:
     """Least ms of a greedy round that is one graph, by the levels of its tree."""
     sampling, prompt = Sampling(device=pair.target.noise_place), list(range(context_of(pair)))
     capacity, least = context_of(pair) + LARGEST_TREE, dict.fromkeys(GRAPHED, math.inf)
     for levels in least:
         shape = {"depth": levels, "width": WIDTH, "nodes": NODES}
         lane = DeviceRounds(pair, levels > 0, capacity, shape, sampling)
-        for _ in range(repeats + 1):
+        for _ in range(REPEATS + 1):
             lane.begin(prompt, capacity)  # anew, so that every round has the same room
             least[levels] = min(least[levels], 1000 * sum(lane.next().seconds.values()))
     return least
@@ -278,12 +267,8 @@ def turns(runner: Runner, repeats: int, seconds: float) -> Iterator[int]:
 
 
 def interleaved(
-    device: torch.device,
-    tasks: Mapping[Name, Callable[[], object]],
-    repeats: int,
-    settled: bool = False,
-    seconds: float = math.inf,
-) -> dict[Name, float]:
+    device: torch.device, tasks: Mapping[Any, Callable], repeats: int, settled: bool = False, seconds: float = math.inf
+) -> dict[Any, float]:
     """Median ms of every task. The tasks take turns, so that a slow moment meets all alike. First calls are not counted.
 
     `settled` runs every task once untimed before it is timed, because in a race a lane finds the caches as it left them. Past `seconds`
@@ -309,17 +294,12 @@ def context_of(pair: LoadedPair) -> int:
     return min(CONTEXT, pair.context // 2)
 
 
-def chain(rows: int) -> DraftTree:
-    """A tree that is one path of `rows` nodes, the root included."""
+def even_tree(width: int, rows: int) -> DraftTree:
+    """A tree of `rows` nodes, the root included, in which a node has up to `width` children."""
     tree = DraftTree.rooted(0)
     for node in range(1, rows):
-        tree.add(node - 1, node, 1.0, 1.0)
+        tree.add((node - 1) // width, node, 1.0, 1.0)
     return tree
 
 
-def binary(rows: int) -> DraftTree:
-    """A tree of `rows` nodes in which a node has up to two children."""
-    tree = DraftTree.rooted(0)
-    for node in range(1, rows):
-        tree.add((node - 1) // 2, node, 1.0, 1.0)
-    return tree
+chain, binary = partial(even_tree, 1), partial(even_tree, 2)

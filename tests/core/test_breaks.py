@@ -3,7 +3,6 @@
 import gc
 import json
 import weakref
-from dataclasses import asdict
 from math import comb
 
 import pytest
@@ -110,8 +109,8 @@ def test_naive_acceptance_is_right_at_temperature_0(pair):
 @pytest.mark.parametrize("name", BREAKS)
 def test_the_suggested_race_parts_early_and_the_right_lane_writes_plain_decodings_text(embedded, name):
     suggestion = BREAKS[name].suggestion
-    assert suggestion.systems == ("tree", f"tree!{name}")
-    settings = {**asdict(suggestion), "systems": ("vanilla", *suggestion.systems), "max_new_tokens": 24}
+    assert suggestion["systems"] == ("tree", f"tree!{name}")
+    settings = {**suggestion, "systems": ("vanilla", *suggestion["systems"]), "max_new_tokens": 24}
     race = Race(embedded, Settings(**settings))
     list(race.run())
     plain, right, broken = (lane.trace.tokens for lane in race.lanes)
@@ -123,7 +122,7 @@ def test_the_suggested_race_parts_early_and_the_right_lane_writes_plain_decoding
 @pytest.mark.parametrize("name", FORWARDS)
 def test_a_broken_forward_is_far_from_the_target_and_the_right_one_is_not(embedded, name):
     suggestion = BREAKS[name].suggestion
-    found = figures(embedded, name, prompt=suggestion.prompt, max_new_tokens=24)
+    found = figures(embedded, name, prompt=suggestion["prompt"], max_new_tokens=24)
     assert found["wrong"] > 0.05 and found["worst"] > 0.3 and found["right"] < 1e-5
     assert found["places"] > 24 and found["draws"] is found["floor"] is None and found["temperature"] == 1
     assert found["rows"] == sorted(found["rows"], key=lambda row: -abs(row["right"] - row["wrong"]))
@@ -134,7 +133,7 @@ def test_a_broken_forward_is_far_from_the_target_and_the_right_one_is_not(embedd
 
 def test_the_naive_rule_is_far_from_the_target_and_the_exact_one_is_at_the_floor(embedded):
     suggestion = BREAKS["acceptance"].suggestion
-    found = figures(embedded, "acceptance", prompt=suggestion.prompt, temperature=suggestion.temperature)
+    found = figures(embedded, "acceptance", prompt=suggestion["prompt"], temperature=suggestion["temperature"])
     assert found["wrong"] > 5 * found["right"] and found["right"] < 1.5 * found["floor"]
     assert found["draws"] == 1200 and found["places"] is found["worst"] is None and found["temperature"] == 0.8
     assert found["rows"][0]["wrong"] > found["rows"][0]["right"] + 0.2  # a favourite that comes out too often
@@ -253,6 +252,6 @@ def test_a_closed_race_and_a_cancelled_measurement_free_their_caches(name):
 
 def test_low_temperatures_leave_the_naive_rule_standing(embedded):
     """At 0.05 q rounds to 0 for a favourite that the draft finds unlikely."""
-    prompt = BREAKS["acceptance"].suggestion.prompt
+    prompt = BREAKS["acceptance"].suggestion["prompt"]
     [written] = tokens(embedded, "naive", prompt=prompt, temperature=0.05, max_new_tokens=40)
     assert len(written) == 40

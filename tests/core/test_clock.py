@@ -20,7 +20,7 @@ from engine.nets.dspark import DSpark
 from engine.policies import POLICIES
 from engine.race import WARM_UP_TOKENS, Lane, Race, Settings
 from engine.record.trace import PHASES
-from engine.rounds import stopwatch
+from engine.rounds import round as rounds_on_host
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import find, fits, serves
@@ -66,7 +66,7 @@ class Clock:
 def clock(monkeypatch) -> Clock:
     """Reading a prompt and verifying take time, and so does what must be off the clock: text, records, making lanes and warming up."""
     clock = Clock()
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     clock.slowed(Target, "prefill", PREFILL, monkeypatch)
     clock.slowed(Target, "verify", VERIFY, monkeypatch)
     for part, name in OFF_THE_CLOCK:
@@ -168,7 +168,7 @@ PHASE = {
     ("drafter", "begin"): "prefill",
     ("policy", "grow"): "draft",
     ("target", "verify"): "verify",
-    ("acceptance", "decide"): "accept",
+    ("rule", "decide"): "accept",
     ("target", "commit"): "commit",
     ("drafter", "see"): "commit",
     ("drafter", "commit"): "commit",
@@ -188,7 +188,7 @@ class Ledger:
 
     def watch(self, rounds: HostRounds) -> None:
         """Gives every call of the rounds' parts seconds of its own, whole numbers so that sums are exact."""
-        for role in ("target", "drafter", "policy", "acceptance"):
+        for role in ("target", "drafter", "policy", "rule"):
             part = getattr(rounds, role)
             for name, _ in inspect.getmembers(type(part), inspect.isfunction):
                 if not name.startswith("_") and name not in FREE:
@@ -235,7 +235,7 @@ def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, 
     race = Race(pair, Settings(TEXT, (mix, "vanilla"), depth=3, width=2, nodes=8, temperature=0.8, max_new_tokens=24))
     race.record()
     spent, books = Clock(), []
-    monkeypatch.setattr(stopwatch, "time", spent)
+    monkeypatch.setattr(rounds_on_host, "time", spent)
     monkeypatch.setattr(Race, "warm_up", lambda race: None)
     for lane in race.lanes:
         books.append(Ledger(spent))
@@ -258,7 +258,7 @@ def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, mon
     """A sequence pays for its own parts and for its share of every forward that it was in; together that is the whole clock."""
     list(decode_together(pair, find(name), [[1, 2]], [Sampling()], 2))  # costs are measured before, on the real clock
     spent, books = Clock(), []
-    monkeypatch.setattr(stopwatch, "time", spent)
+    monkeypatch.setattr(rounds_on_host, "time", spent)
     born, forward, sizes = HostRounds.__init__, Batch.forward, []
 
     def watched(rounds, *parts):

@@ -10,6 +10,7 @@ from engine.measure.options import shaped
 from engine.measure.racing import settings_of
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
+from engine.record.calibration import Calibration
 from engine.record.costs import Counted
 from engine.rounds import timing
 from engine.systems import SHAPE, SYSTEMS, find
@@ -54,7 +55,7 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
         raise AssertionError("measured")
 
     monkeypatch.setattr(timing, "verify_ms", measured)
-    for pair in (tiny_pair(), replace(tiny_pair(), calibration=None)):
+    for pair in (tiny_pair(), replace(tiny_pair(), calibration=Calibration())):
         assert find("tree").shape(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(pair, "tree") == ["4x4x8"]
         assert pair.in_shapes({}).calibration == pair.calibration
 

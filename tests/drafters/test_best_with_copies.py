@@ -11,6 +11,7 @@ from engine.drafters import DRAFTERS
 from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
 from engine.policies.auto import Auto
 from engine.race import Race, Settings
+from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.rounds import timing
 from engine.sampling import Sampling
@@ -58,7 +59,7 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
 def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
-    costs = timing.costs_of(replace(tiny_pair(), calibration=None), "best")
+    costs = timing.costs_of(replace(tiny_pair(), calibration=Calibration()), "best")
     assert (costs.first_ms, costs.promised, costs.chosen) == (1.0, {}, "")
 
 
@@ -109,7 +110,7 @@ def grown(drafter, root: int, policy: Auto) -> DraftTree:
 
 
 def test_auto_copies_instead_of_drafting_where_that_promises_more():
-    drafter, policy = started(tiny_pair(), TEXT * 3), Auto(12, 4, 24, "ranked", None, COSTS)
+    drafter, policy = started(tiny_pair(), TEXT * 3), Auto(12, 4, 24, "ranked", costs=COSTS)
     tree = grown(drafter, 3, policy)
     assert drafter.forwards == 0 and tree.tokens[1:4] == drafter.copies(DraftTree.rooted(3), 0)[0][:3]
     assert max(tree.depth) == len(tree) - 1 <= 12
@@ -139,7 +140,7 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
     for depth in (12, 5):
         drafter = Saying()
         drafter.copier.true[GRAM + 1] = 50
-        policy = Auto(depth, 4, 24, "ranked", None, COSTS)
+        policy = Auto(depth, 4, 24, "ranked", costs=COSTS)
         policy.reach = 3.0
         tree = grown(drafter, 4, policy)
         assert drafter.forwards == 3 and tree.tokens == [4, 7, 1, 2, *[3, 8, 8, 5, 1, 2, 3, 4, 7][: depth - 3]]

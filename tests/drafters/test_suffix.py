@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters.shared.suffix_counts import LEAST_CHANCE, SEPARATOR
-from engine.drafters.suffix import SuffixDrafter
+from engine.drafters.suffix import LEAST_CHANCE, SEPARATOR, SuffixDrafter
 from engine.lab.bench import command as bench
 from engine.models.earlier_texts import Memory
 from engine.race import Race, Settings

@@ -19,7 +19,7 @@ from engine.models import loading
 from engine.models.cache_memory import cache_bytes
 from engine.page.screens.break_distance import measure
 from engine.race import Race, Settings
-from engine.rounds import stopwatch
+from engine.rounds import round as rounds_on_host
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.tree import LARGEST_TREE
@@ -99,7 +99,7 @@ def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, m
         clock.now += count
         return count
 
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(RecurrentSession, "replay", replay)
     pair = loaded("mamba2")
     lane, wrong = raced(pair, "tree", "tree!trim", tokens=12).lanes

@@ -13,7 +13,8 @@ from engine.forward.recurrent import kinds
 from engine.forward.recurrent.cache import text_bytes
 from engine.models import memory, refusals
 from engine.models.cache_memory import too_large
-from engine.rounds import stopwatch, timing
+from engine.rounds import round as rounds_on_host
+from engine.rounds import timing
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.families import PROMPT, STATES, state_model, state_pair
@@ -147,7 +148,7 @@ def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(loaded,
     def slow(model, args, how):
         clock.now += 20 + how["input_ids"].numel()
 
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(timing, "ROWS", (1, 4, 8, 24))
     hook = pair.target.model.register_forward_pre_hook(slow, with_kwargs=True)
     try:

@@ -10,7 +10,8 @@ import torch
 from engine import race
 from engine.decode import Round, decode
 from engine.measure import racing
-from engine.rounds import stopwatch, timing
+from engine.rounds import round as rounds_on_host
+from engine.rounds import timing
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
@@ -48,7 +49,7 @@ def once_a_size(measure: Callable) -> Callable:
         configs = [getattr(each, "config", None) for each in models]  # those of MTP layers are their target's
         sizes = [vars(each) | {"_name_or_path": ""} if each else None for each in configs]
         key = (*names, type(pair.target), pair.dtype, pair.context, str(sizes))
-        made_up = stopwatch.time is not time or time.perf_counter is not CLOCK
+        made_up = rounds_on_host.time is not time or time.perf_counter is not CLOCK
         if "repeats" in how or pair.memory is not None or made_up:
             return measure(pair, *names, **how)
         if key not in found:

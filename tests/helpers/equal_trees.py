@@ -29,7 +29,7 @@ COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_m
 POLICIES = {
     "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
     "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
-    "auto": lambda: Auto(6, 3, 12, "ranked", None, COSTS),
+    "auto": lambda: Auto(6, 3, 12, "ranked", costs=COSTS),
 }
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
 

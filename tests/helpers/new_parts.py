@@ -3,12 +3,10 @@
 import torch
 
 from engine.acceptance.token_match import TokenMatch
-from engine.contracts import Counterpart, Drafter, Policy
+from engine.contracts import Counterpart, Drafter
 from engine.models.pairs import LoadedPair
 from engine.nets.layer import Linear, Net, NetConfig
-from engine.policies.shared.asking import guesses
-from engine.policies.shared.ranking import favourites
-from engine.sampling import Sampling
+from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.tree import DraftTree
 
 PERIOD = 3  # tokens that are said again
@@ -40,7 +38,7 @@ class Echo(Drafter):
         self.text += [*(tree.tokens[node] for node in path), bonus]
 
 
-class Comb(Policy):
+class Comb(LevelByLevel):
     """Declares no counterpart in serving engines."""
 
     title = "comb"
@@ -48,18 +46,9 @@ class Comb(Policy):
     source = "a test"
     proposals = frozenset({"ranked"})
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        tree, back = DraftTree.rooted(root), 0
-        for level in range(1, min(self.depth, room) + 1):
-            log_q = guesses(drafter, tree, [back])
-            count = min(self.width, self.nodes - len(tree))
-            if log_q is None or count < 1:
-                break
-            [tokens], [scores], [q] = favourites(log_q, position + level, count, sampling)
-            above = tree.score[back]
-            teeth = [tree.add(back, *each) for each in zip(tokens, (above * score for score in scores), q, strict=True)]
-            back = teeth[0]
-        return tree
+    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+        left = self.nodes - len(growth.tree)
+        return growth.add(growth.candidates(frontier, min(self.width, left)) if left else [])[:1]
 
 
 class Again(TokenMatch):

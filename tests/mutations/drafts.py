@@ -31,7 +31,7 @@ DRAFTS = [
         ),
         (
             "a text's own end is no place",
-            "shared/suffix_counts.py::SuffixCounts.likeliest",
+            "suffix.py::SuffixCounts.likeliest",
             "tree.score[node] * (often / len(places))",
             "tree.score[node] * (often / sum(self.followers(places)[1]))",
             "drafters/test_suffix.py::test_one_earlier_place_is_worth_a_half_because_the_texts_end_counts_too",

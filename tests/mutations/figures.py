@@ -47,25 +47,25 @@ return agreed(self.target.session.runner.model, seconds)
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
             "figures",
         ),
+    ),
+    *of(
+        "",
         (
             "every sequence pays for the whole forward",
-            "batch.py::BatchedRounds.next",
-            "watch.lap('verify') / len(self.running)",
+            "batch.py::next_of",
+            "watch.lap('verify') / len(running)",
             "watch.lap('verify')",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
             "figures",
         ),
         (
             "drafting in a batch is free",
-            "batch.py::BatchedRounds.next",
+            "batch.py::next_of",
             "{**seconds, 'verify': share, **outcome.seconds}",
             "{'verify': share, **outcome.seconds}",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
             "figures",
         ),
-    ),
-    *of(
-        "",
         (
             "p of a node's own row",
             "race.py::Lane.record",
@@ -119,7 +119,7 @@ return agreed(self.target.session.runner.model, seconds)
         "policies/",
         (
             "the next draw is worth as much as the last",
-            "dyspec_threshold.py::DySpecThreshold.grow",
+            "dyspec_threshold.py::DySpecThreshold.level",
             "value + tree.score[child]",
             "value",
             "policies/test_policies.py::test_every_draw_of_the_threshold_form_is_worth_its_place",

@@ -6,12 +6,10 @@ import torch
 
 from engine.kernels.expansion import KINDS, chance
 from engine.policies.sequoia import Sequoia
-from engine.policies.shared.ahead import Reach, answered, drafted_ahead, likely
-from engine.policies.shared.drawn_ahead import foreseen_distinct
-from engine.policies.shared.ranking import shortlist, split
+from engine.policies.shared.asking import Growth, Reach
+from engine.policies.shared.ranking import foreseen_distinct, likely, shortlist, split
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
-from engine.tree import DraftTree
 from helpers.enumeration import TableDrafter, Tables
 
 SAMPLINGS = [Sampling(), Sampling(0.8, seed=3), Sampling(0.8, top_k=3, seed=3)]
@@ -39,20 +37,22 @@ class Deep(TableDrafter):
         self.told.append(rows)
 
 
-def drafted(sampling: Sampling, reach: Reach, levels: int = 9) -> tuple[Deep, DraftTree]:
-    """The drafter, and a tree of the root and its favourites."""
-    drafter, tree = Deep(levels), DraftTree.rooted(0)
-    answer = drafted_ahead(drafter, drafter.behind(())[None], tree, [0], 1, 3, sampling, reach)
+def drafted(sampling: Sampling, reach: Reach, levels: int = 9) -> tuple[Deep, Growth]:
+    """The drafter, and the growth of a tree of the root and its favourites."""
+    drafter = Deep(levels)
+    growth = Growth(drafter, 0, 0, sampling)
+    answer = growth.ranked_ahead(drafter.behind(())[None], [0], 3, reach)
     for token, score, q in zip(*(each[0].tolist() for each in answer), strict=True):
-        tree.add(0, token, score, q)
-    return drafter, tree
+        growth.tree.add(0, token, score, q)
+    return drafter, growth
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_what_was_drafted_ahead_is_what_is_drafted_when_asked(sampling):
-    drafter, tree = drafted(sampling, Reach(3, 2))
+    drafter, growth = drafted(sampling, Reach(3, 2))
+    tree = growth.tree
     first, second = sorted(tree.best(2))
-    found = split(answered(drafter, tree, [second, first]))
+    found = split(growth.answered([second, first]))
     for at, node in enumerate((second, first)):
         alone = shortlist(drafter.behind((tree.tokens[node],))[None], 2, 3, sampling)
         assert found[0][at].tolist() == alone[0][0].tolist()
@@ -62,29 +62,24 @@ def test_what_was_drafted_ahead_is_what_is_drafted_when_asked(sampling):
         for token, score, q in zip(*(each[at].tolist() for each in found), strict=True):
             tree.add(node, token, tree.score[node] * score, q)
     [likeliest] = tree.best(1, [node for node in range(len(tree)) if tree.depth[node] == 2])  # it was drafted behind
-    below = split(answered(drafter, tree, [likeliest]))
+    below = split(growth.answered([likeliest]))
     path = tuple(tree.tokens[node] for node in tree.path(likeliest))
     assert below[0].tolist() == shortlist(drafter.behind(path)[None], 3, 3, sampling)[0].tolist()
     node = tree.add(likeliest, int(below[0][0, 0]), 0.1, 0.1)
-    assert len(drafter.told) == 2 and answered(drafter, tree, [node]) is None  # three levels were drafted
+    assert len(drafter.told) == 2 and growth.answered([node]) is None  # three levels were drafted
 
 
 @pytest.mark.parametrize("unforeseen", ["not among the best", "no guess of the drafter's", "a level too deep"])
 def test_a_node_that_was_not_foreseen_is_not_found_and_nothing_is_told_of_it(unforeseen):
-    drafter, tree = drafted(Sampling(), Reach(3, 2), levels=0 if unforeseen == "a level too deep" else 9)
+    drafter, growth = drafted(Sampling(), Reach(3, 2), levels=0 if unforeseen == "a level too deep" else 9)
+    tree = growth.tree
     worst = max(range(1, 4), key=lambda node: -tree.score[node])
     strange = next(token for token in range(6) if token not in tree.tokens[1:])
     node = worst if unforeseen == "not among the best" else tree.best(1)[0]
     if unforeseen == "no guess of the drafter's":
         node = tree.add(0, strange, 0.9, 0.9)
-    assert answered(drafter, tree, [tree.best(1)[0], node]) is None
-    assert drafter.ahead is None and drafter.told == []
-
-
-def test_a_new_round_forgets_what_was_drafted_ahead():
-    drafter, tree = drafted(Sampling(), Reach(3, 2))
-    root = DraftTree.rooted(tree.tokens[tree.best(1)[0]])  # the favourite came true
-    assert answered(drafter, root, [0]) is None and drafter.ahead is None and drafter.told == []
+    assert growth.answered([tree.best(1)[0], node]) is None
+    assert growth.ahead == [] and drafter.told == []
 
 
 def test_no_more_is_drafted_than_can_be_asked_for():
@@ -101,7 +96,7 @@ def test_a_row_that_is_no_distribution_is_refused_on_a_deeper_level_too():
             return super().deeper(tokens, above) * torch.nan
 
     with pytest.raises(ValueError, match="a row with NaN"):
-        drafted_ahead(Broken(), Deep().behind(())[None], DraftTree.rooted(0), [0], 1, 3, Sampling(), Reach(2, 2))
+        Growth(Broken(), 0, 0, Sampling()).ranked_ahead(Deep().behind(())[None], [0], 3, Reach(2, 2))
 
 
 def test_chances_on_a_device_are_those_of_the_host():

@@ -6,7 +6,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.policies import POLICIES
-from engine.policies.shared.asking import guesses
+from engine.policies.shared.asking import Growth
 from engine.record.calibration import Calibration
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -131,8 +131,8 @@ def test_another_vocabulary_than_the_targets_is_refused(name, proposal, vocab, a
 
 
 def test_a_right_answer_is_handed_on_as_it_is():
-    drafter, tree = Odd(None, 1), DraftTree.rooted(7)
-    assert guesses(drafter, tree, [0]).equal(drafter.answer[None])
+    drafter = Odd(None, 1)
+    assert Growth(drafter, 7, 5, Sampling()).guesses([0]).equal(drafter.answer[None])
 
 
 def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():

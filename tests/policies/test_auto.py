@@ -11,7 +11,7 @@ from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import COPY, FAVOURITE, OTHER, chance
 from engine.policies.auto import LONGEST_REST, Auto
-from engine.policies.shared.ranking import favourites
+from engine.policies.shared.ranking import shortlist
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -51,7 +51,7 @@ class Copying(Fixed):
 
 
 def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> Auto:
-    return Auto(depth, width, nodes, "ranked", None, costs)
+    return Auto(depth, width, nodes, "ranked", costs=costs)
 
 
 def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[int], float]:
@@ -145,7 +145,7 @@ def test_it_comes_back_when_guesses_come_true_again():
 
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
-    [[score, other, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
+    [[score, other, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
     assert chance(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
     assert chance(auto.chances, score, FAVOURITE)[0] > 0.9
@@ -163,7 +163,7 @@ def test_what_became_of_copies_is_counted_apart_from_guesses():
 
     auto, drafter = policy(depth=12), Copying(0.9)
     rounds(auto, drafter, 40, accepts=True)
-    [[score, *_]] = favourites(drafter.row[None], 0, 4, Sampling())[1]
+    [[score, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
     assert chance(auto.chances, 0.6, COPY)[0] < 0.3 and chance(auto.chances, score, FAVOURITE)[0] > 0.9
 
 

@@ -18,9 +18,8 @@ from engine.policies import POLICIES
 from engine.policies.best_first import LEAST_SCORE, BestFirst
 from engine.policies.dyspec import DySpec
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia
-from engine.policies.shared.ranking import favourites
-from engine.policies.shared.static_trees import BestTrees
+from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, BestTrees, Sequoia
+from engine.policies.shared.ranking import shortlist
 from engine.policies.sparse import Sparse
 from engine.policies.widths import narrowing
 from engine.record.calibration import Calibration
@@ -179,7 +178,7 @@ def test_opt_tree_is_best_first():
             grown = {}
             for path, score in level.items():
                 log_q = tables.logits("q", path).log_softmax(-1)[None]
-                [tokens], [scores], _ = favourites(log_q, depth, 4, sampling)
+                [tokens], [scores], _ = (each.tolist() for each in shortlist(log_q, depth, 4, sampling))
                 grown |= {(*path, token): score * each for token, each in zip(tokens, scores, strict=True)}
             level = dict(sorted(grown.items(), key=lambda each: -each[1])[:4])
             seen |= level
@@ -269,7 +268,7 @@ def test_the_sparse_tree_takes_the_best_products():
 
 
 def test_sparse_says_what_is_missing():
-    for calibration in (None, Calibration(acceptance=[0.5])):
+    for calibration in (Calibration(), Calibration(acceptance=[0.5])):
         with pytest.raises(ValueError, match=r"python -m engine calibrate"):
             Sparse(3, 3, 9, "ranked", calibration)
 

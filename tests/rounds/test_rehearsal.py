@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch.utils.backend_registration as registration
 
-from engine.policies.shared.ahead import TOGETHER
+from engine.policies.shared.asking import TOGETHER
 from engine.systems import SYSTEMS
 from helpers.paths import OF_TESTS
 

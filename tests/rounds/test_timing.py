@@ -11,7 +11,8 @@ from engine.drafters import DRAFTERS
 from engine.measure import racing
 from engine.measure.repeated import Repeated
 from engine.race import Settings
-from engine.rounds import stopwatch, timing
+from engine.rounds import round as rounds_on_host
+from engine.rounds import timing
 from engine.rounds.timing import FEWEST, FOLLOWED, LEVELS, ROWS, costs_of, draft_ms, interleaved
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
@@ -24,7 +25,7 @@ from helpers.pairs import tiny_pair
 def clock(monkeypatch):
     """A made-up clock, which only tests move."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     return clock
 
 

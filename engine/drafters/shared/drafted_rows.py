@@ -35,10 +35,7 @@ class DraftedRows:
             self.place(tree, node, first + row)
 
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        """Assign the next rows to `nodes`, whose ancestors have rows already.
-
-        Returns bool `[n, rows]`: the drafted rows that each node sees, its ancestors' and its own.
-        """
+        """Assign the next rows to `nodes`. Returns bool `[n, rows]`: the drafted rows that each sees, its ancestors' and its own."""
         first, self.count, self.unasked = self.count, self.count + len(nodes), []
         count = self.count
         flags = bytearray(len(nodes) * count)

@@ -1,7 +1,4 @@
-"""The bridge from a drafter to compiled growing: what is passed in, how many forwards it took, which rows stay.
-
-Knows one compiled call and one cache; knows no net.
-"""
+"""The bridge from a drafter to compiled growing: what is passed in, how many forwards it took, which rows stay. Knows no net."""
 
 from collections.abc import Callable
 

@@ -16,7 +16,7 @@ def fill(served: Served, form: Form, halt: gr.Button) -> None:
     def distances(**asked):
         return asked
 
-    broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
+    broken_cards = {name: card(find(each.suggestion["systems"][-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
     part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
     begin, fields = trigger("walk-measure"), form.fields("broken", *Form.__annotations__)

@@ -1,18 +1,24 @@
 """Growing: grows a tree of favourites on an `Expansion`'s terms, with any drafter."""
 
-from functools import partial
-
 import numpy as np
 
-from engine.contracts import Drafter
+from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
-from engine.policies.shared.ahead import Reach
-from engine.policies.shared.asking import shortlists
+from engine.policies.shared.asking import Growth, Reach
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 SILENCE = np.zeros((MOST_LEVELS, 0), np.float32)  # noise when greedy
 TREE = "token", "parent", "depth", "key", "score", "q"  # what a `DraftTree` has of a node
+
+
+class Expanding(Policy):
+    """A policy whose terms are those of an `Expansion`."""
+
+    expansion: Expansion
+
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, room))
 
 
 def grow(
@@ -33,8 +39,9 @@ def grow(
 
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
-    terms, counts, promised = expansion.terms, expansion.counts, 0.0
-    last = counts["nodes"]
+    growth, terms, counts, promised = Growth(drafter, root, position, sampling), expansion.terms, expansion.counts, 0.0
+    last = expansion.columns["depth"][: counts["nodes"]].tolist()
+    expected = 1 + max(last, default=levels - 1)  # by the last tree; each level costs a forward that may be in vain
     plant(expansion.table, root)
     width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
@@ -44,8 +51,9 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        most = partial(foreseen, expansion, last, level, levels)
-        found = shortlists(drafter, grown(expansion), frontier, position + level, width, sampling, most)
+        left = min(levels, max(reach, 1), expected if level == 1 else levels) - level + 1
+        growth.tree = grown(expansion)
+        found = growth.shortlists(frontier, width, Reach(left, terms["beams"], expansion.chances))
         if found is None:
             break
         counts["asked"] += drafter.forwards > before
@@ -53,16 +61,6 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if promised < 0:
             break
     harvest(expansion.table)
-
-
-def foreseen(expansion: Expansion, last: int, level: int, levels: int) -> Reach:
-    """What may be asked about from this level on. Each level costs a forward that may be in vain.
-
-    The first level expects a tree as deep as the last one, which had `last` nodes. Their depths stay until the level is admitted.
-    """
-    depth, reach = expansion.columns["depth"][:last], max(expansion.terms["reach"], 1)
-    expected = 1 + int(depth.max()) if level == 1 and last else levels
-    return Reach(min(levels, reach, expected) - level + 1, expansion.terms["beams"], expansion.chances)
 
 
 def grown(expansion: Expansion) -> DraftTree:

@@ -1,30 +1,25 @@
-"""Ranking: which tokens a drafter favours at a position, and how likely the target is to take them."""
+"""Ranking: which tokens a drafter favours at a position, how likely the target is to take them, and which ones will be drawn."""
 
 import numpy as np
 import torch
 
 from engine.forward.devices import widest
+from engine.kernels.expansion import BINS, OTHER, TRUST
 from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_on_cpu
 from engine.sampling import Sampling
 
-Ranking = tuple[list[list[int]], list[list[float]], list[list[float]]]  # tokens, scores, q; each [n][width]
-Shortlist = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same as arrays [n, width]
+Shortlist = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens int64, scores and q float64, each [n, width]
 NO_LAW = "a row with NaN, with plus infinity, or with minus infinity for every token"
 NO_NOISE = np.zeros(0, np.float32)
 
 
-def favourites(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Ranking:
+def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
     """The `width` best tokens of each row of `log_q [n, V]` for this position, with their scores and draft probabilities.
 
     Greedy: ordered by q. The score is q squared, normalised over a shortlist, because a greedy target takes the favourite more often
     than q says. Sampled: ordered by log q / T plus the position's Gumbel noise. The target draws with the same noise, so wherever
     p = q it takes the favourite. The score is the softmax of those sums over the shortlist.
     """
-    return tuple(each.tolist() for each in shortlist(log_q, position, width, sampling))
-
-
-def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
-    """`favourites` as arrays `[n, width]`: int64, float64, float64."""
     if not log_q.is_cpu:
         return read(log_q, [position], width, sampling)
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).cpu()
@@ -37,10 +32,7 @@ def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling
 
 
 def read(log_q: torch.Tensor, positions: list[int], width: int, sampling: Sampling) -> Shortlist:
-    """`shortlist` of `log_q [n, V]` on a device, for one position or for one of each row. The host waits for one copy.
-
-    Raises `ValueError` for rows that are no distributions, which could not be seen before.
-    """
+    """`shortlist` on a device, for one position or for each row its own. Raises `ValueError` for rows that are no distributions."""
     noise = None if sampling.greedy else sampling.noise.rows(positions, log_q.shape[-1]).to(log_q.device)
     found = ranked(sampling.scaled(log_q), noise, width)
     return split(on_host(torch.cat([each.to(widest(log_q.device)) for each in found], -1)))
@@ -63,7 +55,7 @@ def split(rows: np.ndarray) -> Shortlist:
 def ranked(
     scaled: torch.Tensor, noise: torch.Tensor | None, width: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`favourites` as tensors `[n, width]`; waits for no device.
+    """`shortlist` as tensors `[n, width]`; waits for no device.
 
     `scaled [n, V]` is log q / T, or log q when greedy. `noise [V]` is the position's, or `[n, V]` each row's; None when greedy.
     """
@@ -74,9 +66,32 @@ def ranked(
     return tokens[:, :width], scores[:, :width], log_q.gather(-1, tokens[:, :width]).exp()
 
 
-def most_probable(log_q: torch.Tensor, width: int, sampling: Sampling) -> tuple[Ranking, torch.Tensor]:
-    """The `width` most probable tokens of each row by q alone, without noise, and q `[n, V]` itself."""
-    q = sampling.scaled(log_q).softmax(-1)
-    top = q.topk(min(width, q.shape[-1]))
-    values = top.values.tolist()
-    return (top.indices.tolist(), values, values), q
+def likely(scores: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
+    """`engine.kernels.expansion.chance` of the `scores [n, width]` of a drafter's guesses, the first one of a row its favourite."""
+    if not chances.numel():
+        return scores
+    kinds = torch.arange(scores.shape[1], device=scores.device).clamp(max=OTHER)
+    cells = kinds * BINS + (scores * BINS).long().clamp(max=BINS - 1)
+    true, all_ = (each.index_select(0, cells.flatten()).view_as(scores) for each in chances)
+    return (true + TRUST * scores) / (all_ + TRUST)
+
+
+def foreseen_distinct(q: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The tokens `[n, most]` that `engine.sampling.successive` draws from `q [n, V]` by `uniform [n, most]`, up to rounding.
+
+    Where that draws no more tokens, the rest means nothing. Waits for no device.
+    """
+    edges = q.to(widest(q.device)).cumsum(-1)
+    starts = lengths = edges[:, :0]  # of the intervals that are taken, in [0, total)
+    tokens = []
+    for number in uniform.split(1, -1):
+        ordered = starts.sort(-1)
+        behind = lengths.gather(-1, ordered.indices)
+        point = number * (edges[:, -1:] - lengths.sum(-1, keepdim=True))
+        passed = point >= ordered.values - (behind.cumsum(-1) - behind)
+        point = point + (behind * passed).sum(-1, keepdim=True)
+        token = torch.searchsorted(edges, point, right=True).clamp(max=q.shape[-1] - 1)
+        start = torch.where(token > 0, edges.gather(-1, (token - 1).clamp(min=0)), 0.0)
+        starts, lengths = torch.cat([starts, start], -1), torch.cat([lengths, edges.gather(-1, token) - start], -1)
+        tokens.append(token)
+    return torch.cat(tokens, -1)
