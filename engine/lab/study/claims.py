@@ -7,7 +7,6 @@ counted in tokens a forward where that is what the speed comes from, and is out 
 from dataclasses import dataclass
 
 from engine.breaks import CARD
-from engine.systems import find
 
 FORWARD, DRAFT_FORWARD = "target forward", "draft forward"
 SAMPLED = (0.6, 0.8, 1.0)
@@ -33,11 +32,6 @@ class Beside:
         behind = f" on {self.drafts}" if self.drafts else " a draft forward" if self.per == DRAFT_FORWARD else ""
         return f"{self.more} over {self.than}{behind}"
 
-    @property
-    def systems(self) -> tuple[str, ...]:
-        """Those that must run."""
-        return (self.drafts,) if self.drafts else (self.more, self.than)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -58,18 +52,9 @@ class Claim:
     beyond: str = ""
 
     @property
-    def source(self) -> str:
-        return find(self.row).source
-
-    @property
-    def bound(self) -> dict[str, str]:
-        """What a run's settings get of the constraint."""
-        return {"constraint": self.constraint} if self.constraint else {}
-
-    @property
     def systems(self) -> list[str]:
-        """Every system that must run, once."""
-        return list(dict.fromkeys(name for beside in self.counted for name in beside.systems))
+        """Every system that must run."""
+        return [name for each in self.counted for name in ([each.drafts] if each.drafts else [each.more, each.than])]
 
 
 CLAIMS = (

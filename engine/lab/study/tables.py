@@ -74,10 +74,7 @@ def cases(temperatures: Sequence[float]) -> dict[str, list[tuple[str, float, dic
 def made(
     pair: LoadedPair, name: str, prompts: dict[str, list[str]], tokens: int, temperatures: Sequence[float] | None
 ) -> Iterator[tuple[str, list[dict], str]]:
-    """A table by domain: the domain, its rows, and both as text. `prompts` are by domain; the rules take those of all domains together.
-
-    A system that the pair cannot run is left out; the text says why.
-    """
+    """By domain the domain, its rows, and both as text, which says what is left out. The rules take prompts of all domains together."""
     if name == EQUAL_DRAFTS:
         together = [prompt for texts in prompts.values() for prompt in texts]
         of_rules = [(system, t) for t in temperatures or RULE_TEMPERATURES for system in RULES]
@@ -103,16 +100,8 @@ def compared_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: in
     for rule, lengths in found.items():
         more = [each - other for each, other in zip(lengths, base, strict=True)]
         gain, error = mean(more) / mean(base), stdev(more) / len(more) ** 0.5 / mean(base)
-        rows.append(
-            {
-                "drafts": system,
-                "temperature": temperature,
-                "rule": rule,
-                "tokens": mean(lengths),
-                "gain": gain,
-                "error": error,
-            }
-        )
+        figures = {"tokens": mean(lengths), "gain": gain, "error": error}
+        rows.append({"drafts": system, "temperature": temperature, "rule": rule, **figures})
     return rows
 
 
