@@ -40,19 +40,14 @@ Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind 
 
 def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
-    sampling, texts = Sampling(temperature), []
-    for prompt in tqdm(prompts, desc=f"texts at T = {temperature:g}"):
-        ids = prompt_tokens(pair, prompt)[: pair.context // 2]
-        texts.append((ids, plainly(pair, ids, tokens, sampling)))
-    return texts
+    begun = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts]
+    sampling = Sampling(temperature)
+    return [(ids, plainly(pair, ids, tokens, sampling)) for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")]
 
 
 @torch.inference_mode()
 def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
-    """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft model is the first accepted one.
-
-    At every position of the continuations one row of children is drawn. Their chances are summed; acceptance itself is not drawn.
-    """
+    """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft is the first accepted one."""
     sampling, rule = Sampling(temperature), WithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
     for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
@@ -61,10 +56,8 @@ def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[
             each.open(len(ids)).forward(ids, list(range(len(ids))))[0].cpu() for each in (pair.target, pair.draft)
         ]
         start, vocab = len(prompt) - 1, min(each.shape[-1] for each in logits)
-        p, q = (
-            sampling.probabilities(logits[0][start:, :vocab]),
-            sampling.draft_probabilities(logits[1][start:, :vocab]),
-        )
+        p = sampling.probabilities(logits[0][start:, :vocab])
+        q = sampling.draft_probabilities(logits[1][start:, :vocab])
         for at, drawn in enumerate(sampling.distinct(q, CHILDREN, "calibrate", number)):
             r, d, reached = p[at], q[at], 1.0
             for child, (token, _) in enumerate(drawn):
@@ -83,8 +76,8 @@ def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[
 def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2) -> list[list[float]]:
     """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
 
-    The tree is the chain of the next tokens that the target wrote, so every guess is made behind a right path. Rounds start `stride`
-    tokens apart, depth + 1 at most. The deepest levels are left out where the drafter never guessed.
+    Every guess is made behind the tokens that the target wrote. Rounds start `stride` tokens apart, depth + 1 at most. The deepest
+    levels are left out where the drafter never guessed.
     """
     stride = min(stride, depth + 1)
     counts, asked = torch.zeros(depth, RANKS, dtype=torch.float64), torch.zeros(depth, dtype=torch.float64)
@@ -117,26 +110,24 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
 def draft_ms(pair: LoadedPair, repeats: int) -> float:
     """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
     drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
-
-    def level() -> None:
-        tree = DraftTree.rooted(0)
-        drafter.begin([1, 2])
-        drafter.log_q(tree, [0])
-        nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
-        watch.start()
-        sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")  # type: ignore[arg-type]
-        times.append(1000 * watch.lap("level"))
-
     watch, times = Stopwatch(pair.draft.device), []
     with pair.target.undisturbed():
         for _ in range(repeats + 2):
-            level()
+            tree = DraftTree.rooted(0)
+            drafter.begin([1, 2])
+            drafter.log_q(tree, [0])
+            nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
+            watch.start()
+            sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")  # type: ignore[arg-type]
+            times.append(1000 * watch.lap("level"))
     return statistics.median(times[2:])
 
 
 def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
     """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
-    has_draft, compared = pair.draft is not None, ranked(pair)
+    has_draft = pair.draft is not None
+    # Medusa's ranks are read for static trees, and those of what `best` chooses from
+    compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].choices(pair)]
     drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
     greedy = continued(pair, prompts, tokens, 0.0) if compared else []
     measured = Calibration(
@@ -150,11 +141,6 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     )
     # Static trees are laid out by what was measured first
     return replace(measured, shapes=shapes.by_system(replace(pair, calibration=measured), prompts))
-
-
-def ranked(pair: LoadedPair) -> list[str]:
-    """The pair's drafters whose ranks are read: Medusa's for static trees, and those that `best` chooses from."""
-    return [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].choices(pair)]
 
 
 def rounded(values: list[float]) -> list[float]:

@@ -1,10 +1,7 @@
 """Shapes: what a system's rounds give and take by the shape of its trees, counted on a pair. Nothing is timed.
 
-So these figures hold on every machine; `System.shape` weighs them with what forwards cost on the machine at hand.
-
-The texts are few and short, so that all systems take minutes. Of 40 tokens, a third less than now, they gave the small pair's ratio
-of two shapes' tau within 5 % of that in texts of 128 tokens behind all prompts of the gallery. Each tau itself was 2 to 13 % lower:
-a text's beginning is harder to guess.
+So these figures hold on every machine; `System.shape` weighs them with what forwards cost here. The texts are few and short, so that
+all systems take minutes: with 40 tokens two shapes' tau had the ratio that they have in 128 tokens of all prompts, within 5 %.
 """
 
 import numpy as np
