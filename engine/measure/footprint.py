@@ -18,9 +18,8 @@ def resident_mib() -> float:
 def peak_mib(device: torch.device, task: Callable[[], object]) -> float | None:
     """The most MiB of tensors that `task` holds at any time, by torch's own allocator, beyond those alive before it.
 
-    So caches and temporaries count and loaded weights do not. A GPU's allocator keeps this figure itself. On a CPU the profiler records
-    every allocation, which slows the task several times: never time it. The resident set size would say less, because the C library
-    keeps what earlier tasks gave back. None on an Apple GPU, whose allocator keeps no peak; nothing runs then.
+    So caches and temporaries count and loaded weights do not. On a CPU the profiler records every allocation, which slows the task:
+    never time it. None on an Apple GPU, whose allocator keeps no peak; nothing runs then.
     """
     if device.type == "mps":
         return None

@@ -93,10 +93,8 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
     """
     if options.target is None:
         for option in ("draft", "drafter"):
-            if getattr(options, option) is not None:
-                raise ValueError(
-                    f"--{option} {getattr(options, option)!r} needs --target, the model that it drafts for."
-                )
+            if (given := getattr(options, option)) is not None:
+                raise ValueError(f"--{option} {given!r} needs --target, the model that it drafts for.")
         return named(otherwise if options.pair is None else options.pair)
     if options.pair is not None:
         raise ValueError(
@@ -106,10 +104,7 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
 
 
 def own_place(out: Path | None, shipped: Path | None, title: str) -> Path:
-    """Where a command writes: `out`, or when it is None what the repository ships in that place.
-
-    Raises `ValueError` when both are None: for `title` the repository ships nothing.
-    """
+    """Where a command writes: `out`, or what the repository ships there. Raises `ValueError` for `title` when both are None."""
     if out is None and shipped is None:
         raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
     return out or shipped  # type: ignore[return-value]
@@ -149,18 +144,13 @@ def given_remote(options: Namespace) -> "Server | None":
 
 
 def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
-    """The pair that the options of `add_pair` name, or `pair`, in memory. A bar on stderr counts the bytes of each model.
-
-    Raises `ValueError` with a sentence for what `given_pair` refuses, and for whatever cannot be loaded.
-    """
+    """The pair that the options of `add_pair` name, or `pair`, in memory. Raises `ValueError` for what cannot be named or loaded."""
     from engine.models.loading import load  # a command refuses a wrong pair before it imports what would load one
 
     chosen = given_pair(options) if pair is None else pair
+    how = {"quantisation": options.quantisation, "spread": options.spread}
     with bytes_bar() as tell:
-        pair_in_memory = load(
-            chosen, options.device, quantisation=options.quantisation, spread=options.spread, tell=tell
-        )
-    return replace(pair_in_memory, raw=options.raw)
+        return replace(load(chosen, options.device, **how, tell=tell), raw=options.raw)
 
 
 @contextmanager
@@ -200,13 +190,12 @@ def add_constraint(parser: ArgumentParser) -> None:
 
 def given_constraint(options: Namespace) -> str:
     """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
+    said = "" if options.regex is None else joined("regex", options.regex)
     if options.json_schema is not None:
-        return checked_constraint(
-            joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
-        )
+        said = joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
     if options.grammar is not None:
-        return checked_constraint(joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file.")))
-    return checked_constraint("" if options.regex is None else joined("regex", options.regex))
+        said = joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file."))
+    return checked_constraint(said)
 
 
 def add_shape(parser: ArgumentParser) -> None:

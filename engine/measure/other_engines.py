@@ -44,10 +44,7 @@ class Others:
 
 
 def given_peers(options: Namespace, constraint: str) -> list[ServerPeer]:
-    """The servers that the options of `add_peers` name.
-
-    Raises `ValueError` for a server without --peers, for peers under a constraint, and for a server that cannot be reached.
-    """
+    """The servers that the options of `add_peers` name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
     if options.peer_server and not options.peers:
         raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
     if constraint and options.peers:

@@ -9,7 +9,7 @@ write different texts.
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -44,10 +44,7 @@ SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
 def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """The tokens that `generate()` writes after the prompt: at most `tokens`, and never beyond the context window.
-
-    Without `how` it writes them one by one.
-    """
+    """The tokens that `generate()` writes after the prompt, one by one without `how`: at most `tokens`, and none beyond the window."""
     model = pair.target.model
     ids = torch.tensor([prompt], device=model.device)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
@@ -61,16 +58,13 @@ def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: flo
 def assisted(
     pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, draft_tokens: int | None = None
 ) -> list[int]:
-    """`generate(assistant_model=...)` with the pair's draft model.
+    """`generate(assistant_model=...)` with the pair's draft model, which stops below its default confidence.
 
-    It drafts `draft_tokens` a round by a constant schedule; None leaves all defaults. Either way the assistant stops drafting below its
-    default confidence.
+    It drafts `draft_tokens` a round by a constant schedule; None leaves all defaults.
     """
-    settings = {}
-    if draft_tokens is not None:
-        settings = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
+    constant = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
-    with generation_settings(draft, **settings):
+    with generation_settings(draft, **(constant if draft_tokens else {})):
         return generated(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
@@ -112,41 +106,36 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 
 
 def ways(pair: LoadedPair) -> dict[str, Way]:
-    """All ways that the pair allows, by name; the settings of `assisted` are named by `setting_name`.
+    """All ways of calling `generate()` that the pair allows, by name."""
+    return offered(pair)[0]
 
-    Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
-    `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
-    method, and is left out. Beside a target whose states it cannot take back plain decoding alone is measured. `left_out` says so.
+
+def offered(pair: LoadedPair) -> tuple[dict[str, Way], list[str]]:
+    """The `ways`, and a sentence for every other one that the pair has what it takes for. Settings are named by `setting_name`.
+
+    Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
+    the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
     found: dict[str, Way] = {PLAIN: generated}
-    if not takes_back(pair):
-        return found
-    if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
-        found[ASSISTED] = assisted
-        found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
-    if "mtp" in pair.learned and shares_rows(pair):
-        found[MTP] = mtp
-    return found | {LOOKUP: lookup}
-
-
-def left_out(pair: LoadedPair) -> list[str]:
-    """A sentence for every way of `generate()` to guess that the pair has what it takes for, and that is not among `ways`."""
-    draft, layers = pair.draft, "mtp" in pair.learned
+    draft, layers, said = pair.draft, "mtp" in pair.learned, []
     if not takes_back(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
-        return [
-            f"{what}: transformers cannot take a guess back from the states of a {type(pair.target.model).__name__}."
-        ]
-    said = []
-    if draft and draft.vocab != pair.target.vocab:
+        target = type(pair.target.model).__name__
+        return found, [f"{what}: transformers cannot take a guess back from the states of a {target}."]
+    if draft and draft.vocab == pair.target.vocab:
+        found[ASSISTED] = assisted
+        found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
+    elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
         said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
-    if layers and not shares_rows(pair):
+    if layers and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
+        found[MTP] = mtp
+    elif layers:
         said.append(
             f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
         )
-    return said
+    return found | {LOOKUP: lookup}, said
 
 
 def takes_back(pair: LoadedPair) -> bool:
@@ -164,16 +153,11 @@ def takes_back(pair: LoadedPair) -> bool:
     return cache.is_croppable
 
 
-def shares_rows(pair: LoadedPair) -> bool:
-    """Whether an assistant of Gemma 4 finds rows that layers of the target share, the only ones that transformers shows it."""
-    return getattr(pair.target.config, "num_kv_shared_layers", None) != 0
-
-
 def beside(pair: LoadedPair, others: Others) -> Others:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own = ways(pair)
+    own, said = offered(pair)
     settings = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in own else {}
-    return Others({**own, **others.ways}, settings | others.groups, [*left_out(pair), *others.said])
+    return Others({**own, **others.ways}, settings | others.groups, [*said, *others.said])
 
 
 def setting_name(draft_tokens: int) -> str:
@@ -209,11 +193,7 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
 
 
 def compare(
-    pair: LoadedPair,
-    figures: dict,
-    traces: dict[str, list[Trace]],
-    written: dict[str, list[Written]],
-    others: Others,
+    pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]], others: Others
 ) -> dict:
     """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
 
@@ -236,22 +216,18 @@ def compare(
         hidden |= set(names.values()) - {chosen}
     layers, rows, said = linear_layers(pair.target.model), [], []
     for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
-        passed: float | None = None
-        peak: float | None = None
+        task: Callable[[], object] | None = None
+        same = None if name in traces or temperature else not apart(base, written[name])
         if name in traces:
-            passed = trace_statistics.tau(traces[name])
-            peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
+            passed: float | None = trace_statistics.tau(traces[name])
+            task = partial(decoded, pair, name, base[0], figures["shape"])
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
+        elif name in calls:
+            passed = tau(pair, calls[name], prompts, tokens, temperature)
+            task = partial(calls[name], pair, prompts[0], tokens, temperature)
         else:
-            same = None if temperature else not apart(base, written[name])
-            if name in calls:
-                passed = tau(pair, calls[name], prompts, tokens, temperature)
-                peak = peak_mib(
-                    pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature)
-                )
-            else:
-                passed = told_tau(written[name])
-                said += [] if temperature else [parted(best.get(name, name), base, written[name])]
+            passed = told_tau(written[name])
+            said += [] if temperature else [parted(best.get(name, name), base, written[name])]
         shown = best.get(name, name)
         own = name not in calls or layers == "Linear"
         rows.append(
@@ -261,7 +237,7 @@ def compare(
                 "vs_baseline": versus(name, "vanilla"),
                 "vs_generate": versus(name, PLAIN),
                 "tau": passed,
-                "peak_mib": peak,
+                "peak_mib": task and peak_mib(pair.target.device, task),
                 "identical": same,
             }
         )
@@ -276,11 +252,9 @@ def compare(
 
 def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
     """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
-    settings = Settings(
-        like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed
-    )
-    sampling = Sampling(temperature=like.temperature, seed=like.seed)
-    for _ in Lane(pair, find(name), settings, sampling, like.prompt_tokens).decoding:
+    how: dict[str, Any] = {"temperature": like.temperature, "seed": like.seed}
+    settings = Settings(like.prompt, (name,), **shape, **how, max_new_tokens=like.max_new_tokens)
+    for _ in Lane(pair, find(name), settings, Sampling(**how), like.prompt_tokens).decoding:
         pass
 
 
@@ -291,9 +265,8 @@ def table(figures: dict) -> str:
         f"{'':<{wide}}{'tokens/s':>9}{'vs baseline':>13}{'vs generate()':>15}{'tau':>7}{'peak MiB':>10}{'identical':>11}"
     ]
     for row in figures["peers"]:
-        tau, peak = (
-            "-" if row[name] is None else f"{row[name]:.{digits}f}" for name, digits in (("tau", 2), ("peak_mib", 1))
-        )
+        tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
+        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
         lines.append(
             f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
             f"{peak:>10}{SAME[row['identical']]:>11}"

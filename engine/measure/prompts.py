@@ -28,9 +28,8 @@ def read_all(paths: list[Path]) -> list[Prompt]:
 def read(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
     """The file's prompts in order. `option` is what named the file, for the sentence of a refusal.
 
-    A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group". Empty lines are left out.
-    Blank lines part the prompts of a .txt file.
-    Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
+    A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group"; blank lines part prompts of
+    a .txt file. Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
     """
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"{option} must name a file that ends in {', '.join(ENDINGS)}, got {shown(str(path))}.")

@@ -111,10 +111,7 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
 
 
 def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list[int], dict[int, str]]:
-    """Indices of the prompts that can be raced, and of each other one why not.
-
-    Raises `ValueError` where too few prompts are left.
-    """
+    """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` where too few are left."""
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):
         try:
@@ -131,10 +128,7 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
 
 
 def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
-    """A race of the pair to run, and another one where its clocks were disturbed. The last one counts.
-
-    Whoever takes the next one has run the one before.
-    """
+    """A race to run, and where its clocks were disturbed another one, which counts. Who takes the next one has run the one before."""
     follow(pair)
     for _ in range(RUNS):
         yield (race := make())
@@ -143,10 +137,7 @@ def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]
 
 
 def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[Quiet, None, Race]:
-    """Runs `until_believed` in steps, none of which completes a piece of work; returns the race that counts.
-
-    Closing it frees every lane. `tokens` are `Race`'s.
-    """
+    """Runs `until_believed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
     for race in until_believed(pair, lambda: Race(pair, settings, tokens)):
         for _ in race.run():
             yield Quiet.STEP
@@ -159,36 +150,8 @@ def groups(names: list[str]) -> list[list[str]]:
 
 
 def races(systems: int, prompts: int, groups: int = 0) -> int:
-    """How many pieces of work `steps` completes, and `race` with so many groups of other engines' settings."""
+    """How many pieces of work `steps` completes, with so many groups of other engines' settings."""
     return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
-
-
-def race(
-    pair: LoadedPair,
-    prompts: list[str],
-    systems: list[str],
-    asked: Settings,
-    tell: Callable[[], object],
-    others: Others | None = None,
-) -> Races:
-    """All of `steps` at once, over this process's share of the prompts. `tell` is called after every piece of work.
-
-    Every process of a launch runs the first one's settings and gets the outcome of all prompts. `others` run beside them; of the
-    settings of one way the best runs.
-    """
-    others = others or Others()
-    probes = prompts[:PROBES]
-    settings, tried = processes.of_first(drained(best_settings(pair, probes, systems, asked), tell))
-    names = processes.of_first(drained(best_ways(pair, probes, others, asked), tell))
-    mine = processes.share(prompts, pair.target)
-    calls = {name: others.ways[name] for name in names}
-    parts = processes.together([drained(raced_in(pair, mine, settings, asked, calls), tell)], pair.target)
-    raced = {
-        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
-        for name in systems
-    }
-    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
-    return Races(settings, tried, raced, written)
 
 
 def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> Found:
@@ -201,13 +164,27 @@ def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> 
             return end.value
 
 
-def steps(pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings) -> Generator[Quiet, None, Races]:
+def steps(
+    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings, others: Others | None = None
+) -> Generator[Quiet, None, Races]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
-    Each step is one of a race or a token of `generate()`. Closing the generator frees everything.
+    Each step is one of a race or a token of `generate()`. Closing the generator frees everything. `others` run beside them; of the
+    settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and gets
+    the outcome of all.
     """
-    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, asked)
-    return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, asked)))
+    others, probes = others or Others(), prompts[:PROBES]
+    settings, tried = processes.of_first((yield from best_settings(pair, probes, systems, asked)))
+    names = processes.of_first((yield from best_ways(pair, probes, others, asked)))
+    calls = {name: others.ways[name] for name in names}
+    mine = yield from raced_in(pair, processes.share(prompts, pair.target), settings, asked, calls)
+    parts = processes.together([mine], pair.target)
+    raced = {
+        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
+        for name in systems
+    }
+    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
+    return Races(settings, tried, raced, written)
 
 
 def best_settings(

@@ -31,10 +31,7 @@ def acceptance_by_rank(guesses: GuessCounts) -> list[dict]:
 
 
 def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
-    """The figures of one system for each group of prompts: prompts, speedup, tau and how often the first guess was accepted.
-
-    `groups` name each prompt's. A group is left out when it is "".
-    """
+    """One system's figures for each group of prompts; `groups` name each prompt's, and "" is none."""
     found = []
     for group in dict.fromkeys(filter(None, groups)):
         mine = [index for index, each in enumerate(groups) if each == group]
@@ -90,8 +87,7 @@ def report(
 ) -> dict:
     """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
 
-    `groups` name the group of every prompt, "" for none.
-    Everything in seconds a token holds prefill. `drawn` resamples are the same for all systems.
+    `groups` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples `drawn`.
     """
     drawn = resamples(len(raced), asked.seed)
     generated = [each.seconds_per_token for each in outcome.written[PLAIN]]

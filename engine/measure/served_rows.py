@@ -1,7 +1,6 @@
 """Served rows: the table that `pays --server --into` writes, read back and checked. Knows figures; knows no server.
 
-A row is one line of JSON, and may come from anybody. Its values are checked by their types, and must fit together: an answer is what
-the command says of such a speedup and such an interval.
+A row may come from anybody. Its values must fit together: an answer is what the command says of such a speedup and such an interval.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ the server tells, else those from the request to its last piece. Texts are compa
 from dataclasses import dataclass
 from typing import Any
 
-from engine.measure.ways import Sent, Written
+from engine.measure.ways import Written
 from engine.models.pairs import LoadedPair
 from engine.record.trace import FAILED
 from engine.remote import telling
@@ -53,13 +53,9 @@ class ServerPeer:
             raise ValueError(f"{self.name} cannot write behind the lanes' prompt: it has no completions endpoint.")
         if not (count := telling.tokens_of(answer.told)):
             raise ValueError(f"{self.name} does not say how many tokens it wrote (usage.completion_tokens).")
-        guesses = telling.guesses_of(answer.told)
-        seconds = telling.seconds_of(answer.told)
-        return Written(
-            [],
-            pieces[-1].at if seconds is None else seconds,
-            Sent("".join(piece.text for piece in pieces), count, None if guesses is None else guesses.passes),
-        )
+        guesses, told = telling.guesses_of(answer.told), telling.seconds_of(answer.told)
+        seconds, text = pieces[-1].at if told is None else told, "".join(piece.text for piece in pieces)
+        return Written([], seconds, text, count, guesses.passes if guesses else None)
 
 
 def server_peers(addresses: list[str]) -> list[ServerPeer]:

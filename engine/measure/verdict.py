@@ -64,10 +64,7 @@ def best_of(rows: list[dict]) -> dict:
 
 
 def verdict(row: dict) -> str:
-    """What the best system's row says.
-
-    "no" when the interval ends below 1 or the mean is below 1. "yes" when the interval begins above 1. Else "only".
-    """
+    """What the best system's row says: "no" when the interval ends or the mean is below 1, "yes" when it begins above, else "only"."""
     low, high = row["interval"]
     if high < 1 or row["speedup"] < 1:
         return NO

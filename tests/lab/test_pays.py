@@ -233,7 +233,7 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     raced, refused = racing.fitting(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.race(pair, STORIES, systems, wish, lambda: told_of.append(None))
+    outcome = racing.drained(racing.steps(pair, STORIES, systems, wish), lambda: told_of.append(None))
     assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
     figures = command.report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["answer"] == "no" and words.sentence(figures).startswith("no: the best system, ")

@@ -57,16 +57,15 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
         return batch.BatchRun([text.alone for text in texts], [odd.get(len(asked) % 6, seconds)], 4 * len(texts))
 
     monkeypatch.setattr(batch, "run", stub)
-    told: list[int] = []
     sizes = [1, 2, 3, 5]
-    found = batch.curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8), lambda: told.append(1))
+    found = batch.curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
     [row] = found["settings"]
     assert [point["speedup"] for point in row["points"]] == pytest.approx([2.5, 1.25, 1 / 1.2, 1 / 2])
     assert row["crossing"] == 3 and found["cycled"] and found["prompts"] == 3
     assert [point["plain_tokens_per_s"] for point in row["points"]] == [8 * size for size in sizes]
     assert all(point.keys() == POINT and point["tau"] == 2 for point in row["points"])
     assert not any(point["disturbed"] for point in row["points"])  # the runs of the median are as usual
-    assert len(told) == batch.runs(1, len(sizes)) and asked[:4] == [
+    assert len(asked) == 2 * 4 * len(sizes) and asked[:4] == [
         ("vanilla", 1),
         ("tree", 1),
         ("tree", 1),
@@ -126,7 +125,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     texts = batch.texts_of(pair, STORIES, wish(10, 0.9), 7)
     assert texts[0].prompt == texts[3].prompt and texts[0].alone != texts[3].alone
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
-    found = batch.curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9), lambda: None)
+    found = batch.curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
     for row in found["settings"]:
         assert [point["identical"] for point in row["points"]] == [True, True] and row["points"][0]["unlike"] == 0
         assert all(1 <= point["tau"] < 4 and point["tokens_per_s"] > 0 for point in row["points"])
@@ -176,13 +175,13 @@ def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     rows = max(len(encoded(pair, text)) for text in STORIES) + 4 + 400
     one = cache_memory.cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
-    found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4), lambda: None)
+    found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
     assert found["refused"] == [{"batch": 3, "why": found["refused"][0]["why"]}]
     assert found["refused"][0]["why"].startswith(f"3 caches of {rows} rows take ")
     assert found["refused"][0]["why"].endswith(" MB are there. 2 would fit.")
     assert curve_words.batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
-    none = batch.curve(pair, STORIES, ["lookup"], [3], wish(4), lambda: None)
+    none = batch.curve(pair, STORIES, ["lookup"], [3], wish(4))
     assert none["settings"] == [{"setting": "lookup", "points": [], "crossing": None}]
     assert curve_words.batches(none)[-1].startswith("A batch of 3 was left out")
     assert context.why_not(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
@@ -216,7 +215,7 @@ def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(mo
     raced, right = [], Race.result
     monkeypatch.setattr(Race, "result", lambda race: raced.append(race) or right(race) | {"disturbed": "It was."})
     monkeypatch.setattr(racing, "RUNS", 2)
-    found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6), lambda: None)
+    found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
     assert len({id(race) for race in raced}) == 2 * len(STORIES)
     assert [each["disturbed"] for each in found["lengths"][0]["settings"]] == [3]
     assert curve_words.contexts(found)[-1] == (
@@ -225,9 +224,9 @@ def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(mo
 
 
 def test_lengths_are_raced_where_the_window_holds_them():
-    pair, told = tiny_pair(), []
-    found = context.by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10), lambda: told.append(1))
-    assert len(told) == context.races(3, [40, 150]) == 6 and found["prompts"] == 3
+    pair = tiny_pair()
+    found = context.by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
+    assert found["prompts"] == 3
     assert [each["context"] for each in found["lengths"]] == [40, 150]
     for length in found["lengths"]:
         assert [each["setting"] for each in length["settings"]] == ["tree", "lookup"]

@@ -93,10 +93,10 @@ def test_tau_of_a_peer_counts_its_target_forwards():
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
     assert list(peers.ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    assert peers.left_out(replace(pair, draft=None)) == peers.left_out(pair) == []
+    assert peers.offered(replace(pair, draft=None))[1] == peers.offered(pair)[1] == []
     pair.draft.vocab += 1
     assert list(peers.ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    [said] = peers.left_out(pair)
+    [said] = peers.offered(pair)[1]
     assert said.startswith(
         "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
     )
@@ -120,7 +120,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
 
     ways = {name: recorded(name, way) for name, way in peers.ways(pair).items()}
     race = Race.run
-    monkeypatch.setattr(peers, "ways", lambda pair: ways)
+    monkeypatch.setattr(peers, "offered", lambda pair: (ways, []))
     monkeypatch.setattr(peers, "compare", lambda *_: {})
     monkeypatch.setattr(
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)

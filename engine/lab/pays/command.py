@@ -31,34 +31,21 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from engine.lab.pays import batch, context, curve_words, served, table
+from engine.lab.pays import batch, context, curve_words, served
 from engine.measure import forced, peers, processes, served_words, words
 from engine.measure.options import given_constraint, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read_all
-from engine.measure.racing import chosen, fitting, given_settings, race, races
+from engine.measure.racing import chosen, drained, fitting, given_settings, races, steps
 from engine.measure.report import report
 from engine.models.earlier_texts import Memory
 
-LOCAL = (
-    "systems",
-    "context",
-    "acceptance",
-    "memory",
-    "peers",
-    "peer_server",
-    "shape",
-    "pair",
-    "target",
-    "draft",
-    "drafter",
-    "quantisation",
-    "device",
-    "json_schema",
-    "regex",
-    "grammar",
-)
+# Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
+RACED = ("systems", "context", "acceptance", "memory", "peers", "peer_server", "shape")
+LOADED = ("pair", "target", "draft", "drafter", "quantisation", "device")
+BOUND = ("json_schema", "regex", "grammar")
 REMOTE = ("plain", "server_model", "machine", "into")
+CURVES = {"batch": curve_words.batches, "context": curve_words.contexts, "acceptance": curve_words.estimates}
 
 
 def main(options: Namespace) -> dict | None:
@@ -71,11 +58,7 @@ def main(options: Namespace) -> dict | None:
     if not processes.leads():
         return None
     print(words.report(figures))
-    for name, told in (
-        ("batch", curve_words.batches),
-        ("context", curve_words.contexts),
-        ("acceptance", curve_words.estimates),
-    ):
+    for name, told in CURVES.items():
         if name in figures:
             print("", *told(figures[name]), sep="\n")
     return figures
@@ -101,19 +84,15 @@ def judged(options: Namespace) -> dict:
         others = peers.beside(pair, found_others) if found_others else Others()
         total = races(len(systems), len(processes.share(texts, pair.target)), len(others.groups))
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = race(pair, texts, systems, asked, bar.update, others)
+            outcome = drained(steps(pair, texts, systems, asked, others), bar.update)
     figures = report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
     found = {"verdict": words.sentence(figures)} | figures | ({"others": others.said} if options.peers else {})
     if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
-        settings = batch.settings_for(figures["systems"])
-        with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:
-            found["batch"] = batch.curve(pair, texts, settings, sizes, asked, bar.update)
+        found["batch"] = batch.curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
     if lengths:
-        settings = context.settings_for(figures)
-        with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
-            found["context"] = context.by_length(pair, texts, settings, lengths, asked, bar.update)
+        found["context"] = context.by_length(pair, texts, context.settings_for(figures), lengths, asked)
     if tau is not None:
         found["acceptance"] = forced.estimates(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
@@ -124,26 +103,23 @@ def spelled(name: str) -> str:
 
 
 def of_server(options: Namespace) -> dict:
-    """Measures a server that runs already, prints the report and the row, and returns the row.
-
-    Raises `ValueError` for options of a pair in memory, and for whatever makes the comparison senseless.
-    """
-    for name in LOCAL:
+    """Measures a server that runs already; prints the report and the row. Raises `ValueError` for what makes no sense beside it."""
+    for name in RACED + LOADED + BOUND:
         if getattr(options, name) not in (None, False):
             raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
     if options.spread != "none":
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
     prompts = [each.text for each in read_all(options.prompts)]
-    sizes = served.sizes_of(options.batch)
+    given = served.SIZES if options.batch is None else options.batch
+    sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
     asked = given_settings(options)
     if options.into is not None:
-        table.checked(options.into)
+        served.rows_in(options.into)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
-    with tqdm(total=served.steps(len(prompts), sizes), desc="waves", unit="wave") as bar:
-        points = served.measured(arms, prompts, sizes, asked, not options.raw, bar.update)
-    row = served.row(arms, options.machine or served.machine_of(arms), len(prompts), asked, not options.raw, points)
+    points = served.measured(arms, prompts, sizes, asked, not options.raw)
+    row = served.row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.verdict(row)} | row
     print(*served_words.report(row), "", json.dumps(row), sep="\n")
     if options.into is not None:
-        print(f"{options.into.name} has {table.add(options.into, row)} rows now.")
+        print(f"{options.into.name} has {served.add_row(options.into, row)} rows now.")
     return row

@@ -1,7 +1,7 @@
 """The doctor of a learned drafter: acceptance by position, context and kind of text, and the likeliest cause of a bad one.
 
-A cause is found by an experiment: the drafter is tried with one thing changed, and what raises its tokens a round most is named. Where
-no repair helps, two comparisons remain: with features of other places, and with the target's free writing.
+What raises its tokens a round most is named. Where no repair helps, two comparisons remain: with features of other places, and with
+the target's free writing.
 """
 
 import json
@@ -46,6 +46,11 @@ OTHERS = {
     "text": "the drafter was trained on other text than the target writes here",
 }
 HEALTHY = "none"
+NAMED = {
+    "steps": "one step at a time",
+    "shifted": "shifted tokens",
+    "vocabulary": "the vocabulary map",
+}  # else as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +76,7 @@ def folder_of(given: Path) -> Path:
 
 
 def trained_context(folder: Path, window: int) -> int:
-    """The longest context that the drafter's config says it was trained for, in tokens; 0 where it says none.
-
-    A config that repeats the target's own `window` tells nothing of training.
-    """
+    """The longest context in tokens that the config says the drafter was trained for; 0 for none, and for the target's own `window`."""
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layer = said.get("transformer_layer_config")
     found = (layer if isinstance(layer, dict) else said).get("max_position_embeddings")
@@ -124,7 +126,7 @@ def verdict(
             f"The likeliest cause is that {CAUSES[experiment.cause]}: with {experiment.repair} the drafter would give "
             f"{best.tokens[best.where].mean():.2f} tokens a round{behind}, now {before:.2f}."
         )
-    causes = listed([each.experiment.cause for each in tried])
+    causes = ", ".join(dict.fromkeys(NAMED.get(each.experiment.cause, each.experiment.cause) for each in tried))
     few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
     if few or clearly(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
         return "target", (
@@ -171,12 +173,6 @@ def lacking_of(net: Net, texts: list[TargetText]) -> float:
     return float(np.mean(~np.isin(written, vocabulary.cpu().numpy())))
 
 
-def listed(causes: list[str]) -> str:
-    """The causes that were tried, in words, each once."""
-    words = {"steps": "one step at a time", "shifted": "shifted tokens", "vocabulary": "the vocabulary map"}
-    return ", ".join(words.get(cause, cause) for cause in dict.fromkeys(causes))
-
-
 def by_depth(plain: Followed) -> Iterator[dict]:
     """For each depth how often it was reached by right guesses, and how often the guess there was right too."""
     right = plain.right()
@@ -191,15 +187,14 @@ def by_depth(plain: Followed) -> Iterator[dict]:
 
 def by_context(plain: Followed, trained: int) -> list[dict]:
     """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained` is a bound."""
-    bounds = sorted({0, 64, 128, *LENGTHS, *([trained] if trained else [])})
+    bounds = sorted({0, 64, 128, *LENGTHS, trained})
     now, found = a_round(plain.right()), []
     for least, most in zip(bounds, [*bounds[1:], None], strict=True):
         inside = (plain.contexts > least) & (plain.contexts <= (most or math.inf))
         if inside.any():
+            figures = {"rounds": int(inside.sum()), "tokens_a_round": float(now[inside].mean())}
             beyond = bool(trained) and least >= trained
-            tokens = float(now[inside].mean())
-            row = {"least": least + 1, "most": most, "rounds": int(inside.sum()), "tokens_a_round": tokens}
-            found.append(row | {"beyond_training": beyond})
+            found.append({"least": least + 1, "most": most, **figures, "beyond_training": beyond})
     return found
 
 
@@ -260,13 +255,11 @@ def table(found: dict[str, Any]) -> str:
         beyond = ", beyond training" if row["beyond_training"] else ""
         span = f"{row['least']:,} on" if row["most"] is None else f"{row['least']:,} to {row['most']:,}"
         spans.append(f"{span}{beyond}: {row['tokens_a_round']:.2f}")
-    lines.append("by context      " + "  ".join(spans))
     kinds = (f"{row['group']}: {row['tokens_a_round']:.2f}" for row in found["by_group"])
-    lines.append("by kind of text " + "  ".join(kinds))
+    lines += ["by context      " + "  ".join(spans), "by kind of text " + "  ".join(kinds)]
     best = sorted(found["experiments"], key=lambda row: row["without"] - row["tokens_a_round"])[:5]
     tries = (f"  {row['with']:<52}{row['tokens_a_round']:.2f}, without {row['without']:.2f}" for row in best)
-    lines += ["with …", *tries, ""]
-    return "\n".join([*lines, found["sentence"]])
+    return "\n".join([*lines, "with …", *tries, "", found["sentence"]])
 
 
 def main(options: Namespace) -> dict[str, Any]:

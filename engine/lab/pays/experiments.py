@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,10 +34,6 @@ CAUSES = {
 }
 
 
-def unchanged(ids: np.ndarray) -> np.ndarray:
-    return ids
-
-
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A repair to try, in words that follow "with", and which of `CAUSES` it would prove.
@@ -51,14 +47,17 @@ class Experiment:
     net: Net
     view: View = AS_IT_IS
     late: int = 0
-    renamed: Callable[[np.ndarray], np.ndarray] = field(default=unchanged)
+    renamed: Callable[[np.ndarray], np.ndarray] | None = None
     behind: int = 0
 
 
 def experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
     """What can be tried with this net. The `longest` context and the `trained` one, 0 where nobody says it, are in tokens."""
     yield from of_layers(net, pair.target.config.num_hidden_layers)
-    yield from of_places(net)
+    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
+    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
+    yield Experiment("shifted", "every guess taken for one place later", net, late=1)
+    yield Experiment("shifted", "every guess taken for one place earlier", net, late=-1)
     yield from of_tables(pair, net)
     yield from of_vocabulary(net)
     yield from of_rope(pair, net)
@@ -89,27 +88,19 @@ def layers_needed(net: Net, layers: int) -> tuple[int, ...]:
     return tuple(sorted({layer for group in (layers_read(net, layers), *tried) for layer in group}))
 
 
-def of_places(net: Net) -> Iterator[Experiment]:
-    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
-    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
-    for late, what in ((1, "later"), (-1, "earlier")):
-        yield Experiment("shifted", f"every guess taken for one place {what}", net, late=late)
-
-
 def of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
     if embedding.shape == net.embedding.shape and not torch.equal(net.embedding.float(), embedding.float()):
         yield Experiment("embedding", "the target's embedding", altered(net, embedding=embedding.float()))
-    if head.shape[1] != net.config.hidden:
+    if head.shape[1] != net.config.hidden or not isinstance(net, Eagle | SpecBlock | DFlash):
         return
-    if isinstance(net, Eagle):
-        yield Experiment("head", "the target's head", altered(net, unembed=head[net.vocabulary]))
-    elif isinstance(net, SpecBlock):
-        yield Experiment("head", "the target's head", altered(net, unembed=head))
-    elif isinstance(net, DFlash) and not torch.equal(net.head.float(), head[net.vocabulary]):
-        yield Experiment("head", "the target's head", altered(net, head=head[net.vocabulary]))
+    rows = head if isinstance(net, SpecBlock) else head[net.vocabulary]
+    if not isinstance(net, DFlash):
+        yield Experiment("head", "the target's head", altered(net, unembed=rows))
+    elif not torch.equal(net.head.float(), rows):
+        yield Experiment("head", "the target's head", altered(net, head=rows))
 
 
 def of_vocabulary(net: Net) -> Iterator[Experiment]:
@@ -157,11 +148,11 @@ def of_blocks(net: Net) -> Iterator[Experiment]:
         yield Experiment("anchors", f"guesses {where}", other)
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
-    at_once = f"{AT_ONCE} depths from one forward"
     if isinstance(net, DFlash):
-        yield Experiment("steps", at_once, altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent)))
+        other = altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent))
     else:
-        yield Experiment("steps", at_once, altered(net, config=replace(net.config, depth=AT_ONCE)))
+        other = altered(net, config=replace(net.config, depth=AT_ONCE))
+    yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
 
 
 def altered(net: Net, **changed: object) -> Net:

@@ -9,23 +9,29 @@ A file with fewer prompts than the waves take is begun anew with the next seed. 
 that. Acceptance is told beside the verdict and is never one.
 """
 
+import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from engine.lab.pays.batch import LARGEST_BATCH, WARM_UP_TOKENS, numbers
+from tqdm import tqdm
+
+from engine.lab.pays.batch import WARM_UP_TOKENS
+from engine.measure.options import writable
 from engine.measure.prompts import FEWEST
-from engine.measure.served_rows import VERSION
+from engine.measure.served_rows import VERSION, rows
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
 from engine.models.loading import checked_device, hardware_name
 from engine.race import Settings
+from engine.record.files import MOST_BYTES, text_of
 from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.server import Answer, Server
 from engine.remote.telling import About, Guesses
 
 SIZES = "1,4,16"
+ENDING = ".jsonl"  # of a table of rows
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,6 @@ class Wave:
     tokens: int
     seconds: float
     guesses: Guesses | None
-
-    @property
-    def seconds_per_token(self) -> float:
-        return self.seconds / self.tokens
-
-
-def sizes_of(given: str | None) -> list[int]:
-    return numbers("--batch", SIZES if given is None else given, LARGEST_BATCH)
 
 
 def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
@@ -89,26 +87,14 @@ def waves_of(prompts: int, size: int) -> list[list[int]]:
     return [list(range(at * size, (at + 1) * size)) for at in range(max(FEWEST, math.ceil(prompts / size)))]
 
 
-def steps(prompts: int, sizes: list[int]) -> int:
-    """How often `measured` tells that something is done."""
-    return sum(2 + 2 * len(waves_of(prompts, size)) for size in sizes)
-
-
 def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
     """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
-    answers = [
-        Answer(
-            arm.server,
-            prompts[stream % len(prompts)],
-            {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + stream // len(prompts)}
-            | arm.asked,
-            chat,
-            whole=True,
-        )
-        for stream in streams
-    ]
-    counts = arm.about.engine == "vLLM"
-    before = telling.counted(arm.server) if counts else None
+    answers = []
+    for stream in streams:
+        again, at = divmod(stream, len(prompts))
+        how = {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + again}
+        answers.append(Answer(arm.server, prompts[at], how | arm.asked, chat, whole=True))
+    before = telling.counted(arm.server) if arm.about.engine == "vLLM" else None
     texts, ended = [], []
     try:
         for answer in answers:
@@ -134,31 +120,21 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
     return Wave(texts, sum(told), max(ended) - min(answer.begun for answer in answers), found)
 
 
-def measured(
-    arms: tuple[Arm, Arm],
-    prompts: list[str],
-    sizes: list[int],
-    asked: Settings,
-    chat: bool,
-    tell: Callable[[], object],
-) -> list[dict]:
-    """The figures of every size, as plain values. `tell` is called after every wave.
-
-    Raises `ValueError` for whatever makes a comparison senseless, as soon as it is known.
-    """
-    points = []
-    for size in sizes:
-        waves = waves_of(len(prompts), size)
-        for each in arms:
-            send(each, waves[0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
-            tell()
-        found: dict[bool, list[Wave]] = {False: [], True: []}
-        for turn, streams in enumerate(waves):
-            for each in arms if turn % 2 == 0 else arms[::-1]:
-                found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
-                tell()
-        refuse_senseless(arms, found[False], found[True], asked)
-        points.append(point(size, found[False], found[True], asked))
+def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool) -> list[dict]:
+    """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
+    points, waves = [], {size: waves_of(len(prompts), size) for size in sizes}
+    with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
+        for size in sizes:
+            for each in arms:
+                send(each, waves[size][0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
+                bar.update()
+            found: dict[bool, list[Wave]] = {False: [], True: []}
+            for turn, streams in enumerate(waves[size]):
+                for each in arms if turn % 2 == 0 else arms[::-1]:
+                    found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
+                    bar.update()
+            refuse_senseless(arms, found[False], found[True], asked)
+            points.append(point(size, found[False], found[True], asked))
     return points
 
 
@@ -190,7 +166,7 @@ def same(plain: list[Wave], mine: list[Wave]) -> int:
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
-    base, own = ([wave.seconds_per_token for wave in waves] for waves in (plain, mine))
+    base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
     speedups = ratios(base, own)
     found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
     total = telling.together(wave.guesses for wave in mine)
@@ -209,17 +185,15 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
     }
 
 
-def machine_of(arms: tuple[Arm, Arm]) -> str:
-    """What the servers run on, as far as this machine can know."""
-    return hardware_name(checked_device(None)) if all(telling.is_near(each.server) for each in arms) else "not told"
-
-
-def row(arms: tuple[Arm, Arm], machine: str, prompts: int, asked: Settings, chat: bool, points: list[dict]) -> dict:
-    """What can be shared: no address, no path of a disk, no prompt and no text."""
+def row(
+    arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
+) -> dict:
+    """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
     base, guessing = (each.about for each in arms)
+    near = all(telling.is_near(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
-        "machine": machine,
+        "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),
         "engine": guessing.engine,
         "version": guessing.version,
         "model": telling.plain(guessing.model),
@@ -239,3 +213,28 @@ def row(arms: tuple[Arm, Arm], machine: str, prompts: int, asked: Settings, chat
         "confidence": CONFIDENCE,
         "points": points,
     }
+
+
+def rows_in(table: Path) -> int:
+    """How many rows the table has, one JSON object a line; 0 where there is no such file yet.
+
+    Raises `ValueError` for a file that cannot be written, and one that names the first line that is no row.
+    """
+    if table.suffix.lower() != ENDING:
+        raise ValueError(f"--into must name a file that ends in {ENDING}, got {str(table)!r}.")
+    if not writable(table).exists():
+        return 0
+    text = text_of(table, "")
+    try:
+        return len(rows(text, table.name, MOST_BYTES))
+    except ValueError as error:
+        raise ValueError(f"{error} Name another file for --into.") from None
+
+
+def add_row(table: Path, row: dict) -> int:
+    """Writes the row behind the others, and returns how many there are now. Raises `ValueError` as `rows_in` does."""
+    there = rows_in(table)
+    before = table.read_text(encoding="utf-8") if table.exists() else ""
+    with table.open("a", encoding="utf-8") as file:
+        file.write("\n" * (before != "" and not before.endswith("\n")) + json.dumps(row) + "\n")
+    return there + 1
