@@ -17,8 +17,7 @@ GREEDY_AND_SAMPLED = (0.0, 0.8)
 class Beside:
     """Two that are counted on the same texts: systems with their shapes, or two rules on the trees of the system `drafts`.
 
-    `published` is the least ratio that the paper gives for what is counted here, 1 where any gain is the claim. `per` is what tokens
-    are divided by.
+    `published` is the paper's least ratio for that, 1 where any gain is the claim. `per` is what tokens are divided by.
     """
 
     more: str
@@ -103,10 +102,7 @@ CLAIMS = (
     Claim(
         "recycling",
         "Without any training it gives about two tokens a forward, and more than prompt lookup does.",
-        (
-            Beside("recycling:6x8x64", "vanilla", published=2.0),
-            Beside("recycling:6x8x64", "lookup:6x8x64"),
-        ),
+        (Beside("recycling:6x8x64", "vanilla", published=2.0), Beside("recycling:6x8x64", "lookup:6x8x64")),
     ),
     Claim(
         "lookahead",
@@ -134,10 +130,7 @@ CLAIMS = (
     Claim(
         "dflash",
         "A block from one draft forward gives more tokens than EAGLE's forward for every level: a target forward and a draft forward.",
-        (
-            Beside("dflash:7x4x12", "eagle:7x4x12"),
-            Beside("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD),
-        ),
+        (Beside("dflash:7x4x12", "eagle:7x4x12"), Beside("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD)),
         GREEDY_AND_SAMPLED,
     ),
     Claim(

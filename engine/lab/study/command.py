@@ -24,7 +24,7 @@ from engine.race import BASELINE, Settings
 from engine.systems import find
 
 ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
-TABLES = (*cases(TEMPERATURES), EQUAL_DRAFTS)
+TABLES = (*cases(), EQUAL_DRAFTS)
 HEAD = ("claim", "source", "counted", "verdict", "why")
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable at this size"
 
@@ -32,8 +32,7 @@ CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not test
 class Gain(NamedTuple):
     """`ratio` is `more` over `than`, `low` and `high` are the ends of its interval. All three are geometric means over prompts.
 
-    `published` is the least ratio that the paper gives, 1 where any gain is the claim. Every comparison has a 95 % interval of its own,
-    so about one in twenty is wrong by chance alone.
+    `published` is the paper's least ratio, 1 for any gain. Each interval is a 95 % one, so one in twenty is wrong by chance alone.
     """
 
     more: float
