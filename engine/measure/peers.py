@@ -1,10 +1,7 @@
 """Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
 
-Other engines (`engine.measure.other_engines`) get rows of the same table.
-
-Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all of them sample from the same
-distribution as the lanes. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator, so two runs
-write different texts.
+Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all sample from the lanes'
+distribution. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator: two runs differ.
 """
 
 import statistics
@@ -24,7 +21,7 @@ from transformers.modeling_layers import MtpModel
 from engine.measure.footprint import peak_mib
 from engine.measure.other_engines import Others
 from engine.measure.verdict import ratios
-from engine.measure.ways import Way, Written, apart, parted, told_tau
+from engine.measure.ways import Way, Written, apart, parted, timed, told_tau
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
@@ -35,7 +32,6 @@ from engine.sampling import Sampling
 from engine.systems import find
 
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
-ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
 LOOKUP_TOKENS = 10
 GUESSES = 3  # a round, by an assistant of Gemma 4
 LENT: WeakKeyDictionary[PreTrainedModel, MtpModel] = WeakKeyDictionary()  # by target
@@ -55,16 +51,14 @@ def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: flo
     return out[0, len(prompt) :].tolist()
 
 
-def assisted(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, draft_tokens: int | None = None
-) -> list[int]:
+def assisted(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0) -> list[int]:
     """`generate(assistant_model=...)` with the pair's draft model, which stops below its default confidence.
 
-    It drafts `draft_tokens` a round by a constant schedule; None leaves all defaults.
+    It drafts so many `guesses` a round by a constant schedule; 0 leaves all defaults, 20 at most while it is confident.
     """
-    constant = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
+    constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
-    with generation_settings(draft, **(constant if draft_tokens else {})):
+    with generation_settings(draft, **(constant if guesses else {})):
         return generated(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
@@ -74,10 +68,9 @@ def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float)
 
 
 def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer; or, of a pair with Gemma 4's
-    assistant, `generate(assistant_model=...)` with that one, `GUESSES` a round.
+    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer, or with Gemma 4's assistant.
 
-    It is lent those that are loaded. By itself it would read them in every call, by the name of a repository without its commit.
+    Layers that are loaded are lent. `generate()` would read them in every call, by the name of a repository without its commit.
     """
     net: Mtp | Assistant = pair.net("mtp")
     if isinstance(net, Assistant):
@@ -107,42 +100,44 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 
 def ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways of calling `generate()` that the pair allows, by name."""
-    return offered(pair)[0]
+    return offered(pair).ways
 
 
-def offered(pair: LoadedPair) -> tuple[dict[str, Way], list[str]]:
-    """The `ways`, and a sentence for every other one that the pair has what it takes for. Settings are named by `setting_name`.
+def offered(pair: LoadedPair) -> Others:
+    """The `ways`, and a sentence for every other one that the pair has what it takes for.
 
     Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
     the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
-    found: dict[str, Way] = {PLAIN: generated}
-    draft, layers, said = pair.draft, "mtp" in pair.learned, []
+    found = Others({PLAIN: generated})
+    draft, layers = pair.draft, "mtp" in pair.learned
     if not takes_back(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
         target = type(pair.target.model).__name__
-        return found, [f"{what}: transformers cannot take a guess back from the states of a {target}."]
+        found.said.append(f"{what}: transformers cannot take a guess back from the states of a {target}.")
+        return found
     if draft and draft.vocab == pair.target.vocab:
-        found[ASSISTED] = assisted
-        found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
+        found.ways[ASSISTED] = assisted
+        found.add_settings(ASSISTED, assisted)
     elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
-        said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
+        found.said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
     if layers and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
-        found[MTP] = mtp
+        found.ways[MTP] = mtp
     elif layers:
-        said.append(
+        found.said.append(
             f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
         )
-    return found | {LOOKUP: lookup}, said
+    found.ways[LOOKUP] = lookup
+    return found
 
 
 def takes_back(pair: LoadedPair) -> bool:
     """Whether the target's cache in transformers can be cut back to where guesses were right.
 
-    Models whose class calls itself stateful are refused there, with or without layers that keep a state. Other classes keep inputs of
-    convolutions, which can be cut, or states, which cannot; the cache itself tells.
+    Models whose class calls itself stateful are refused there. Others keep inputs of convolutions, which can be cut, or states, which
+    cannot; the cache itself tells.
     """
     model = pair.target.model
     if model._is_stateful or not pair.target.recurrent:
@@ -155,13 +150,8 @@ def takes_back(pair: LoadedPair) -> bool:
 
 def beside(pair: LoadedPair, others: Others) -> Others:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own, said = offered(pair)
-    settings = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in own else {}
-    return Others({**own, **others.ways}, settings | others.groups, [*said, *others.said])
-
-
-def setting_name(draft_tokens: int) -> str:
-    return f"{ASSISTED}, {draft_tokens} tokens"
+    own = offered(pair)
+    return Others(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
 
 
 def linear_layers(model: PreTrainedModel) -> str:
@@ -175,10 +165,9 @@ def linear_layers(model: PreTrainedModel) -> str:
 
 
 def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
-    """Tokens per target forward over the prompts, counted by a hook: never time this pass.
+    """Tokens per target forward over the prompts, that of the prompt included, counted by a hook: never time this pass.
 
-    The forward that reads the prompt counts, because it also emits a burst. None when the draft is the target itself, because a hook
-    cannot tell their forwards apart.
+    None when the draft is the target itself, because a hook cannot tell their forwards apart.
     """
     model = pair.target.model
     if pair.draft is not None and pair.draft.model is model:
@@ -186,7 +175,7 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
     forwards: list[None] = []
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     try:
-        written = sum(len(way(pair, prompt, tokens, temperature)) for prompt in prompts)
+        written = sum(len(timed(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
     finally:
         hook.remove()
     return written / len(forwards)
@@ -197,8 +186,7 @@ def compare(
 ) -> dict:
     """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
 
-    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of other engines a server
-    may tell its tau, and none tells its memory. Of an assistant's settings the best by median gets a row.
+    Separate passes, never timed, find the peers' tau and the peak memory on the first prompt. Of a way's settings the best gets a row.
     """
     calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]

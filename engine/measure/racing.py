@@ -1,10 +1,8 @@
 """Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
 
-All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share.
-
-A setting is a system's name, with a shape where it is not its paper's. At most three are tried: the best shape on this machine as far
-as shapes were counted, else the paper's, and two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own
-trees and has one setting.
+All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share. A setting is a
+system's name, with a shape where it is not its paper's: the best shape here as far as shapes were counted, else the paper's, or one of
+two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
 """
 
 import math
@@ -19,7 +17,7 @@ from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
-from engine.measure.ways import FIRST_TOKENS, AnyWay, Written, first_calls, in_turn, timed
+from engine.measure.ways import FIRST_TOKENS, Way, Written, first_calls, in_turn, timed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
@@ -34,6 +32,7 @@ RUNS = 2  # of a race whose clocks were disturbed; the last one counts
 IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
 
 Found = TypeVar("Found")
+Work = Generator[Quiet, None, Found]  # in steps; what it returns is found at its end
 
 
 def given_settings(
@@ -136,7 +135,7 @@ def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]
             return
 
 
-def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[Quiet, None, Race]:
+def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Work[Race]:
     """Runs `until_believed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
     for race in until_believed(pair, lambda: Race(pair, settings, tokens)):
         for _ in race.run():
@@ -154,7 +153,7 @@ def races(systems: int, prompts: int, groups: int = 0) -> int:
     return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
-def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> Found:
+def drained(work: Work[Found], tell: Callable[[], object]) -> Found:
     """What the generator returns. `tell` is called after every piece of work that it completes."""
     while True:
         try:
@@ -166,15 +165,18 @@ def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> 
 
 def steps(
     pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings, others: Others | None = None
-) -> Generator[Quiet, None, Races]:
+) -> Work[Races]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
     Each step is one of a race or a token of `generate()`. Closing the generator frees everything. `others` run beside them; of the
     settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and gets
     the outcome of all.
     """
-    others, probes = others or Others(), prompts[:PROBES]
-    settings, tried = processes.of_first((yield from best_settings(pair, probes, systems, asked)))
+    others, probes, settings, tried = others or Others(), prompts[:PROBES], {}, {}
+    for name in systems:
+        settings[name], tried[name] = yield from best_setting(pair, probes, name, asked)
+        yield Quiet.PIECE
+    settings, tried = processes.of_first((settings, tried))
     names = processes.of_first((yield from best_ways(pair, probes, others, asked)))
     calls = {name: others.ways[name] for name in names}
     mine = yield from raced_in(pair, processes.share(prompts, pair.target), settings, asked, calls)
@@ -187,20 +189,7 @@ def steps(
     return Races(settings, tried, raced, written)
 
 
-def best_settings(
-    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings
-) -> Generator[Quiet, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
-    """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
-    settings, tried = {}, {}
-    for name in systems:
-        settings[name], tried[name] = yield from best_setting(pair, prompts, name, asked)
-        yield Quiet.PIECE
-    return settings, tried
-
-
-def best_ways(
-    pair: LoadedPair, prompts: list[str], others: Others, asked: Settings
-) -> Generator[Quiet, None, list[str]]:
+def best_ways(pair: LoadedPair, prompts: list[str], others: Others, asked: Settings) -> Work[list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
     first_calls(pair, others.ways.values(), asked.temperature)
@@ -215,12 +204,11 @@ def best_ways(
 
 
 def raced_in(
-    pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, AnyWay] = {}
-) -> Generator[Quiet, None, tuple[dict[str, Raced], dict[str, list[Written]]]]:
-    """Every system in its setting over the prompts, and by way what others wrote.
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, Way] = {}
+) -> Work[tuple[dict[str, Raced], dict[str, list[Written]]]]:
+    """Every system in its setting over the prompts, and by way what others wrote: `generate()`, also with MTP layers, and `calls`.
 
-    Others are `generate()`, also with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every
-    race. The others take every place between a prompt's races in turn.
+    A call is one step. Plain decoding runs in every race. The others take every place between a prompt's races in turn.
     """
     systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
     raced = {name: Raced() for name in systems}
@@ -250,7 +238,7 @@ def raced_in(
 
 def best_setting(
     pair: LoadedPair, prompts: list[str], name: str, asked: Settings
-) -> Generator[Quiet, None, tuple[str, dict[str, float] | None]]:
+) -> Work[tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = settings_of(pair, name)
     if len(candidates) == 1:

@@ -31,12 +31,12 @@ class Written:
         return self.seconds / (len(self.tokens) if self.text is None else self.count)
 
 
-Way = Callable[[LoadedPair, list[int], int, float], list[int]]  # (pair, prompt, tokens, temperature) -> new tokens
+# (pair, prompt, tokens, temperature) -> new tokens, or what was written by one that knows its seconds itself
+Way = Callable[[LoadedPair, list[int], int, float], list[int] | Written]
 FIRST_TOKENS = 8  # of a first call, which nobody times
-AnyWay = Callable[[LoadedPair, list[int], int, float], list[int] | Written]  # one that may know its seconds itself
 
 
-def timed(pair: LoadedPair, way: AnyWay, prompt: list[int], tokens: int, temperature: float) -> Written:
+def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
@@ -63,7 +63,7 @@ def plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling
     return [token for done in rounds_behind(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
 
 
-def first_calls(pair: LoadedPair, ways: Iterable[AnyWay], temperature: float) -> None:
+def first_calls(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> None:
     """Has each write a few tokens, so that no clock pays for first calls."""
     prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in ways:

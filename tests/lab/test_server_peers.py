@@ -9,8 +9,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import Others
-from engine.measure.server_peers import said_of, server_peers
+from engine.measure.other_engines import Others, said_of, server_peers
 from engine.measure.ways import Written, apart, parted, timed, told_tau
 from engine.race import Settings
 from helpers.pairs import tiny_pair

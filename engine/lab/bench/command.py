@@ -32,7 +32,7 @@ from engine.measure.options import first_prompts, given_constraint, held_out, lo
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
-from engine.measure.ways import AnyWay, Written, first_calls, in_turn, timed
+from engine.measure.ways import Way, Written, first_calls, in_turn, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -92,7 +92,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
     others = others and peers.beside(pair, others)
-    ways: dict[str, AnyWay] = others.ways if others else {peers.PLAIN: peers.generated}
+    ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generated}
     first_calls(pair, ways.values(), temperature)
     mine: list[Prompted] = []
     share = processes.share(prompts, pair.target)
@@ -178,10 +178,7 @@ def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
 
 
 def too_wide(name: str, traces: list[Trace]) -> str:
-    """A sentence where the system's policy put more children behind a node than the width that it was given, else "".
-
-    A policy that takes a drafter's own tree, or its rank head, may read the width in the drafter's sense.
-    """
+    """A sentence where a policy that reads no width in a drafter's sense put more children behind a node than its width, else ""."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]
