@@ -3,16 +3,10 @@
 import os
 from collections.abc import Callable
 
-import psutil
 import torch
 
 MIB = 2**20
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above all levels: torch's profiler prints a line at each start and end
-
-
-def resident_mib() -> float:
-    """MiB of this process that are in memory now (its resident set size)."""
-    return psutil.Process().memory_info().rss / MIB
 
 
 def peak_mib(device: torch.device, task: Callable[[], object]) -> float | None:

@@ -6,10 +6,11 @@ The first ten races warm up. The second ten are compared with the last ten, so a
 import statistics
 from argparse import Namespace
 
+import psutil
 from tqdm import tqdm
 
 from engine.lab.bench.growth import lanes_of
-from engine.measure.footprint import resident_mib
+from engine.measure.footprint import MIB
 from engine.measure.options import first_prompts, load_given
 from engine.race import Race, Settings
 
@@ -26,7 +27,7 @@ def main(options: Namespace) -> dict:
     pair, mib = load_given(options), []
     for index in tqdm(range(options.races), desc="races", unit="race"):
         Race(pair, Settings(prompts[index % len(prompts)], lanes, max_new_tokens=TOKENS, seed=index)).traces()
-        mib.append(resident_mib())
+        mib.append(psutil.Process().memory_info().rss / MIB)
     second, last = statistics.median(mib[10:20]), statistics.median(mib[-10:])
     print(f"{'races':>8}{'first MiB':>12}{'second ten':>12}{'last ten':>12}{'growth MiB':>12}")
     print(f"{options.races:>8}{mib[0]:>12.1f}{second:>12.1f}{last:>12.1f}{last - second:>+12.1f}")

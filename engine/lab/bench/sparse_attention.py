@@ -32,8 +32,7 @@ def behind_prefix(mask: torch.Tensor, keys: int) -> torch.Tensor:
 def mask_blocks(tree: DraftTree, block: int = 32, prefix: int = 0) -> int:
     """How many tiles of the tree's mask behind so many committed columns hold an allowed entry. 0 counts the tree alone.
 
-    DySpec's Table 5 counts so: its 36 at 256 nodes is the whole lower triangle. Its Figure 9 includes a prefix: its 366 at 768 nodes
-    exceeds the 300 tiles of a full lower triangle.
+    DySpec's Table 5 counts so: its 36 at 256 nodes is the whole lower triangle. Its Figure 9 includes a prefix.
     """
     return int(block_mask(behind_prefix(tree.ancestor_mask(), prefix + len(tree)), block).sum())
 
@@ -62,9 +61,9 @@ def sparse_attention(
 
 
 def flex_block_mask(mask: torch.Tensor, keys: int, block: int = 64) -> BlockMask:
-    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device. It serves all layers and heads.
+    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device, for all layers and heads.
 
-    The mask is data to the kernel, not code, so another tree of the same size needs no new kernel. `block` is one of `FLEX_BLOCKS`.
+    The mask is data, so another tree of the same size needs no new kernel. `block` is one of `FLEX_BLOCKS`.
     """
     allowed = behind_prefix(mask, keys)
 
