@@ -123,28 +123,23 @@ def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
 
 def check(pair: LoadedPair, run: Run) -> None:
     """Raises `ValueError` when the run cannot be one of this pair."""
-    if run.lane and (title := run.lane.trace.pair) != pair.title:
-        names = [name for name, each in PAIRS.items() if each.title == title]
+    trace, why = run.lane and run.lane.trace, ""
+    outside = [token for token in run.tokens if not 0 <= token < pair.target.vocab]
+    if trace and trace.pair != pair.title:
+        names = [name for name, each in PAIRS.items() if each.title == trace.pair]
         wanted = f"Pass --pair {names[0]}." if names else "Name the pair that it ran on."
-        raise ValueError(f"{run.name} ran on the {title}, and this pair is the {pair.title}. {wanted}")
-    if run.lane and run.lane.trace.chat != pair.chat:
+        why = f"ran on the {trace.pair}, and this pair is the {pair.title}. {wanted}"
+    elif trace and trace.chat != pair.chat:
         was, asked = ("raw", "with --raw") if pair.chat else ("as a chat message", "without --raw")
-        raise ValueError(
-            f"{run.name} was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
-        )
-    for token in run.tokens:
-        if not 0 <= token < pair.target.vocab:
-            raise ValueError(
-                f"{run.name} has the token {token:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
-            )
-    if not (prompt := encoded(pair, run.prompt)):
-        raise ValueError(
-            f"{run.name} has an empty prompt, so the target has nothing to read. Give the prompt that ran."
-        )
-    if len(prompt) + len(run.tokens) > pair.context:
-        raise ValueError(
-            f"{run.name} has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
-        )
+        why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
+    elif outside:
+        why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
+    elif not (prompt := encoded(pair, run.prompt)):
+        why = "has an empty prompt, so the target has nothing to read. Give the prompt that ran."
+    elif len(prompt) + len(run.tokens) > pair.context:
+        why = f"has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
+    if why:
+        raise ValueError(f"{run.name} {why}")
 
 
 def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
@@ -162,12 +157,10 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
     names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
-    facts.append(
-        f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}."
-    )
-    facts.append(
-        f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart."
-    )
+    facts += [
+        f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}.",
+        f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart.",
+    ]
     below = []
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]

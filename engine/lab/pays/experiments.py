@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.lab.pays.followed import AS_IT_IS, View, layers_read
+from engine.lab.pays.followed import View, layers_read
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
@@ -31,6 +31,9 @@ CAUSES = {
     "anchors": "its config is silent about anchors",
     "steps": "it guesses all depths at once and is run step by step",
     "context": "contexts are longer than those it was trained for",
+    # No experiment repairs these
+    "target": "the drafter was trained for another target: this one was fine-tuned, quantised or rotated since",
+    "text": "the drafter was trained on other text than the target writes here",
 }
 
 
@@ -45,7 +48,7 @@ class Experiment:
     cause: str
     repair: str
     net: Net
-    view: View = AS_IT_IS
+    view: View = field(default_factory=View)
     late: int = 0
     renamed: Callable[[np.ndarray], np.ndarray] | None = None
     behind: int = 0

@@ -1,7 +1,4 @@
-"""Followed: a learned drafter's favourites along texts that the target wrote, each behind a right path. Knows features; knows no cause.
-
-So no tree and no verdict is needed, and one forward of the target serves all experiments.
-"""
+"""Followed: a learned drafter's favourites along texts that the target wrote, behind right paths. Knows features; knows no cause."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,9 +55,6 @@ class View:
     window: int = 0
 
 
-AS_IT_IS = View()
-
-
 @dataclass(frozen=True, eq=False)
 class Followed:
     """Rounds along texts: `favourites [R, DEPTH]` of the drafter, -1 for no guess, and the text's own `tokens [R, DEPTH + 2]`.
@@ -75,10 +69,7 @@ class Followed:
     texts: np.ndarray
 
     def right(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """bool `[R, DEPTH]`: whether a favourite is the token at its depth, or with `late` at the depth one later (1) or earlier (-1).
-
-        `renamed` gives other ids for those that were guessed.
-        """
+        """bool `[R, DEPTH]`: whether a favourite, `renamed`, is the token at its depth, or the one later (1) or earlier (-1)."""
         guessed = self.favourites
         if renamed is not None:
             guessed = np.where(guessed < 0, -1, renamed(np.maximum(guessed, 0)))
@@ -142,7 +133,7 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
 
 
 @torch.inference_mode()
-def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = AS_IT_IS) -> Followed:
+def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = View()) -> Followed:
     """The net's favourites along the texts, shown by the view."""
     alone, rows = replace(pair, learned={net.config.kind: net}), []
     layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)
