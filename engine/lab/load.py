@@ -16,6 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -168,10 +169,13 @@ def main(asked: Namespace) -> dict:
     app = subprocess.Popen(serve, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
-        while not ready(url):
+        ready = False
+        while not ready:
             if app.poll() is not None:
                 raise SystemExit("app.py ended before it was ready.")
             time.sleep(0.5)
+            with suppress(httpx.HTTPError):
+                ready = httpx.get(f"{url}readiness", timeout=5).json()["ready"]
         with Strangers(url) as strangers:
             server = psutil.Process(app.pid)
             figures = asyncio.run(
@@ -183,10 +187,3 @@ def main(asked: Namespace) -> dict:
     for name, value in figures.items():
         print(f"{name:<18}{value}")
     return figures
-
-
-def ready(url: str) -> bool:
-    try:
-        return bool(httpx.get(f"{url}readiness", timeout=5).json()["ready"])
-    except httpx.HTTPError:
-        return False
