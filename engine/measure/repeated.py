@@ -35,10 +35,7 @@ class Repeated:
         return self.made
 
     def has_room(self, raced: list[Race]) -> bool:
-        """Whether one more run is due behind those that `raced`: by the fastest of them, because the first one may have been held up.
-
-        None is due on a busy machine, and none where another server writes a lane.
-        """
+        """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
         seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
         if self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST:
             return False

@@ -1,11 +1,11 @@
 """Report: every figure of the races as plain values, as --json prints them. Knows traces; prints nothing."""
 
-import numpy as np
+from collections.abc import Sequence
 
 from engine.measure.peers import PLAIN
 from engine.measure.racing import Races
 from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
-from engine.measure.ways import Written, apart, parted, told_tau
+from engine.measure.ways import apart, parted, told_tau
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.race_file import worst_of
@@ -49,33 +49,6 @@ def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> l
     return found
 
 
-def peer_row(
-    name: str,
-    written: list[Written],
-    base: list[Trace],
-    others: list[list[float]],
-    drawn: np.ndarray,
-    temperature: float,
-) -> dict:
-    """The figures of one peer. `others` are seconds a token by prompt of plain decoding, of `generate()` and of the best system.
-
-    `best_vs` is how many times as fast the best system is. Above temperature 0 texts are not compared.
-    """
-    plain, generated, best = others
-    mine = [each.seconds_per_token for each in written]
-    against = ratios(mine, best)
-    return {
-        "name": name,
-        **compared(mine, plain, generated, drawn),
-        "tokens_per_s": 1 / mean(mine),
-        "best_vs": mean(against),
-        "best_vs_interval": interval(against, drawn),
-        "tau": told_tau(written),
-        "identical": None if temperature else not apart(base, written),
-        "parted": "" if temperature else parted(name, base, written),
-    }
-
-
 def report(
     pair: LoadedPair,
     prompts: list[str],
@@ -83,7 +56,7 @@ def report(
     refused: dict[int, str],
     asked: Settings,
     outcome: Races,
-    groups: list[str] | None = None,
+    groups: Sequence[str] = (),
 ) -> dict:
     """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
 
@@ -112,15 +85,28 @@ def report(
             }
         )
     best = best_of(rows)
-    grouped = [(groups or [""] * len(prompts))[index] for index in raced]
+    grouped = [groups[index] for index in raced] if groups else []
     base = outcome.raced[best["name"]].plain
     plain = [trace.seconds_per_token for trace in base]
     mine = [trace.seconds_per_token for trace in outcome.raced[best["name"]].traces]
-    beside = [
-        peer_row(name, written, base, [plain, generated, mine], drawn, asked.temperature)
-        for name, written in outcome.written.items()
-        if name != PLAIN
-    ]
+    beside = []
+    for name, written in outcome.written.items():
+        if name == PLAIN:
+            continue
+        theirs = [each.seconds_per_token for each in written]
+        against = ratios(theirs, mine)
+        beside.append(
+            {
+                "name": name,
+                **compared(theirs, plain, generated, drawn),
+                "tokens_per_s": 1 / mean(theirs),
+                "best_vs": mean(against),  # how many times as fast the best system is
+                "best_vs_interval": interval(against, drawn),
+                "tau": told_tau(written),
+                "identical": None if asked.temperature else not apart(base, written),  # sampled texts are not compared
+                "parted": "" if asked.temperature else parted(name, base, written),
+            }
+        )
     return ({"peers": beside} if beside else {}) | {
         "answer": verdict(best),
         "best": best["name"],

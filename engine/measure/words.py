@@ -12,22 +12,15 @@ BEGINNING = 60  # characters of a prompt
 
 def sentence(figures: dict) -> str:
     """The verdict in a sentence that begins with it, and whether its clocks were disturbed."""
-    return judged(figures) + disturbed_twice(best(figures)["disturbed"], len(figures["prompts"]), "prompts")
-
-
-def judged(figures: dict) -> str:
-    row = best(figures)
-    prompts, span = len(figures["prompts"]), between(row["interval"])
-    if figures["answer"] == "yes":
-        return (
-            f"yes: {row['setting']} writes these prompts {row['speedup']:.2f} times as fast as plain decoding, {span}."
-        )
-    if figures["answer"] == "no":
-        return f"no: the best system, {row['setting']}, reaches {row['speedup']:.2f} times plain decoding, {span}."
-    return (
-        f"only for {row['gaining']} of {prompts} prompts: {row['setting']} gains there. "
-        f"Over all prompts it reaches {row['speedup']:.2f} times plain decoding, {span}."
-    )
+    row, prompts = best(figures), len(figures["prompts"])
+    setting, reached, span = row["setting"], f"{row['speedup']:.2f} times", between(row["interval"])
+    said = {
+        "yes": f"yes: {setting} writes these prompts {reached} as fast as plain decoding, {span}.",
+        "no": f"no: the best system, {setting}, reaches {reached} plain decoding, {span}.",
+        "only": f"only for {row['gaining']} of {prompts} prompts: {setting} gains there. "
+        f"Over all prompts it reaches {reached} plain decoding, {span}.",
+    }
+    return said[figures["answer"]] + disturbed_twice(row["disturbed"], prompts, "prompts")
 
 
 def best(figures: dict) -> dict:

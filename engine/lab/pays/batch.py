@@ -41,9 +41,9 @@ class Request:
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What a batch wrote, sequence by sequence, in how many rounds, counted by sequence.
+    """What a batch wrote, sequence by sequence, in how many `rounds`, counted by sequence.
 
-    `steps` are the seconds of every round of all sequences together. `waited` are those in which this thread had no processor.
+    `steps` are the seconds of every round of all sequences. `waited` are those in which this thread had no processor.
     """
 
     texts: list[list[int]]

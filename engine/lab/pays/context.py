@@ -1,7 +1,7 @@
-"""Context: what guessing gains behind long contexts. Knows races and lengths; prints nothing.
+"""Context: what guessing gains behind long contexts. Knows races and lengths.
 
-Speedups compare the seconds of decoding a token, because all sides read the prompt alike; with prefill they are told too. `auto`
-reckons with forwards behind 128 tokens at every length.
+Speedups compare the seconds of decoding a token, because all sides read the prompt alike. `auto` reckons with forwards behind 128
+tokens at every length.
 """
 
 from dataclasses import replace

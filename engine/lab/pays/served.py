@@ -1,17 +1,17 @@
-"""Served: whether guessing pays in a server that runs already. Knows addresses, answers and seconds; loads no model, prints nothing.
+"""Served: whether guessing pays in a server that runs already. Knows addresses, answers and seconds; loads no model.
 
 Two arms take turns: the server that guesses, and plain decoding. That is a second address, or the same server where a request may leave
-its guesses out. At every size so many streams are sent at once, a wave. The other arm gets the same wave next, and the order changes
-from wave to wave. A wave's speedup compares seconds a token from its first request to its last piece, prefill and network included. The
-mean over waves is geometric, and its interval is a bootstrap over waves. A wave of a few tokens comes before, unmeasured, for each arm.
+its guesses out. At every size so many streams are sent at once, a wave, to each arm, in another order every wave. A wave's speedup
+compares seconds a token from its first request to its last piece, prefill and network included. The mean over waves is geometric, and
+its interval is a bootstrap over waves. A short wave comes before, unmeasured, for each arm.
 
-A file with fewer prompts than the waves take is begun anew with the next seed. A drafter that copies from earlier answers gains by
-that. Acceptance is told beside the verdict and is never one.
+A file with fewer prompts than the waves take is begun anew with the next seed; who copies from earlier answers gains by that.
+Acceptance is told beside the verdict and is never one.
 """
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,27 +59,26 @@ class Wave:
     guesses: Guesses | None
 
 
+def arm(address: str, model: str, guessing: bool) -> Arm:
+    about = telling.about(server := Server(telling.address_of(address), model))
+    asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
+    return Arm(Server(server.address, about.model), about, asked, guessing)
+
+
 def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
-    server = Server(telling.address_of(address), model)
-    found = telling.about(server)
-    guessing = arm(server, found, {}, True)
+    guessing = arm(address, model, True)
     if plain is None:
-        if (switch := telling.without_guesses(found)) is None:
+        if (switch := telling.without_guesses(guessing.about)) is None:
             raise ValueError(
                 f"{guessing.label} cannot leave out its guesses for one request; only a llama-server that tells {telling.N_MAX} can. "
                 "Start it a second time without a drafter, and name that one by --plain."
             )
-        return arm(server, found, switch, False), guessing
-    other = Server(telling.address_of(plain), model)
-    if other.address.rstrip("/") == server.address.rstrip("/"):
-        raise ValueError(f"--server and --plain are the same address, {server.label}. Name two servers.")
-    return arm(other, telling.about(other), {}, False), guessing
-
-
-def arm(server: Server, about: About, switch: dict[str, Any], guessing: bool) -> Arm:
-    asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {}) | switch
-    return Arm(Server(server.address, about.model), about, asked, guessing)
+        return replace(guessing, asked=guessing.asked | switch, guessing=False), guessing
+    if telling.address_of(plain).rstrip("/") == guessing.server.address.rstrip("/"):
+        label = Server(guessing.server.address, model).label
+        raise ValueError(f"--server and --plain are the same address, {label}. Name two servers.")
+    return arm(plain, model, False), guessing
 
 
 def waves_of(prompts: int, size: int) -> list[list[int]]:
@@ -148,26 +147,23 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
         )
     if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
         raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
-    if not asked.temperature and same(plain, mine) == 0:
+    if not asked.temperature and not any(equal := same(plain, mine)):
         raise ValueError(
-            f"Of {len(texts_of(plain))} texts at temperature 0 none is the same with and without guesses. "
+            f"Of {len(equal)} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
         )
 
 
-def texts_of(waves: list[Wave]) -> list[str]:
-    return [text for wave in waves for text in wave.texts]
-
-
-def same(plain: list[Wave], mine: list[Wave]) -> int:
-    """How many texts are equal in both arms."""
-    return sum(one == other for one, other in zip(texts_of(plain), texts_of(mine), strict=True))
+def same(plain: list[Wave], mine: list[Wave]) -> list[bool]:
+    """Whether each text is equal in both arms."""
+    both = zip(plain, mine, strict=True)
+    return [one == other for each, also in both for one, other in zip(each.texts, also.texts, strict=True)]
 
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
     base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
-    speedups = ratios(base, own)
+    speedups, equal = ratios(base, own), same(plain, mine)
     found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
     total = telling.together(wave.guesses for wave in mine)
     return {
@@ -180,8 +176,8 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
         "gaining": sum(speedup > 1 for speedup in speedups),
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
-        "texts": len(texts_of(mine)),
-        "identical": None if asked.temperature else same(plain, mine),
+        "texts": len(equal),
+        "identical": None if asked.temperature else sum(equal),
     }
 
 
