@@ -9,9 +9,9 @@ import math
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine.measure import peers, processes
 from engine.measure.other_engines import Others
@@ -43,14 +43,13 @@ def given_settings(
     return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
-@dataclass
-class Raced:
-    """What one setting did, prompt by prompt. `plain` is the baseline's trace of the same race."""
+class Raced(NamedTuple):
+    """What one setting did with one prompt. `plain` is the baseline's trace of the same race; `disturbed` a sentence, or ""."""
 
-    traces: list[Trace] = field(default_factory=list)
-    plain: list[Trace] = field(default_factory=list)
-    identical: list[bool | str] = field(default_factory=list)
-    disturbed: list[str] = field(default_factory=list)  # a sentence, or ""
+    trace: Trace
+    plain: Trace
+    identical: bool | str
+    disturbed: str
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Races:
 
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
-    raced: dict[str, Raced]
+    raced: dict[str, list[Raced]]
     # By way: `generate()` first, then with MTP layers where the target has some, then others
     written: dict[str, list[Written]]
 
@@ -120,9 +119,8 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
     raced = [index for index in range(len(prompts)) if index not in refused]
     if len(raced) < FEWEST:
         why = f" Prompt {min(refused) + 1}: {refused[min(refused)]}" if refused else ""
-        raise ValueError(
-            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed.{why}"
-        )
+        able = f"Only {len(raced)} of {len(prompts)} prompts can be raced"
+        raise ValueError(f"{able}; at least {FEWEST} are needed.{why}")
     return raced, refused
 
 
@@ -181,10 +179,7 @@ def steps(
     calls = {name: others.ways[name] for name in names}
     mine = yield from raced_in(pair, processes.share(prompts, pair.target), settings, asked, calls)
     parts = processes.together([mine], pair.target)
-    raced = {
-        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
-        for name in systems
-    }
+    raced = {name: [each for part, _ in parts for each in part[name]] for name in systems}
     written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
     return Races(settings, tried, raced, written)
 
@@ -205,13 +200,13 @@ def best_ways(pair: LoadedPair, prompts: list[str], others: Others, asked: Setti
 
 def raced_in(
     pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, Way] = {}
-) -> Work[tuple[dict[str, Raced], dict[str, list[Written]]]]:
+) -> Work[tuple[dict[str, list[Raced]], dict[str, list[Written]]]]:
     """Every system in its setting over the prompts, and by way what others wrote: `generate()`, also with MTP layers, and `calls`.
 
     A call is one step. Plain decoding runs in every race. The others take every place between a prompt's races in turn.
     """
     systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
-    raced = {name: Raced() for name in systems}
+    raced: dict[str, list[Raced]] = {name: [] for name in systems}
     by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
     written: dict[str, list[Written]] = {name: [] for name in {**by_step, **calls}}
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
@@ -252,12 +247,9 @@ def best_setting(
     return min(taken, key=taken.__getitem__), taken
 
 
-def keep(raced: dict[str, Raced], names: list[str], race: Race) -> None:
+def keep(raced: dict[str, list[Raced]], names: list[str], race: Race) -> None:
     """Adds a race's lanes, the baseline first, to what was raced."""
     base, *others = race.lanes
     result = race.result()
     for name, lane, figures in zip(names, others, result["lanes"][1:], strict=True):
-        raced[name].traces.append(lane.trace)
-        raced[name].plain.append(base.trace)
-        raced[name].identical.append(figures["identical"])
-        raced[name].disturbed.append(result["disturbed"])
+        raced[name].append(Raced(lane.trace, base.trace, figures["identical"], result["disturbed"]))

@@ -37,15 +37,14 @@ def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> l
         mine = [index for index, each in enumerate(groups) if each == group]
         lanes = [traces[index] for index in mine]
         first = next(iter(acceptance_by_depth(GuessCounts(lanes))), None)
-        found.append(
-            {
-                "group": group,
-                "prompts": len(mine),
-                "speedup": mean([speedups[index] for index in mine]),
-                "tau": tau(lanes),
-                "accepted": None if first is None else first["accepted"],
-            }
-        )
+        row = {
+            "group": group,
+            "prompts": len(mine),
+            "speedup": mean([speedups[index] for index in mine]),
+            "tau": tau(lanes),
+            "accepted": None if first is None else first["accepted"],
+        }
+        found.append(row)
     return found
 
 
@@ -65,48 +64,45 @@ def report(
     drawn = resamples(len(raced), asked.seed)
     generated = [each.seconds_per_token for each in outcome.written[PLAIN]]
     rows = []
-    for name, lane in outcome.raced.items():
-        mine = [trace.seconds_per_token for trace in lane.traces]
-        plain = [trace.seconds_per_token for trace in lane.plain]
-        guesses = GuessCounts(lane.traces)
-        rows.append(
-            {
-                "name": name,
-                "setting": outcome.settings[name],
-                "guarantee": find(outcome.settings[name]).guarantee,
-                "tried_seconds_per_token": outcome.tried[name],
-                **compared(mine, plain, generated, drawn),
-                "tau": tau(lane.traces),
-                "time": time_shares(lane.traces),
-                "acceptance": acceptance_by_depth(guesses),
-                "acceptance_by_rank": acceptance_by_rank(guesses),
-                "identical": worst_of(lane.identical),
-                "disturbed": sum(map(bool, lane.disturbed)),
-            }
-        )
+    for name, lanes in outcome.raced.items():
+        traces, base, identical, disturbed = map(list, zip(*lanes, strict=True))
+        mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
+        guesses = GuessCounts(traces)
+        row = {
+            "name": name,
+            "setting": outcome.settings[name],
+            "guarantee": find(outcome.settings[name]).guarantee,
+            "tried_seconds_per_token": outcome.tried[name],
+            **compared(mine, plain, generated, drawn),
+            "tau": tau(traces),
+            "time": time_shares(traces),
+            "acceptance": acceptance_by_depth(guesses),
+            "acceptance_by_rank": acceptance_by_rank(guesses),
+            "identical": worst_of(identical),
+            "disturbed": sum(map(bool, disturbed)),
+        }
+        rows.append(row)
     best = best_of(rows)
     grouped = [groups[index] for index in raced] if groups else []
-    base = outcome.raced[best["name"]].plain
-    plain = [trace.seconds_per_token for trace in base]
-    mine = [trace.seconds_per_token for trace in outcome.raced[best["name"]].traces]
+    traces, base, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
+    mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
     beside = []
     for name, written in outcome.written.items():
         if name == PLAIN:
             continue
         theirs = [each.seconds_per_token for each in written]
         against = ratios(theirs, mine)
-        beside.append(
-            {
-                "name": name,
-                **compared(theirs, plain, generated, drawn),
-                "tokens_per_s": 1 / mean(theirs),
-                "best_vs": mean(against),  # how many times as fast the best system is
-                "best_vs_interval": interval(against, drawn),
-                "tau": told_tau(written),
-                "identical": None if asked.temperature else not apart(base, written),  # sampled texts are not compared
-                "parted": "" if asked.temperature else parted(name, base, written),
-            }
-        )
+        row = {
+            "name": name,
+            **compared(theirs, plain, generated, drawn),
+            "tokens_per_s": 1 / mean(theirs),
+            "best_vs": mean(against),  # how many times as fast the best system is
+            "best_vs_interval": interval(against, drawn),
+            "tau": told_tau(written),
+            "identical": None if asked.temperature else not apart(base, written),  # sampled texts are not compared
+            "parted": "" if asked.temperature else parted(name, base, written),
+        }
+        beside.append(row)
     return ({"peers": beside} if beside else {}) | {
         "answer": verdict(best),
         "best": best["name"],
@@ -130,6 +126,6 @@ def report(
             {"index": index, "prompt": prompts[index], "speedup": speedup}
             for index, speedup in zip(raced, best["by_prompt"], strict=True)
         ],
-        "groups": by_group(grouped, outcome.raced[best["name"]].traces, best["by_prompt"]),
+        "groups": by_group(grouped, traces, best["by_prompt"]),
         "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
     }

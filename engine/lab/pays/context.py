@@ -57,7 +57,8 @@ def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths
     """Every setting against plain decoding behind every length of context that fits."""
     lanes, count = (BASELINE, *settings), min(PROMPTS, len(prompts))
     reasons = {length: why_not(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
-    raced = {length: {setting: Raced() for setting in settings} for length, why in reasons.items() if not why}
+    fits = [length for length, why in reasons.items() if not why]
+    raced: dict[int, dict[str, list[Raced]]] = {length: {setting: [] for setting in settings} for length in fits}
     for length, index in tqdm([*product(raced, range(count))], desc="contexts", unit="race"):
         named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
         tokens = lengthened(pair, prompts, index, length)
@@ -73,18 +74,19 @@ def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths
     }
 
 
-def figures(setting: str, raced: Raced) -> dict:
+def figures(setting: str, raced: list[Raced]) -> dict:
     """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
+    traces, plain, identical, disturbed = map(list, zip(*raced, strict=True))
     without, whole = (
-        ratios([seconds(trace) for trace in raced.plain], [seconds(trace) for trace in raced.traces])
+        ratios([*map(seconds, plain)], [*map(seconds, traces)])
         for seconds in (attrgetter("decode_seconds_per_token"), attrgetter("seconds_per_token"))
     )
     return {
         "setting": setting,
-        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in raced.plain]),
+        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in plain]),
         "speedup": mean(without),
         "speedup_with_prefill": mean(whole),
-        "tau": tau(raced.traces),
-        "identical": worst_of(raced.identical),
-        "disturbed": sum(map(bool, raced.disturbed)),
+        "tau": tau(traces),
+        "identical": worst_of(identical),
+        "disturbed": sum(map(bool, disturbed)),
     }
