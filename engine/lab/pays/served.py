@@ -185,22 +185,13 @@ def row(
     arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
 ) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
-    base, guessing = (each.about for each in arms)
+    plain, guessing = (vars(each.about) | {"model": telling.plain(each.about.model)} for each in arms)
     near = all(telling.is_near(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
         "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),
-        "engine": guessing.engine,
-        "version": guessing.version,
-        "model": telling.plain(guessing.model),
-        "flags": guessing.flags,
-        "plain": {
-            "engine": base.engine,
-            "version": base.version,
-            "model": telling.plain(base.model),
-            "flags": base.flags,
-            "same_server": arms[0].server == arms[1].server,
-        },
+        **guessing,
+        "plain": plain | {"same_server": arms[0].server == arms[1].server},
         "temperature": asked.temperature,
         "tokens": asked.max_new_tokens,
         "seed": asked.seed,
