@@ -16,13 +16,11 @@ from engine.record.parsing import shown
 from engine.rounds.timing import CONTEXT, costs_of
 from engine.systems import System, find
 
+LONGEST = 1_000  # tokens a round
 ESTIMATED = (
     f"These are estimates from forwards that were timed on this machine behind up to {CONTEXT} tokens. Nothing was raced. "
     "Prefill, accepting and the host's own work are left out."
 )
-
-
-LONGEST = 1_000  # tokens a round
 
 
 def checked(tau: object) -> float:

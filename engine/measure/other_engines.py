@@ -49,14 +49,17 @@ class ServerPeer:
     def name(self) -> str:
         return f"{self.engine or 'server'} at {Server(self.server.address).label}"
 
+    @property
+    def said(self) -> str:
+        """What the table says of it."""
+        given = "token ids" if self.engine in EVERY else "the prompt as text"
+        clock = "its own clock" if self.engine in telling.TELLS_SECONDS else "from the request to the last piece"
+        return f"{self.name} gets {given}; its seconds are {clock}. Its guesses are those that it was started with."
+
     def __call__(self, pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> Written:
         """Raises `ValueError` with the server's sentence where the answer fails, and where it does not say how long it is."""
-        asked = {
-            "max_tokens": min(tokens, pair.context - len(prompt)),
-            "temperature": temperature,
-            "seed": 0,
-            "stream_options": {"include_usage": True},
-        }
+        room = min(tokens, pair.context - len(prompt))
+        asked = {"max_tokens": room, "temperature": temperature, "seed": 0, "stream_options": {"include_usage": True}}
         asked |= telling.ASKED.get(self.engine, {}) | EVERY.get(self.engine, {})
         given = prompt if self.engine in EVERY else pair.tokenizer.decode(prompt, skip_special_tokens=True)
         answer = Answer(self.server, given, asked, whole=True)
@@ -86,18 +89,6 @@ def server_peers(addresses: list[str]) -> list[ServerPeer]:
         about = telling.about(server)
         found.append(ServerPeer(Server(server.address, about.model), about.engine))
     return found
-
-
-def said_of(found: list[ServerPeer]) -> list[str]:
-    """What the table says of each server."""
-    sentences = []
-    for each in found:
-        given = "token ids" if each.engine in EVERY else "the prompt as text"
-        clock = "its own clock" if each.engine in telling.TELLS_SECONDS else "from the request to the last piece"
-        sentences.append(
-            f"{each.name} gets {given}; its seconds are {clock}. Its guesses are those that it was started with."
-        )
-    return sentences
 
 
 @dataclass
@@ -143,7 +134,7 @@ def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Other
             found.said.append(f"{' and '.join(there)} cannot be compared. {error}")
             found.ways, found.groups = {}, {}
         found.ways |= {each.name: each for each in servers}
-        found.said += said_of(servers)
+        found.said += [each.said for each in servers]
         yield found
         found.ways.clear()
 

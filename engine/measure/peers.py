@@ -218,17 +218,16 @@ def compare(
             said += [] if temperature else [parted(best.get(name, name), base, written[name])]
         shown = best.get(name, name)
         own = name not in calls or layers == "Linear"
-        rows.append(
-            {
-                "name": shown if own else f"{shown} on {layers}",
-                "tokens_per_s": 1 / statistics.median(per_token[name]),
-                "vs_baseline": versus(name, "vanilla"),
-                "vs_generate": versus(name, PLAIN),
-                "tau": passed,
-                "peak_mib": task and peak_mib(pair.target.device, task),
-                "identical": same,
-            }
-        )
+        row = {
+            "name": shown if own else f"{shown} on {layers}",
+            "tokens_per_s": 1 / statistics.median(per_token[name]),
+            "vs_baseline": versus(name, "vanilla"),
+            "vs_generate": versus(name, PLAIN),
+            "tau": passed,
+            "peak_mib": task and peak_mib(pair.target.device, task),
+            "identical": same,
+        }
+        rows.append(row)
     return {
         "peers": rows,
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",

@@ -50,11 +50,7 @@ class Gate(BaseStreamer):
 
 
 def stepped(
-    pair: LoadedPair,
-    prompt: list[int],
-    tokens: int,
-    temperature: float,
-    way: Callable[..., list[int]] = peers.generated,
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generated
 ) -> Generator[Quiet, None, Written]:
     """A way of `generate()`, a step a forward; returns what it wrote. Closing it ends the thread. Raises what `generate()` raises."""
     gate, written, failures = Gate(), list[int](), list[BaseException]()

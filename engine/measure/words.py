@@ -34,6 +34,7 @@ def between(ends: list[float]) -> str:
 def report(figures: dict) -> str:
     """All of it: verdict, systems, time, acceptance by depth, prompts."""
     row, plain, peers = best(figures), figures["plain"], fastest_first(figures.get("peers", []))
+    count = len(figures["prompts"])
     parts = [
         sentence(figures),
         f"Against generate() it is {row['vs_generate']:.2f} times as fast, {between(row['vs_generate_interval'])}. "
@@ -43,7 +44,7 @@ def report(figures: dict) -> str:
             for peer in peers[:1]
         ),
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
-        f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
+        f"{count} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
         + (", with a memory of earlier prompts" if figures["memory"] else "")
         + (", under a constraint; generate() writes without it." if figures["constraint"] else "."),
         "",
@@ -54,10 +55,8 @@ def report(figures: dict) -> str:
         "",
         *prompts(figures),
     ]
-    if len(figures["prompts"]) < TOO_FEW:
-        parts.append(
-            f"The intervals are too narrow: {len(figures['prompts'])} prompts are few. Race {TOO_FEW} or more."
-        )
+    if count < TOO_FEW:
+        parts.append(f"The intervals are too narrow: {count} prompts are few. Race {TOO_FEW} or more.")
     if unlike := [each["name"] for each in figures["systems"] if each["identical"] is False]:
         parts.append(f"Another text than plain decoding's: {', '.join(unlike)}. `python -m engine doctor` tells why.")
     parts += [*filter(None, (each["parted"] for each in figures.get("peers", []))), *figures.get("others", [])]

@@ -9,7 +9,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import Others, said_of, server_peers
+from engine.measure.other_engines import Others, server_peers
 from engine.measure.ways import Written, apart, parted, timed, told_tau
 from engine.race import Settings
 from helpers.pairs import tiny_pair
@@ -28,7 +28,7 @@ def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
     assert written.seconds_per_token == written.seconds / 16
     assert path == "completions" and body["prompt"] == [1, 2, 3] and body["cache_prompt"] is False
     assert (body["max_tokens"], body["temperature"], body["top_k"], body["min_p"]) == (16, 0.8, 0, 0.0)
-    assert said_of([peer]) == [
+    assert [peer.said] == [
         f"{peer.name} gets token ids; its seconds are its own clock. Its guesses are those that it was started with."
     ]
 
@@ -38,7 +38,7 @@ def test_vllm_gets_token_ids_and_is_timed_from_here():
         [peer] = server_peers([server.address])
         written = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
     assert written == Written([], written.seconds, " word of [1, 2, 3]", 10) and 0.06 <= written.seconds < 5
-    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in said_of([peer])[0]
+    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.said
 
 
 def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_room_for():

@@ -44,14 +44,7 @@ from engine.systems import SYSTEMS, find, spelled
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 Run = TypeVar("Run", Trace, Written)
-BESIDE_PEERS = (
-    "vanilla",
-    "chain",
-    "tree",
-    "eagle",
-    "mtp",
-    "auto",
-)  # compared with the peers as far as the pair can run them
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # as far as the pair can run them
 
 
 def middle(runs: list[Run], by: str) -> Run:
@@ -120,28 +113,27 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
         clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
         beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
         speedups = ratios(base, [trace.seconds_per_token for trace in own])
-        rows.append(
-            {
-                "name": name,
-                "shape": own[0].shape if find(name).guesses else "",
-                "tau": tau(own),
-                "speedup": statistics.median(speedups),
-                "least_speedup": min(speedups),
-                "total_speedup": sum(b.seconds for b, _ in beside) / clock,
-                "decode_speedup": statistics.median(
-                    b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
-                ),
-                "runs": [statistics.median(each) for each in map(ratios, by_run["vanilla"], by_run[name])],
-                "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
-                "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
-                "too_wide": too_wide(name, own),
-                "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
-                "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
-                "draft_ms": 1000 * shares["draft"] * clock / forwards,
-                "draft_share": shares["draft"],
-                "verify_share": shares["verify"],
-            }
-        )
+        row = {
+            "name": name,
+            "shape": own[0].shape if find(name).guesses else "",
+            "tau": tau(own),
+            "speedup": statistics.median(speedups),
+            "least_speedup": min(speedups),
+            "total_speedup": sum(b.seconds for b, _ in beside) / clock,
+            "decode_speedup": statistics.median(
+                b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
+            ),
+            "runs": [statistics.median(each) for each in map(ratios, by_run["vanilla"], by_run[name])],
+            "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
+            "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
+            "too_wide": too_wide(name, own),
+            "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
+            "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
+            "draft_ms": 1000 * shares["draft"] * clock / forwards,
+            "draft_share": shares["draft"],
+            "verify_share": shares["verify"],
+        }
+        rows.append(row)
     generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
         "shape": given_shape(asked),

@@ -72,17 +72,16 @@ def by_state(runner: Runner, repeats: int) -> list[dict]:
     for (shape, nodes), tree in shapes.items():
         target.verify(tree)
         taken, same = ms[shape, nodes], ms.get(("chain", nodes))
-        rows.append(
-            {
-                "shape": shape,
-                "nodes": nodes,
-                "leaves": nodes - len({*tree.parents[1:]}),
-                "state_bytes": target.session.held_bytes,
-                "verify_ms": taken,
-                "vs_plain": taken / ms["plain", 1],
-                "vs_chain": taken / same if same else None,
-            }
-        )
+        row = {
+            "shape": shape,
+            "nodes": nodes,
+            "leaves": nodes - len({*tree.parents[1:]}),
+            "state_bytes": target.session.held_bytes,
+            "verify_ms": taken,
+            "vs_plain": taken / ms["plain", 1],
+            "vs_chain": taken / same if same else None,
+        }
+        rows.append(row)
     return rows
 
 
