@@ -38,10 +38,7 @@ from engine.tree import LARGEST_TREE, DraftTree
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
 LEVEL = 4  # nodes of a timed draft level
-PROMPTS, TOKENS = (
-    6,
-    64,
-)  # texts by temperature whose rounds are counted by shape, spread over the prompts; and tokens of each
+PROMPTS, TOKENS = 6, 64  # texts by temperature whose rounds are counted by shape; and tokens of each
 HEATS = (0.0, 0.8)  # one shape serves all temperatures
 
 Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it

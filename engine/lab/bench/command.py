@@ -44,7 +44,7 @@ from engine.systems import SYSTEMS, find, spelled
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 Run = TypeVar("Run", Trace, Written)
-BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # as far as the pair can run them
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
 
 
 def middle(runs: list[Run], by: str) -> Run:
@@ -170,7 +170,7 @@ def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
 
 
 def too_wide(name: str, traces: list[Trace]) -> str:
-    """A sentence where a policy that reads no width in a drafter's sense put more children behind a node than its width, else ""."""
+    """A sentence where the policy put more children behind a node than its width, else "". Its `needs` may give it another."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]

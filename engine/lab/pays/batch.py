@@ -1,4 +1,4 @@
-"""Batch: how the gain shrinks when many prompts are decoded at once. Knows batches and seconds; prints nothing.
+"""Batch: how the gain shrinks when many prompts are decoded at once. Knows batches and seconds.
 
 A run's seconds are those of its phases, prefill included, and all its tokens count. Both sides read prompts one by one. Drafts grow
 sequence by sequence; a serving engine would batch them too, so where drafts are forwards the crossing is a lower bound. `auto` reckons
