@@ -1,16 +1,18 @@
-"""Floods: four ways in which one address asks a server of ours for too much. Each goes on until it is cancelled, over few connections.
+"""Floods: four ways in which one address asks a server of ours for too much, and the process of all who disturb the measured ones.
 
-Only `127.0.0.1` is ever asked. Every flood counts what it was answered with.
+Only `127.0.0.1` is ever asked. Each flood goes on until it is cancelled, over few connections, and counts what it was answered with.
 """
 
 import asyncio
 import json
+import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import Any
+from multiprocessing.connection import Connection
 
-from engine.lab.visitors import Page, posted
+import psutil
+
+from engine.lab.visitors import Page, background, posted
 
 READERS, CALLERS, SENDERS, MOST_UNHEARD = 8, 4, 300, 100
 UNFINISHED = 999_000  # bytes of a body, of which the last one never comes
@@ -21,7 +23,7 @@ async def gets(page: Page, counts: Counter) -> None:
     """Eight connections that fetch the page as fast as they are answered."""
 
     async def read() -> None:
-        reader, writer = await connection(page)
+        reader, writer = await page.connection()
         try:
             while True:
                 writer.write(f"GET / HTTP/1.1\r\nHost: {page.host}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
@@ -57,7 +59,7 @@ async def bodies(page: Page, counts: Counter) -> None:
 
     async def send() -> None:
         while True:
-            reader, writer = await connection(page)
+            reader, writer = await page.connection()
             try:
                 writer.write(head.encode() + b"x" * (UNFINISHED - 1))
                 # The server answers in time. A limit of ours could swallow the cancellation that ends this
@@ -81,10 +83,55 @@ async def unheard(page: Page, counts: Counter) -> None:
         await asyncio.sleep(LATER)
 
 
-async def connection(page: Page) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", page.port, local_addr=(page.address, 0))
+FLOODS = {each.__name__: each for each in (gets, names, bodies, unheard)}
 
 
-FLOODS: dict[str, Callable[[Page, Counter], Coroutine[Any, Any, None]]] = {
-    each.__name__: each for each in (gets, names, bodies, unheard)
-}
+class Strangers:
+    """A process for all others, so that what they do does not delay who is measured. Leaving the `with` ends it."""
+
+    def __init__(self, url: str):
+        spawned = multiprocessing.get_context("spawn")
+        self.pipe, theirs = spawned.Pipe()
+        self.process = spawned.Process(target=attend, args=(url, theirs), daemon=True)
+
+    def __enter__(self) -> "Strangers":
+        self.process.start()
+        self.pipe.recv()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.terminate()
+
+    def begin(self, what: int | str) -> None:
+        """Begins everybody in `background` under this number, or the flood of this name."""
+        self.pipe.send(what)
+
+    async def end(self) -> Counter[str]:
+        """They break off. Returns how often each of them was answered with what."""
+        self.pipe.send(None)
+        return await asyncio.to_thread(self.pipe.recv)
+
+
+def attend(url: str, pipe: Connection) -> None:
+    """The process of `Strangers`: a number or a name begins them, the next message ends them and is answered with counts."""
+
+    async def attending() -> None:
+        psutil.Process().nice(19)  # their machines are not the server's
+        page, stranger = Page(url), Page(url, "127.0.0.2")  # who floods and who sends rubbish come from elsewhere
+        for each in (page, stranger):
+            await each.read_config()
+        pipe.send("ready")
+        while True:
+            counts = Counter[str]()
+            what = await asyncio.to_thread(pipe.recv)
+            if isinstance(what, str):
+                tasks = [asyncio.create_task(FLOODS[what](stranger, counts))]
+            else:
+                tasks = background(page, stranger, what, counts)
+            await asyncio.to_thread(pipe.recv)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            pipe.send(counts)
+
+    asyncio.run(attending())

@@ -16,6 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -23,8 +24,7 @@ import psutil
 import torch
 from tqdm import tqdm
 
-from engine.lab.floods import FLOODS
-from engine.lab.strangers import Strangers
+from engine.lab.floods import FLOODS, Strangers
 from engine.lab.visitors import HEROES, PLACES, Page, Visitor, race
 from engine.models.loading import hardware_name
 
@@ -38,18 +38,28 @@ LONE = {"prompt": "Story: Once upon a time, there was a little fox who", "temper
 REST = 3.0  # seconds after which the server has given freed memory back
 
 
-async def lone(page: Page, strangers: Strangers, tries: int, counts: Counter) -> dict:
-    """One visitor's default races, with all the others behind them and with nobody."""
-    others, alone = (
-        [Visitor(number, -1, False, {**LONE, "seed": number}) for number in range(tries)] for _ in range(2)
-    )
-    for number, visitor in enumerate(others):
-        strangers.begin(1000 + number)
-        await asyncio.sleep(0.5)
-        await race(page, visitor, f"lone{number}")
+async def in_turn(
+    page: Page, strangers: Strangers, others: list[int | str], pause: float
+) -> tuple[list[Visitor], list[Visitor], Counter[str]]:
+    """One visitor's default races alone, and as many, each behind a pause, beside others. Tells how these were answered too."""
+    alone, beside, counts = list[Visitor](), list[Visitor](), Counter[str]()
+    for number, other in enumerate(others):
+        fields = {**LONE, "seed": number}
+        alone.append(Visitor(2 * number, -1, False, fields))
+        await race(page, alone[-1], f"alone{other}{number}")
+        strangers.begin(other)
+        await asyncio.sleep(pause)
+        beside.append(Visitor(2 * number + 1, -1, False, fields))
+        await race(page, beside[-1], f"beside{other}{number}")
         counts += await strangers.end()
         await free(page)
-        await race(page, alone[number], f"nobody{number}")
+    return alone, beside, counts
+
+
+async def lone(page: Page, strangers: Strangers, tries: int, counts: Counter) -> dict:
+    """One visitor's default races, with all the others behind them and with nobody."""
+    alone, others, answers = await in_turn(page, strangers, list(range(1000, 1000 + tries)), 0.5)
+    counts += answers
     waits = [visitor.waited for visitor in others if visitor.waited]
     ratios = [[visitor.end["speedup"] for visitor in each if visitor.end] for each in (others, alone)]
     return {
@@ -66,19 +76,8 @@ async def beside(page: Page, strangers: Strangers, flood: str, tries: int) -> di
     `ratio` is plain decoding's speed beside the flood over that alone, on its own clock. `marked` counts races beside the flood that
     say that they were disturbed. `sound` says that all finished, and that the ratio is near 1 or all are marked.
     """
-    counts, ends = Counter[str](), tuple[list[dict], list[dict]](([], []))
-    for number in range(2 * tries):
-        flooded = number % 2
-        if flooded:
-            strangers.begin(flood)
-            await asyncio.sleep(WARM)
-        visitor = Visitor(number, -1, False, {**LONE, "seed": number // 2})
-        await race(page, visitor, f"{flood}{number}")
-        if visitor.end:
-            ends[flooded].append(visitor.end)
-        if flooded:
-            counts += await strangers.end()
-            await free(page)
+    *both, counts = await in_turn(page, strangers, [flood] * tries, WARM)
+    ends = [[visitor.end for visitor in each if visitor.end] for each in both]
     alone, among = ([end["lanes"][0]["tokens"] / end["lanes"][0]["seconds"] for end in each] for each in ends)
     ratio = statistics.median(among) / statistics.median(alone) if alone and among else 0.0
     marked = sum(bool(end.get("disturbed")) for end in ends[1])
@@ -114,16 +113,10 @@ async def measure(
     for number in tqdm(range(waves), desc="waves", unit="wave"):
         here = []
         for who in range(count):
-            prompt = (
-                f"Story: Visitor {who} of wave {number} met a {choose.choice(HEROES)} near {choose.choice(PLACES)}. The"
-            )
-            fields = {
-                "prompt": prompt,
-                "seed": choose.randrange(1000),
-                "temperature": choose.choice((0.0, 0.8)),
-                "tokens": tokens,
-            }
-            here.append(Visitor(who, number, choose.random() < LEAVERS, fields))
+            hero, place = choose.choice(HEROES), choose.choice(PLACES)
+            prompt = f"Story: Visitor {who} of wave {number} met a {hero} near {place}. The"
+            how = {"seed": choose.randrange(1000), "temperature": choose.choice((0.0, 0.8)), "tokens": tokens}
+            here.append(Visitor(who, number, choose.random() < LEAVERS, {"prompt": prompt, **how}))
         begun = time.monotonic()
         strangers.begin(number)
         await asyncio.gather(*(race(page, visitor, f"visitor{visitor.number}wave{number}") for visitor in here))
@@ -176,10 +169,13 @@ def main(asked: Namespace) -> dict:
     app = subprocess.Popen(serve, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
-        while not ready(url):
+        ready = False
+        while not ready:
             if app.poll() is not None:
                 raise SystemExit("app.py ended before it was ready.")
             time.sleep(0.5)
+            with suppress(httpx.HTTPError):
+                ready = httpx.get(f"{url}readiness", timeout=5).json()["ready"]
         with Strangers(url) as strangers:
             server = psutil.Process(app.pid)
             figures = asyncio.run(
@@ -191,10 +187,3 @@ def main(asked: Namespace) -> dict:
     for name, value in figures.items():
         print(f"{name:<18}{value}")
     return figures
-
-
-def ready(url: str) -> bool:
-    try:
-        return bool(httpx.get(f"{url}readiness", timeout=5).json()["ready"])
-    except httpx.HTTPError:
-        return False

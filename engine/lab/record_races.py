@@ -22,27 +22,19 @@ from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
 
 RACES = ASSETS / "races"
-# By file: a prompt of the page's gallery, and settings. The page opens with the first one, and its form has the same settings.
-RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "1-story-auto": ("stories", "Two friends and a box", {"systems": (BASELINE, "auto")}),
-    "2-story-draft-tree": ("stories", "Two friends and a box", {"systems": (BASELINE, "tree")}),
-    "3-code-eagle": ("code", "Join paths", {"systems": (BASELINE, "eagle"), "max_new_tokens": 160}),
-    "4-word-problem-auto": (
-        "word problems",
-        "Hay for the farm",
-        {"systems": (BASELINE, "auto"), "max_new_tokens": 160},
-    ),
-    "5-story-sampled-eagle": (
-        "stories",
-        "A fox by the river",
-        {"systems": (BASELINE, "eagle"), "temperature": 0.8, "seed": 7},
-    ),
+# By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same.
+RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "1-story-auto": ("stories", "Two friends and a box", "auto", {}),
+    "2-story-draft-tree": ("stories", "Two friends and a box", "tree", {}),
+    "3-code-eagle": ("code", "Join paths", "eagle", {"max_new_tokens": 160}),
+    "4-word-problem-auto": ("word problems", "Hay for the farm", "auto", {"max_new_tokens": 160}),
+    "5-story-sampled-eagle": ("stories", "A fox by the river", "eagle", {"temperature": 0.8, "seed": 7}),
 }
 
 
-def settings_of(domain: str, title: str, settings: dict) -> Settings:
+def settings_of(domain: str, title: str, system: str, more: dict) -> Settings:
     [prompt] = [each["prompt"] for each in gallery()[domain] if each["title"] == title]
-    return Settings(prompt, **settings)
+    return Settings(prompt, (BASELINE, system), **more)
 
 
 def record(pair: LoadedPair, settings: Settings) -> Record:

@@ -23,18 +23,8 @@ PLACES = (
 HEROES = ("fox", "bear", "girl", "boy", "robot", "cat", "dragon", "mouse", "king", "owl")
 FLOOD = 200  # calls
 FLOODED = json.dumps({"data": ["Flood", "tree", 4, 4, 0.0, 200, 0, "", ""]}).encode()
-RUBBISH: tuple[Any, ...] = (
-    None,
-    [],
-    {},
-    "x" * 100_000,
-    "\ud800",
-    float("inf"),
-    10**400,
-    [[[]]],
-    True,
-    "tree:999x999x999",
-)
+RUBBISH = (None, [], {}, "x" * 100_000, "\ud800", float("inf"), 10**400, [[[]]], True, "tree:999x999x999")
+LABELS = {"seed": "Seed", "temperature": "Temperature", "tokens": "New tokens"}  # of the page's fields
 PATIENCE = 600.0  # seconds until a race counts as lost
 
 
@@ -111,17 +101,17 @@ class Page:
     async def runs(self) -> int:
         return (await self.http.get("readiness")).json()["runs"]
 
+    async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A plain one: a client library would take half a core from the server."""
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(self.address, 0))
+
 
 async def race(page: Page, visitor: Visitor, session: str) -> None:
     """One race of the visitor, who leaves where it runs again: a race beside others runs once, so the first run is what compares."""
     begun = time.monotonic()
-    fields = {
-        "prompt": visitor.fields["prompt"],
-        "Seed": visitor.fields["seed"],
-        "Temperature": visitor.fields["temperature"],
-    }
+    fields = {LABELS.get(name, name): value for name, value in visitor.fields.items()}
     try:
-        async for event in page.run("race_on_page", session, **fields, **{"New tokens": visitor.fields["tokens"]}):
+        async for event in page.run("race_on_page", session, **fields):
             if "place" in event:
                 continue
             visitor.waited = visitor.waited or time.monotonic() - begun
@@ -136,8 +126,8 @@ async def race(page: Page, visitor: Visitor, session: str) -> None:
 
 
 async def posted(page: Page, path: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of an answer. By a plain connection: a client library would take half a core from the server."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", page.port, local_addr=(page.address, 0))
+    """Status and body of an answer."""
+    reader, writer = await page.connection()
     head = f"POST /{path} HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     try:
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
@@ -184,17 +174,13 @@ async def rubbish(page: Page, counts: Counter) -> None:
 
 def background(page: Page, stranger: Page, number: int, counts: Counter) -> list[asyncio.Task]:
     """The others: one floods, one sweeps, one sends a file of prompts, one sends rubbish."""
-    order = {
-        "prompts": ["Story: A long day"] * 3,
-        "system": "tree",
-        "grid": "shape",
-        "max_new_tokens": 48,
-        "seed": number,
-    }
+    fields = {"grid": "shape", "max_new_tokens": 48, "seed": number}
+    order = {"prompts": ["Story: A long day"] * 3, "system": "tree", **fields}
     texts = {"prompts": [f"Story: {text}" for text in (*HEROES, *PLACES)], "system": "tree"}
-    return [
-        asyncio.create_task(flood(stranger, counts)),
-        asyncio.create_task(rubbish(stranger, counts)),
-        asyncio.create_task(long_work(page, "sweep_on_page", f"sweeps{number}", counts, carried=json.dumps(order))),
-        asyncio.create_task(long_work(page, "prompts_on_page", f"file{number}", counts, carried=json.dumps(texts))),
-    ]
+    works = (
+        flood(stranger, counts),
+        rubbish(stranger, counts),
+        long_work(page, "sweep_on_page", f"sweeps{number}", counts, carried=json.dumps(order)),
+        long_work(page, "prompts_on_page", f"file{number}", counts, carried=json.dumps(texts)),
+    )
+    return [asyncio.create_task(work) for work in works]

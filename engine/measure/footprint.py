@@ -3,24 +3,17 @@
 import os
 from collections.abc import Callable
 
-import psutil
 import torch
 
 MIB = 2**20
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above all levels: torch's profiler prints a line at each start and end
 
 
-def resident_mib() -> float:
-    """MiB of this process that are in memory now (its resident set size)."""
-    return psutil.Process().memory_info().rss / MIB
-
-
 def peak_mib(device: torch.device, task: Callable[[], object]) -> float | None:
     """The most MiB of tensors that `task` holds at any time, by torch's own allocator, beyond those alive before it.
 
-    So caches and temporaries count and loaded weights do not. A GPU's allocator keeps this figure itself. On a CPU the profiler records
-    every allocation, which slows the task several times: never time it. The resident set size would say less, because the C library
-    keeps what earlier tasks gave back. None on an Apple GPU, whose allocator keeps no peak; nothing runs then.
+    So caches and temporaries count and loaded weights do not. On a CPU the profiler records every allocation, which slows the task:
+    never time it. None on an Apple GPU, whose allocator keeps no peak; nothing runs then.
     """
     if device.type == "mps":
         return None

@@ -16,13 +16,11 @@ from engine.record.parsing import shown
 from engine.rounds.timing import CONTEXT, costs_of
 from engine.systems import System, find
 
+LONGEST = 1_000  # tokens a round
 ESTIMATED = (
     f"These are estimates from forwards that were timed on this machine behind up to {CONTEXT} tokens. Nothing was raced. "
     "Prefill, accepting and the host's own work are left out."
 )
-
-
-LONGEST = 1_000  # tokens a round
 
 
 def checked(tau: object) -> float:
@@ -43,24 +41,22 @@ def most(system: System) -> int:
 def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
     """What rounds of this setting would give at `tau` tokens each, as plain values. Times are in forwards over one row.
 
-    Raises `ValueError` for a setting without a shape of its own, for one that the pair does not allow, and for more tokens than a round
-    can yield.
+    Raises `ValueError` for a setting without a shape of its own, one that the pair does not allow, and one that cannot yield so many.
     """
     Settings("a prompt", (setting,))
     system = find(setting)
+    why = allows(pair, system)
     if not system.guesses:
-        raise ValueError(f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses.")
-    if system.limits:
-        raise ValueError(
-            f"{setting} sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
-        )
-    if reason := allows(pair, system):
-        raise ValueError(reason)
-    if tau > most(system):
-        raise ValueError(
+        why = f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses."
+    elif system.limits:
+        why = f"{setting} sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
+    elif not why and tau > most(system):
+        why = (
             f"A round of {setting} yields at most {most(system)} tokens, the target's own included, so never {tau:g}. "
-            "Name a deeper shape."
         )
+        why += "Name a deeper shape."
+    if why:
+        raise ValueError(why)
     costs = costs_of(pair, system.drafter)
     rows = system.nodes if system.branches else 1 + system.depth
     return {

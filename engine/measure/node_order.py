@@ -1,9 +1,8 @@
 """Node orders: in which sequence a tree's nodes enter the forward. Knows parents; knows no tokens, no attention kernel, no torch.
 
 Invariant: every order is a permutation with the root first and parents before children, so `tree.kept(order)` is the same tree.
-Logits follow their nodes. An order changes how the ancestor mask's allowed entries gather in tiles. A kernel that skips empty tiles
-turns that into time. "heavy path" also moves siblings. A rule that tries siblings in the order of their draws must read `tree.draws`,
-which `kept` carries along, never the array order.
+An order changes how the ancestor mask's allowed entries gather in tiles. "heavy path" also moves siblings: a rule that tries them in
+the order of their draws must read `tree.draws`, which `kept` carries along, never the array order.
 """
 
 from collections.abc import Callable, Sequence

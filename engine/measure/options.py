@@ -64,25 +64,14 @@ def add_pair(parser: ArgumentParser) -> None:
     parser.add_argument("--pair", help="a listed pair; embedded when left out, and small for a small machine")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
-    parser.add_argument(
-        "--drafter", metavar="FOLDER", help="a folder of learned drafters for --target, and their calibration.json"
-    )
-    parser.add_argument(
-        "--quantisation",
-        choices=QUANTISATIONS,
-        help="keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes, or not (none); as its files keep them when left out",
-    )
-    parser.add_argument(
-        "--raw",
-        action="store_true",
-        help="send prompts as they are; else they are user messages in the target's chat template, where it has one",
-    )
-    parser.add_argument(
-        "--spread",
-        choices=SPREADS,
-        default="none",
-        help="put the target's layers on all GPUs, then in memory, then on a disk; or split its matrices over a torchrun's processes",
-    )
+    learned = "a folder of learned drafters for --target, and their calibration.json"
+    parser.add_argument("--drafter", metavar="FOLDER", help=learned)
+    kept = "keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes, or not (none); as its files keep them when left out"
+    parser.add_argument("--quantisation", choices=QUANTISATIONS, help=kept)
+    raw = "send prompts as they are; else they are user messages in the target's chat template, where it has one"
+    parser.add_argument("--raw", action="store_true", help=raw)
+    spread = "put the target's layers on all GPUs, then in memory, then on a disk; or split its matrices over a torchrun's processes"
+    parser.add_argument("--spread", choices=SPREADS, default="none", help=spread)
     parser.add_argument("--device", default=None, help="cpu, cuda or mps; the best one when left out")
 
 
@@ -93,10 +82,8 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
     """
     if options.target is None:
         for option in ("draft", "drafter"):
-            if getattr(options, option) is not None:
-                raise ValueError(
-                    f"--{option} {getattr(options, option)!r} needs --target, the model that it drafts for."
-                )
+            if (given := getattr(options, option)) is not None:
+                raise ValueError(f"--{option} {given!r} needs --target, the model that it drafts for.")
         return named(otherwise if options.pair is None else options.pair)
     if options.pair is not None:
         raise ValueError(
@@ -106,10 +93,7 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
 
 
 def own_place(out: Path | None, shipped: Path | None, title: str) -> Path:
-    """Where a command writes: `out`, or when it is None what the repository ships in that place.
-
-    Raises `ValueError` when both are None: for `title` the repository ships nothing.
-    """
+    """Where a command writes: `out`, or what the repository ships there. Raises `ValueError` for `title` when both are None."""
     if out is None and shipped is None:
         raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
     return out or shipped  # type: ignore[return-value]
@@ -128,20 +112,16 @@ def writable(file: Path) -> Path:
 
 def add_remote(parser: ArgumentParser) -> None:
     """`--remote` and `--remote-model`: another server that writes a lane. No page and no API can name one."""
-    parser.add_argument(
-        "--remote",
-        metavar="ADDRESS",
-        help="an OpenAI-compatible streaming server (vLLM, SGLang, transformers serve) as a lane, such as "
-        "http://127.0.0.1:8000/v1",
-    )
+    lane = "an OpenAI-compatible streaming server (vLLM, SGLang, transformers serve) as a lane, such as http://127.0.0.1:8000/v1"
+    parser.add_argument("--remote", metavar="ADDRESS", help=lane)
     parser.add_argument("--remote-model", metavar="NAME", help="the model to ask it for; its own when left out")
 
 
 def given_remote(options: Namespace) -> "Server | None":
     """The server that the options of `add_remote` name. Raises `ValueError` for a wrong address, and for a model without one."""
+    if options.remote is None and options.remote_model is not None:
+        raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
     if options.remote is None:
-        if options.remote_model is not None:
-            raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
         return None
     from engine.remote.server import Server
 
@@ -149,18 +129,13 @@ def given_remote(options: Namespace) -> "Server | None":
 
 
 def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
-    """The pair that the options of `add_pair` name, or `pair`, in memory. A bar on stderr counts the bytes of each model.
-
-    Raises `ValueError` with a sentence for what `given_pair` refuses, and for whatever cannot be loaded.
-    """
+    """The pair that the options of `add_pair` name, or `pair`, in memory. Raises `ValueError` for what cannot be named or loaded."""
     from engine.models.loading import load  # a command refuses a wrong pair before it imports what would load one
 
     chosen = given_pair(options) if pair is None else pair
+    how = {"quantisation": options.quantisation, "spread": options.spread}
     with bytes_bar() as tell:
-        pair_in_memory = load(
-            chosen, options.device, quantisation=options.quantisation, spread=options.spread, tell=tell
-        )
-    return replace(pair_in_memory, raw=options.raw)
+        return replace(load(chosen, options.device, **how, tell=tell), raw=options.raw)
 
 
 @contextmanager
@@ -183,11 +158,8 @@ def bytes_bar() -> Iterator[Callable[["Progress"], None]]:
 
 
 def add_memory(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--memory",
-        action="store_true",
-        help="let suffix copy from what it wrote for earlier prompts, never for the same one; the order of prompts then counts",
-    )
+    copies = "let suffix copy from what it wrote for earlier prompts, never for the same one; the order of prompts then counts"
+    parser.add_argument("--memory", action="store_true", help=copies)
 
 
 def add_constraint(parser: ArgumentParser) -> None:
@@ -200,30 +172,22 @@ def add_constraint(parser: ArgumentParser) -> None:
 
 def given_constraint(options: Namespace) -> str:
     """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
+    said = "" if options.regex is None else joined("regex", options.regex)
     if options.json_schema is not None:
-        return checked_constraint(
-            joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
-        )
+        said = joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
     if options.grammar is not None:
-        return checked_constraint(joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file.")))
-    return checked_constraint("" if options.regex is None else joined("regex", options.regex))
+        said = joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file."))
+    return checked_constraint(said)
 
 
 def add_shape(parser: ArgumentParser) -> None:
     """`--shape`, for `shaped`."""
-    parser.add_argument(
-        "--shape",
-        choices=("best", "paper"),
-        help="race every system in its best shape on this machine, as far as the pair's calibration has counts, or in its paper's; "
-        "the best when left out",
-    )
+    best = "race every system in its best shape on this machine, as far as the pair's calibration has counts"
+    parser.add_argument("--shape", choices=("best", "paper"), help=f"{best}, or in its paper's; the best when left out")
 
 
 def shaped(options: Namespace, pair: LoadedPair) -> LoadedPair:
-    """The pair, whose systems race in the shapes that the option of `add_shape` names.
-
-    Several processes take the papers' own: each would measure its own costs, and choose other shapes by them.
-    """
+    """The pair, whose systems race in the shapes that `add_shape` names; of several processes in the papers' own, for one choice."""
     from engine.measure import processes  # imports PyTorch, for which a refusal need not wait
 
     return pair.in_shapes({}) if options.shape == "paper" or processes.count() > 1 else pair

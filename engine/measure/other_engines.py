@@ -1,7 +1,8 @@
-"""Other engines as peers: llama.cpp and OpenVINO GenAI in this process, on the pair's own weights, and servers.
+"""Other engines as peers: llama.cpp and OpenVINO GenAI in this process, on the pair's own weights, and servers as they were started.
 
-Knows how each is asked, with and without its own guesses, and what it lacks. Those in this process take and give token ids. They round
-sums in another order, so near-ties may fall differently. Servers are `engine.measure.server_peers`.
+Knows how each is asked, with and without its own guesses, and what it lacks. Sums are rounded in another order there, so near-ties may
+fall differently. Those in this process take and give token ids; of servers llama-server, vLLM and SGLang get them, others the prompt's
+text. A server's seconds are those that it tells, else those from the request to its last piece. Its texts are compared, not its tokens.
 """
 
 import importlib.util
@@ -17,23 +18,84 @@ from typing import Any
 import numpy as np
 
 from engine.forward.devices import cores, free_bytes
-from engine.measure.server_peers import ServerPeer, said_of, server_peers
-from engine.measure.ways import AnyWay
+from engine.measure.ways import Way, Written
 from engine.models import gguf
 from engine.models.export import export_gguf, export_openvino
 from engine.models.pairs import LoadedPair
+from engine.record.trace import FAILED
+from engine.remote import telling
+from engine.remote.server import Answer, Server
 
 LLAMA_CPP, OPENVINO = "llama.cpp", "OpenVINO GenAI"
 PACKAGES = {LLAMA_CPP: ("llama_cpp", "llama-cpp-python"), OPENVINO: ("openvino_genai", "openvino-genai")}
 GUESSES = (3, 5, 8)  # a round
 COPIES = 5  # of the target's weights that an engine may hold, one for each way of being asked
 
+EVERY: dict[str, dict[str, Any]] = {  # that lets an engine draw from all tokens, as the lanes do
+    "llama-server": {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0},
+    "vLLM": {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0},
+    "SGLang": {"top_k": -1, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0},
+}
+
+
+@dataclass(frozen=True)
+class ServerPeer:
+    """One server. Each call is a request and counts what the server tells of it."""
+
+    server: Server
+    engine: str  # "" where it does not say
+
+    @property
+    def name(self) -> str:
+        return f"{self.engine or 'server'} at {Server(self.server.address).label}"
+
+    @property
+    def said(self) -> str:
+        """What the table says of it."""
+        given = "token ids" if self.engine in EVERY else "the prompt as text"
+        clock = "its own clock" if self.engine in telling.TELLS_SECONDS else "from the request to the last piece"
+        return f"{self.name} gets {given}; its seconds are {clock}. Its guesses are those that it was started with."
+
+    def __call__(self, pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> Written:
+        """Raises `ValueError` with the server's sentence where the answer fails, and where it does not say how long it is."""
+        room = min(tokens, pair.context - len(prompt))
+        asked = {"max_tokens": room, "temperature": temperature, "seed": 0, "stream_options": {"include_usage": True}}
+        asked |= telling.ASKED.get(self.engine, {}) | EVERY.get(self.engine, {})
+        given = prompt if self.engine in EVERY else pair.tokenizer.decode(prompt, skip_special_tokens=True)
+        answer = Answer(self.server, given, asked, whole=True)
+        answer.begin()
+        try:
+            pieces = answer.all()
+        finally:
+            answer.close()
+        if pieces[-1].end == FAILED:
+            raise ValueError(f"{self.name} failed as a peer. {pieces[-1].note}")
+        if pieces[0].note:  # it was asked by chat
+            raise ValueError(f"{self.name} cannot write behind the lanes' prompt: it has no completions endpoint.")
+        if not (count := telling.tokens_of(answer.told)):
+            raise ValueError(f"{self.name} does not say how many tokens it wrote (usage.completion_tokens).")
+        guesses, told = telling.guesses_of(answer.told), telling.seconds_of(answer.told)
+        seconds, text = pieces[-1].at if told is None else told, "".join(piece.text for piece in pieces)
+        return Written([], seconds, text, count, guesses.passes if guesses else None)
+
+
+def server_peers(addresses: list[str]) -> list[ServerPeer]:
+    """The servers at the addresses. Raises `ValueError` for a wrong address, one named twice, and one that cannot be reached."""
+    found: list[ServerPeer] = []
+    for given in addresses:
+        server = Server(telling.address_of(given))
+        if any(server.address.rstrip("/") == each.server.address.rstrip("/") for each in found):
+            raise ValueError(f"--peer-server names {server.label} twice. Name every server once.")
+        about = telling.about(server)
+        found.append(ServerPeer(Server(server.address, about.model), about.engine))
+    return found
+
 
 @dataclass
 class Others:
     """Ways of other engines by name. `groups` holds settings of one way, by guesses a round; `said` tells which engine is left out."""
 
-    ways: dict[str, AnyWay] = field(default_factory=dict)
+    ways: dict[str, Way] = field(default_factory=dict)
     groups: dict[str, dict[int, str]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
 
@@ -44,10 +106,7 @@ class Others:
 
 
 def given_peers(options: Namespace, constraint: str) -> list[ServerPeer]:
-    """The servers that the options of `add_peers` name.
-
-    Raises `ValueError` for a server without --peers, for peers under a constraint, and for a server that cannot be reached.
-    """
+    """The servers that the options of `add_peers` name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
     if options.peer_server and not options.peers:
         raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
     if constraint and options.peers:
@@ -75,19 +134,18 @@ def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Other
             found.said.append(f"{' and '.join(there)} cannot be compared. {error}")
             found.ways, found.groups = {}, {}
         found.ways |= {each.name: each for each in servers}
-        found.said += said_of(servers)
+        found.said += [each.said for each in servers]
         yield found
         found.ways.clear()
 
 
 def refuse_many_copies(pair: LoadedPair) -> None:
     """Raises `ValueError` where the engines' copies of the weights do not fit."""
-    wanted = 2 * COPIES * sum(weight.numel() for weight in pair.target.model.parameters())
-    if wanted > free_bytes(pair.target.device):
-        raise ValueError(
-            f"Their copies of the weights would take {wanted / 2**30:.1f} GiB, and "
-            f"{free_bytes(pair.target.device) / 2**30:.1f} GiB are free. Choose a smaller pair."
-        )
+    wanted = 2 * COPIES * sum(weight.numel() for weight in pair.target.model.parameters()) / 2**30
+    free = free_bytes(pair.target.device) / 2**30
+    if wanted > free:
+        asked = f"Their copies of the weights would take {wanted:.1f} GiB, and {free:.1f} GiB are free."
+        raise ValueError(f"{asked} Choose a smaller pair.")
 
 
 def own_kind(pair: LoadedPair) -> str:

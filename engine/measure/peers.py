@@ -1,15 +1,12 @@
 """Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
 
-Other engines (`engine.measure.other_engines`) get rows of the same table.
-
-Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all of them sample from the same
-distribution as the lanes. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator, so two runs
-write different texts.
+Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all sample from the lanes'
+distribution. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator: two runs differ.
 """
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -24,7 +21,7 @@ from transformers.modeling_layers import MtpModel
 from engine.measure.footprint import peak_mib
 from engine.measure.other_engines import Others
 from engine.measure.verdict import ratios
-from engine.measure.ways import Way, Written, apart, parted, told_tau
+from engine.measure.ways import Way, Written, apart, parted, timed, told_tau
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
@@ -35,7 +32,6 @@ from engine.sampling import Sampling
 from engine.systems import find
 
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
-ASSISTANT_TOKENS = (3, 5, 8)  # a round; the default is 20 at most, while the assistant is confident
 LOOKUP_TOKENS = 10
 GUESSES = 3  # a round, by an assistant of Gemma 4
 LENT: WeakKeyDictionary[PreTrainedModel, MtpModel] = WeakKeyDictionary()  # by target
@@ -44,10 +40,7 @@ SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
 def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """The tokens that `generate()` writes after the prompt: at most `tokens`, and never beyond the context window.
-
-    Without `how` it writes them one by one.
-    """
+    """The tokens that `generate()` writes after the prompt, one by one without `how`: at most `tokens`, and none beyond the window."""
     model = pair.target.model
     ids = torch.tensor([prompt], device=model.device)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
@@ -58,19 +51,14 @@ def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: flo
     return out[0, len(prompt) :].tolist()
 
 
-def assisted(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, draft_tokens: int | None = None
-) -> list[int]:
-    """`generate(assistant_model=...)` with the pair's draft model.
+def assisted(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0) -> list[int]:
+    """`generate(assistant_model=...)` with the pair's draft model, which stops below its default confidence.
 
-    It drafts `draft_tokens` a round by a constant schedule; None leaves all defaults. Either way the assistant stops drafting below its
-    default confidence.
+    It drafts so many `guesses` a round by a constant schedule; 0 leaves all defaults, 20 at most while it is confident.
     """
-    settings = {}
-    if draft_tokens is not None:
-        settings = {"num_assistant_tokens": draft_tokens, "num_assistant_tokens_schedule": "constant"}
+    constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
-    with generation_settings(draft, **settings):
+    with generation_settings(draft, **(constant if guesses else {})):
         return generated(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
@@ -80,10 +68,9 @@ def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float)
 
 
 def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
-    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer; or, of a pair with Gemma 4's
-    assistant, `generate(assistant_model=...)` with that one, `GUESSES` a round.
+    """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer, or with Gemma 4's assistant.
 
-    It is lent those that are loaded. By itself it would read them in every call, by the name of a repository without its commit.
+    Layers that are loaded are lent. `generate()` would read them in every call, by the name of a repository without its commit.
     """
     net: Mtp | Assistant = pair.net("mtp")
     if isinstance(net, Assistant):
@@ -112,48 +99,45 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 
 
 def ways(pair: LoadedPair) -> dict[str, Way]:
-    """All ways that the pair allows, by name; the settings of `assisted` are named by `setting_name`.
+    """All ways of calling `generate()` that the pair allows, by name."""
+    return offered(pair).ways
 
-    Without a draft model there is no assistant, and without MTP layers none of their guesses. Where the vocabularies differ in size,
-    `transformers` takes the tokenizers to be different: it translates between them and prunes the draft's head. That is another
-    method, and is left out. Beside a target whose states it cannot take back plain decoding alone is measured. `left_out` says so.
+
+def offered(pair: LoadedPair) -> Others:
+    """The `ways`, and a sentence for every other one that the pair has what it takes for.
+
+    Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
+    the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
-    found: dict[str, Way] = {PLAIN: generated}
-    if not takes_back(pair):
-        return found
-    if pair.draft is not None and pair.draft.vocab == pair.target.vocab:
-        found[ASSISTED] = assisted
-        found |= {setting_name(count): partial(assisted, draft_tokens=count) for count in ASSISTANT_TOKENS}
-    if "mtp" in pair.learned and shares_rows(pair):
-        found[MTP] = mtp
-    return found | {LOOKUP: lookup}
-
-
-def left_out(pair: LoadedPair) -> list[str]:
-    """A sentence for every way of `generate()` to guess that the pair has what it takes for, and that is not among `ways`."""
+    found = Others({PLAIN: generated})
     draft, layers = pair.draft, "mtp" in pair.learned
     if not takes_back(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
-        return [
-            f"{what}: transformers cannot take a guess back from the states of a {type(pair.target.model).__name__}."
-        ]
-    said = []
-    if draft and draft.vocab != pair.target.vocab:
+        target = type(pair.target.model).__name__
+        found.said.append(f"{what}: transformers cannot take a guess back from the states of a {target}.")
+        return found
+    if draft and draft.vocab == pair.target.vocab:
+        found.ways[ASSISTED] = assisted
+        found.add_settings(ASSISTED, assisted)
+    elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
-        said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
-    if layers and not shares_rows(pair):
-        said.append(
+        found.said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
+    if layers and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
+        found.ways[MTP] = mtp
+    elif layers:
+        found.said.append(
             f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
         )
-    return said
+    found.ways[LOOKUP] = lookup
+    return found
 
 
 def takes_back(pair: LoadedPair) -> bool:
     """Whether the target's cache in transformers can be cut back to where guesses were right.
 
-    Models whose class calls itself stateful are refused there, with or without layers that keep a state. Other classes keep inputs of
-    convolutions, which can be cut, or states, which cannot; the cache itself tells.
+    Models whose class calls itself stateful are refused there. Others keep inputs of convolutions, which can be cut, or states, which
+    cannot; the cache itself tells.
     """
     model = pair.target.model
     if model._is_stateful or not pair.target.recurrent:
@@ -164,20 +148,10 @@ def takes_back(pair: LoadedPair) -> bool:
     return cache.is_croppable
 
 
-def shares_rows(pair: LoadedPair) -> bool:
-    """Whether an assistant of Gemma 4 finds rows that layers of the target share, the only ones that transformers shows it."""
-    return getattr(pair.target.config, "num_kv_shared_layers", None) != 0
-
-
 def beside(pair: LoadedPair, others: Others) -> Others:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own = ways(pair)
-    settings = {ASSISTED: {count: setting_name(count) for count in ASSISTANT_TOKENS}} if ASSISTED in own else {}
-    return Others({**own, **others.ways}, settings | others.groups, [*left_out(pair), *others.said])
-
-
-def setting_name(draft_tokens: int) -> str:
-    return f"{ASSISTED}, {draft_tokens} tokens"
+    own = offered(pair)
+    return Others(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
 
 
 def linear_layers(model: PreTrainedModel) -> str:
@@ -191,10 +165,9 @@ def linear_layers(model: PreTrainedModel) -> str:
 
 
 def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
-    """Tokens per target forward over the prompts, counted by a hook: never time this pass.
+    """Tokens per target forward over the prompts, that of the prompt included, counted by a hook: never time this pass.
 
-    The forward that reads the prompt counts, because it also emits a burst. None when the draft is the target itself, because a hook
-    cannot tell their forwards apart.
+    None when the draft is the target itself, because a hook cannot tell their forwards apart.
     """
     model = pair.target.model
     if pair.draft is not None and pair.draft.model is model:
@@ -202,23 +175,18 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
     forwards: list[None] = []
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     try:
-        written = sum(len(way(pair, prompt, tokens, temperature)) for prompt in prompts)
+        written = sum(len(timed(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
     finally:
         hook.remove()
     return written / len(forwards)
 
 
 def compare(
-    pair: LoadedPair,
-    figures: dict,
-    traces: dict[str, list[Trace]],
-    written: dict[str, list[Written]],
-    others: Others,
+    pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]], others: Others
 ) -> dict:
     """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
 
-    Separate passes, which must not be timed, find the peers' tau and the peak memory on the first prompt. Of other engines a server
-    may tell its tau, and none tells its memory. Of an assistant's settings the best by median gets a row.
+    Separate passes, never timed, find the peers' tau and the peak memory on the first prompt. Of a way's settings the best gets a row.
     """
     calls, base = ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
@@ -236,35 +204,30 @@ def compare(
         hidden |= set(names.values()) - {chosen}
     layers, rows, said = linear_layers(pair.target.model), [], []
     for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
-        passed: float | None = None
-        peak: float | None = None
+        task: Callable[[], object] | None = None
+        same = None if name in traces or temperature else not apart(base, written[name])
         if name in traces:
-            passed = trace_statistics.tau(traces[name])
-            peak = peak_mib(pair.target.device, lambda name=name: decoded(pair, name, base[0], figures["shape"]))
+            passed: float | None = trace_statistics.tau(traces[name])
+            task = partial(decoded, pair, name, base[0], figures["shape"])
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
+        elif name in calls:
+            passed = tau(pair, calls[name], prompts, tokens, temperature)
+            task = partial(calls[name], pair, prompts[0], tokens, temperature)
         else:
-            same = None if temperature else not apart(base, written[name])
-            if name in calls:
-                passed = tau(pair, calls[name], prompts, tokens, temperature)
-                peak = peak_mib(
-                    pair.target.device, lambda name=name: calls[name](pair, prompts[0], tokens, temperature)
-                )
-            else:
-                passed = told_tau(written[name])
-                said += [] if temperature else [parted(best.get(name, name), base, written[name])]
+            passed = told_tau(written[name])
+            said += [] if temperature else [parted(best.get(name, name), base, written[name])]
         shown = best.get(name, name)
         own = name not in calls or layers == "Linear"
-        rows.append(
-            {
-                "name": shown if own else f"{shown} on {layers}",
-                "tokens_per_s": 1 / statistics.median(per_token[name]),
-                "vs_baseline": versus(name, "vanilla"),
-                "vs_generate": versus(name, PLAIN),
-                "tau": passed,
-                "peak_mib": peak,
-                "identical": same,
-            }
-        )
+        row = {
+            "name": shown if own else f"{shown} on {layers}",
+            "tokens_per_s": 1 / statistics.median(per_token[name]),
+            "vs_baseline": versus(name, "vanilla"),
+            "vs_generate": versus(name, PLAIN),
+            "tau": passed,
+            "peak_mib": task and peak_mib(pair.target.device, task),
+            "identical": same,
+        }
+        rows.append(row)
     return {
         "peers": rows,
         "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
@@ -276,11 +239,9 @@ def compare(
 
 def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
     """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
-    settings = Settings(
-        like.prompt, (name,), **shape, temperature=like.temperature, max_new_tokens=like.max_new_tokens, seed=like.seed
-    )
-    sampling = Sampling(temperature=like.temperature, seed=like.seed)
-    for _ in Lane(pair, find(name), settings, sampling, like.prompt_tokens).decoding:
+    how: dict[str, Any] = {"temperature": like.temperature, "seed": like.seed}
+    settings = Settings(like.prompt, (name,), **shape, **how, max_new_tokens=like.max_new_tokens)
+    for _ in Lane(pair, find(name), settings, Sampling(**how), like.prompt_tokens).decoding:
         pass
 
 
@@ -291,9 +252,8 @@ def table(figures: dict) -> str:
         f"{'':<{wide}}{'tokens/s':>9}{'vs baseline':>13}{'vs generate()':>15}{'tau':>7}{'peak MiB':>10}{'identical':>11}"
     ]
     for row in figures["peers"]:
-        tau, peak = (
-            "-" if row[name] is None else f"{row[name]:.{digits}f}" for name, digits in (("tau", 2), ("peak_mib", 1))
-        )
+        tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
+        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
         lines.append(
             f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
             f"{peak:>10}{SAME[row['identical']]:>11}"

@@ -1,7 +1,4 @@
-"""Processes: splits work over the processes that `accelerate launch` or `torchrun` started, and brings results together.
-
-A command that nobody launched so is one process, which does everything.
-"""
+"""Processes: splits work over those that `accelerate launch` or `torchrun` started, and brings results together. Else there is one."""
 
 import atexit
 from functools import cache
@@ -14,14 +11,13 @@ from accelerate.utils import broadcast_object_list, gather_object
 from engine.forward.runner import Runner
 
 Item = TypeVar("Item")
-Value = TypeVar("Value")
 
 
 @cache
 def state() -> PartialState:
     """The processes of this launch. The first call lets them meet. They part before the interpreter ends.
 
-    Otherwise a thread that brought results together may free a tensor while the interpreter ends, which aborts the process.
+    Otherwise a thread that brought results together may free a tensor then, which aborts the process.
     """
     met = PartialState(cpu=not torch.cuda.is_available())
     atexit.register(met.destroy_process_group)
@@ -38,10 +34,7 @@ def count() -> int:
 
 
 def share(items: list[Item], target: Runner) -> list[Item]:
-    """This process's part of a list that all of them hold, in order. It is empty where there are more processes than items.
-
-    Processes that share the target's matrices take every step together, so each has the whole list.
-    """
+    """This process's part of a list that all hold, in order. Processes that share the target's matrices each have the whole list."""
     if target.processes > 1:
         return items
     with state().split_between_processes(items) as mine:
@@ -53,10 +46,9 @@ def together(items: list[Item], target: Runner) -> list[Item]:
     return items if target.processes > 1 else gather_object(items)
 
 
-def of_first(value: Value) -> Value:
+def of_first(value: Item) -> Item:
     """The first process's value, in all of them."""
-    told = [value]
-    return broadcast_object_list(told)[0]
+    return broadcast_object_list([value])[0]
 
 
 def own_device(asked: str | None) -> str | None:

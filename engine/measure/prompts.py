@@ -28,20 +28,24 @@ def read_all(paths: list[Path]) -> list[Prompt]:
 def read(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
     """The file's prompts in order. `option` is what named the file, for the sentence of a refusal.
 
-    A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group". Empty lines are left out.
-    Blank lines part the prompts of a .txt file.
-    Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
+    A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group"; blank lines part prompts of
+    a .txt file. Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
     """
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"{option} must name a file that ends in {', '.join(ENDINGS)}, got {shown(str(path))}.")
     text = text_of(path, f"Give {option} a file of prompts.")
-    if ENDINGS[path.suffix.lower()]:
-        lines = enumerate(text.split("\n"), 1)  # `splitlines` would part prompts at rare signs
-        prompts = [from_json(line, number) for number, line in lines if line.strip()]
-    else:
-        prompts = [Prompt(prompt) for prompt in paragraphs(text)]
+    json_lines = ENDINGS[path.suffix.lower()]
+    prompts = [] if json_lines else [Prompt(prompt) for prompt in paragraphs(text)]
+    lines = text.split("\n") if json_lines else []  # `splitlines` would part prompts at rare signs
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            prompt, group = on_line(line, number)
+            if not isinstance(group, str) or len(group) > LONGEST_GROUP:
+                most = f"up to {LONGEST_GROUP} characters"
+                raise ValueError(f"The group on line {number} must be a name of {most}, got {shown(group)}.")
+            prompts.append(Prompt(prompt, group))
     if not fewest <= len(prompts) <= MOST:
-        how = "" if ENDINGS[path.suffix.lower()] else " A blank line separates prompts."
+        how = "" if json_lines else " A blank line separates prompts."
         raise ValueError(f"{path.name} has {len(prompts):,} prompts; between {fewest} and {MOST:,} are needed.{how}")
     return prompts
 
@@ -50,16 +54,6 @@ def paragraphs(text: str) -> list[str]:
     """The prompts of a plain text, which blank lines separate. Line ends inside a prompt stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
-
-
-def from_json(line: str, number: int) -> Prompt:
-    """The prompt on one line. Raises `ValueError` as `on_line` does, and for a group that is no short name."""
-    text, group = on_line(line, number)
-    if not isinstance(group, str) or len(group) > LONGEST_GROUP:
-        raise ValueError(
-            f"The group on line {number} must be a name of up to {LONGEST_GROUP} characters, got {shown(group)}."
-        )
-    return Prompt(text, group)
 
 
 def on_line(line: str, number: int) -> tuple[str, object]:

@@ -1,25 +1,23 @@
 """Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
 
-All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share.
-
-A setting is a system's name, with a shape where it is not its paper's. At most three are tried: the best shape on this machine as far
-as shapes were counted, else the paper's, and two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own
-trees and has one setting.
+All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share. A setting is a
+system's name, with a shape where it is not its paper's: the best shape here as far as shapes were counted, else the paper's, or one of
+two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
 """
 
 import math
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
-from engine.measure.ways import FIRST_TOKENS, AnyWay, Written, first_calls, in_turn, timed
+from engine.measure.ways import FIRST_TOKENS, Way, Written, first_calls, in_turn, timed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
@@ -34,6 +32,7 @@ RUNS = 2  # of a race whose clocks were disturbed; the last one counts
 IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
 
 Found = TypeVar("Found")
+Work = Generator[Quiet, None, Found]  # in steps; what it returns is found at its end
 
 
 def given_settings(
@@ -44,14 +43,13 @@ def given_settings(
     return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
-@dataclass
-class Raced:
-    """What one setting did, prompt by prompt. `plain` is the baseline's trace of the same race."""
+class Raced(NamedTuple):
+    """What one setting did with one prompt. `plain` is the baseline's trace of the same race; `disturbed` a sentence, or ""."""
 
-    traces: list[Trace] = field(default_factory=list)
-    plain: list[Trace] = field(default_factory=list)
-    identical: list[bool | str] = field(default_factory=list)
-    disturbed: list[str] = field(default_factory=list)  # a sentence, or ""
+    trace: Trace
+    plain: Trace
+    identical: bool | str
+    disturbed: str
 
 
 @dataclass
@@ -60,7 +58,7 @@ class Races:
 
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
-    raced: dict[str, Raced]
+    raced: dict[str, list[Raced]]
     # By way: `generate()` first, then with MTP layers where the target has some, then others
     written: dict[str, list[Written]]
 
@@ -111,10 +109,7 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
 
 
 def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list[int], dict[int, str]]:
-    """Indices of the prompts that can be raced, and of each other one why not.
-
-    Raises `ValueError` where too few prompts are left.
-    """
+    """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` where too few are left."""
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):
         try:
@@ -124,17 +119,13 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
     raced = [index for index in range(len(prompts)) if index not in refused]
     if len(raced) < FEWEST:
         why = f" Prompt {min(refused) + 1}: {refused[min(refused)]}" if refused else ""
-        raise ValueError(
-            f"Only {len(raced)} of {len(prompts)} prompts can be raced; at least {FEWEST} are needed.{why}"
-        )
+        able = f"Only {len(raced)} of {len(prompts)} prompts can be raced"
+        raise ValueError(f"{able}; at least {FEWEST} are needed.{why}")
     return raced, refused
 
 
 def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
-    """A race of the pair to run, and another one where its clocks were disturbed. The last one counts.
-
-    Whoever takes the next one has run the one before.
-    """
+    """A race to run, and where its clocks were disturbed another one, which counts. Who takes the next one has run the one before."""
     follow(pair)
     for _ in range(RUNS):
         yield (race := make())
@@ -142,11 +133,8 @@ def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]
             return
 
 
-def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Generator[Quiet, None, Race]:
-    """Runs `until_believed` in steps, none of which completes a piece of work; returns the race that counts.
-
-    Closing it frees every lane. `tokens` are `Race`'s.
-    """
+def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Work[Race]:
+    """Runs `until_believed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
     for race in until_believed(pair, lambda: Race(pair, settings, tokens)):
         for _ in race.run():
             yield Quiet.STEP
@@ -159,39 +147,11 @@ def groups(names: list[str]) -> list[list[str]]:
 
 
 def races(systems: int, prompts: int, groups: int = 0) -> int:
-    """How many pieces of work `steps` completes, and `race` with so many groups of other engines' settings."""
+    """How many pieces of work `steps` completes, with so many groups of other engines' settings."""
     return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
-def race(
-    pair: LoadedPair,
-    prompts: list[str],
-    systems: list[str],
-    asked: Settings,
-    tell: Callable[[], object],
-    others: Others | None = None,
-) -> Races:
-    """All of `steps` at once, over this process's share of the prompts. `tell` is called after every piece of work.
-
-    Every process of a launch runs the first one's settings and gets the outcome of all prompts. `others` run beside them; of the
-    settings of one way the best runs.
-    """
-    others = others or Others()
-    probes = prompts[:PROBES]
-    settings, tried = processes.of_first(drained(best_settings(pair, probes, systems, asked), tell))
-    names = processes.of_first(drained(best_ways(pair, probes, others, asked), tell))
-    mine = processes.share(prompts, pair.target)
-    calls = {name: others.ways[name] for name in names}
-    parts = processes.together([drained(raced_in(pair, mine, settings, asked, calls), tell)], pair.target)
-    raced = {
-        name: Raced(*([each for part, _ in parts for each in getattr(part[name], one.name)] for one in fields(Raced)))
-        for name in systems
-    }
-    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
-    return Races(settings, tried, raced, written)
-
-
-def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> Found:
+def drained(work: Work[Found], tell: Callable[[], object]) -> Found:
     """What the generator returns. `tell` is called after every piece of work that it completes."""
     while True:
         try:
@@ -201,29 +161,30 @@ def drained(work: Generator[Quiet, None, Found], tell: Callable[[], object]) -> 
             return end.value
 
 
-def steps(pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings) -> Generator[Quiet, None, Races]:
+def steps(
+    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings, others: Others | None = None
+) -> Work[Races]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
-    Each step is one of a race or a token of `generate()`. Closing the generator frees everything.
+    Each step is one of a race or a token of `generate()`. Closing the generator frees everything. `others` run beside them; of the
+    settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and gets
+    the outcome of all.
     """
-    settings, tried = yield from best_settings(pair, prompts[:PROBES], systems, asked)
-    return Races(settings, tried, *(yield from raced_in(pair, prompts, settings, asked)))
-
-
-def best_settings(
-    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings
-) -> Generator[Quiet, None, tuple[dict[str, str], dict[str, dict[str, float] | None]]]:
-    """`best_setting` of every system, and the seconds a token of all that were tried, by system."""
-    settings, tried = {}, {}
+    others, probes, settings, tried = others or Others(), prompts[:PROBES], {}, {}
     for name in systems:
-        settings[name], tried[name] = yield from best_setting(pair, prompts, name, asked)
+        settings[name], tried[name] = yield from best_setting(pair, probes, name, asked)
         yield Quiet.PIECE
-    return settings, tried
+    settings, tried = processes.of_first((settings, tried))
+    names = processes.of_first((yield from best_ways(pair, probes, others, asked)))
+    calls = {name: others.ways[name] for name in names}
+    mine = yield from raced_in(pair, processes.share(prompts, pair.target), settings, asked, calls)
+    parts = processes.together([mine], pair.target)
+    raced = {name: [each for part, _ in parts for each in part[name]] for name in systems}
+    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
+    return Races(settings, tried, raced, written)
 
 
-def best_ways(
-    pair: LoadedPair, prompts: list[str], others: Others, asked: Settings
-) -> Generator[Quiet, None, list[str]]:
+def best_ways(pair: LoadedPair, prompts: list[str], others: Others, asked: Settings) -> Work[list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
     first_calls(pair, others.ways.values(), asked.temperature)
@@ -238,15 +199,14 @@ def best_ways(
 
 
 def raced_in(
-    pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, AnyWay] = {}
-) -> Generator[Quiet, None, tuple[dict[str, Raced], dict[str, list[Written]]]]:
-    """Every system in its setting over the prompts, and by way what others wrote.
+    pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, Way] = {}
+) -> Work[tuple[dict[str, list[Raced]], dict[str, list[Written]]]]:
+    """Every system in its setting over the prompts, and by way what others wrote: `generate()`, also with MTP layers, and `calls`.
 
-    Others are `generate()`, also with the target's own MTP layers, and `calls`, each of which is one step. Plain decoding runs in every
-    race. The others take every place between a prompt's races in turn.
+    A call is one step. Plain decoding runs in every race. The others take every place between a prompt's races in turn.
     """
     systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
-    raced = {name: Raced() for name in systems}
+    raced: dict[str, list[Raced]] = {name: [] for name in systems}
     by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
     written: dict[str, list[Written]] = {name: [] for name in {**by_step, **calls}}
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
@@ -273,7 +233,7 @@ def raced_in(
 
 def best_setting(
     pair: LoadedPair, prompts: list[str], name: str, asked: Settings
-) -> Generator[Quiet, None, tuple[str, dict[str, float] | None]]:
+) -> Work[tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = settings_of(pair, name)
     if len(candidates) == 1:
@@ -287,12 +247,9 @@ def best_setting(
     return min(taken, key=taken.__getitem__), taken
 
 
-def keep(raced: dict[str, Raced], names: list[str], race: Race) -> None:
+def keep(raced: dict[str, list[Raced]], names: list[str], race: Race) -> None:
     """Adds a race's lanes, the baseline first, to what was raced."""
     base, *others = race.lanes
     result = race.result()
     for name, lane, figures in zip(names, others, result["lanes"][1:], strict=True):
-        raced[name].traces.append(lane.trace)
-        raced[name].plain.append(base.trace)
-        raced[name].identical.append(figures["identical"])
-        raced[name].disturbed.append(result["disturbed"])
+        raced[name].append(Raced(lane.trace, base.trace, figures["identical"], result["disturbed"]))

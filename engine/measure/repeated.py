@@ -1,19 +1,14 @@
-"""Repeated: a race, and the same race again, unseen, so that its headline is a median.
-
-The same seed gives the same text, so further runs cost nothing but their time. They follow the run that is watched, and end early when
-the device is wanted by others.
-"""
+"""Repeated: a race, and the same race again, unseen, so that its headline is a median. The same seed gives the same text."""
 
 from collections.abc import Callable, Generator
 from contextlib import closing
 
 from engine.models.pairs import LoadedPair
-from engine.race import Lane, Race, Settings
+from engine.race import Race, Settings
 from engine.record.headline import nearest
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
-from engine.record.trace import Step, Trace
-from engine.remote.lane import RemoteLane
+from engine.record.trace import Step
 from engine.rounds.timing import follow
 
 MOST = 5  # runs of a race
@@ -40,10 +35,7 @@ class Repeated:
         return self.made
 
     def has_room(self, raced: list[Race]) -> bool:
-        """Whether one more run is due behind those that `raced`: by the fastest of them, because the first one may have been held up.
-
-        None is due on a busy machine, and none where another server writes a lane.
-        """
+        """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
         seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
         if self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST:
             return False
@@ -66,24 +58,16 @@ class Repeated:
             if not all(lane.finished for lane in race.lanes):
                 break
             raced.append(race)
-            if all(map(same_steps, self.race.lanes, race.lanes)):  # else its seconds are not those of these steps
+            if trees_of(race) == trees_of(self.race):  # else its seconds are not those of these steps
                 runs.append(race)
-        if len(runs) > 1:
-            take(record, runs)
+        if len(runs) == 1:
+            return
+        record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
+        shown = runs[nearest([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
+        for told, lane in zip(record.lanes, shown.lanes, strict=True):
+            told.trace = lane.trace
 
 
-def take(record: Record, runs: list[Race]) -> None:
-    """Gives the record the seconds of all runs, and the steps of the one that is nearest to the median."""
-    record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
-    shown = runs[nearest([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
-    for lane, raced in zip(record.lanes, shown.lanes, strict=True):
-        lane.trace = raced.trace
-
-
-def same_steps(one: Lane | RemoteLane, other: Lane | RemoteLane) -> bool:
-    """Whether two lanes grew the same trees and took the same bursts."""
-    return steps_of(one.trace) == steps_of(other.trace)
-
-
-def steps_of(trace: Trace) -> list[tuple[list[int], ...]]:
-    return [(step.tokens, step.parents, step.burst) for step in trace.steps]
+def trees_of(race: Race) -> list[list[tuple[list[int], ...]]]:
+    """The trees and the bursts of every step, by lane."""
+    return [[(step.tokens, step.parents, step.burst) for step in lane.trace.steps] for lane in race.lanes]

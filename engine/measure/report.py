@@ -1,11 +1,11 @@
 """Report: every figure of the races as plain values, as --json prints them. Knows traces; prints nothing."""
 
-import numpy as np
+from collections.abc import Sequence
 
 from engine.measure.peers import PLAIN
 from engine.measure.racing import Races
 from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
-from engine.measure.ways import Written, apart, parted, told_tau
+from engine.measure.ways import apart, parted, told_tau
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.race_file import worst_of
@@ -31,52 +31,21 @@ def acceptance_by_rank(guesses: GuessCounts) -> list[dict]:
 
 
 def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
-    """The figures of one system for each group of prompts: prompts, speedup, tau and how often the first guess was accepted.
-
-    `groups` name each prompt's. A group is left out when it is "".
-    """
+    """One system's figures for each group of prompts; `groups` name each prompt's, and "" is none."""
     found = []
     for group in dict.fromkeys(filter(None, groups)):
         mine = [index for index, each in enumerate(groups) if each == group]
         lanes = [traces[index] for index in mine]
         first = next(iter(acceptance_by_depth(GuessCounts(lanes))), None)
-        found.append(
-            {
-                "group": group,
-                "prompts": len(mine),
-                "speedup": mean([speedups[index] for index in mine]),
-                "tau": tau(lanes),
-                "accepted": None if first is None else first["accepted"],
-            }
-        )
+        row = {
+            "group": group,
+            "prompts": len(mine),
+            "speedup": mean([speedups[index] for index in mine]),
+            "tau": tau(lanes),
+            "accepted": None if first is None else first["accepted"],
+        }
+        found.append(row)
     return found
-
-
-def peer_row(
-    name: str,
-    written: list[Written],
-    base: list[Trace],
-    others: list[list[float]],
-    drawn: np.ndarray,
-    temperature: float,
-) -> dict:
-    """The figures of one peer. `others` are seconds a token by prompt of plain decoding, of `generate()` and of the best system.
-
-    `best_vs` is how many times as fast the best system is. Above temperature 0 texts are not compared.
-    """
-    plain, generated, best = others
-    mine = [each.seconds_per_token for each in written]
-    against = ratios(mine, best)
-    return {
-        "name": name,
-        **compared(mine, plain, generated, drawn),
-        "tokens_per_s": 1 / mean(mine),
-        "best_vs": mean(against),
-        "best_vs_interval": interval(against, drawn),
-        "tau": told_tau(written),
-        "identical": None if temperature else not apart(base, written),
-        "parted": "" if temperature else parted(name, base, written),
-    }
 
 
 def report(
@@ -86,45 +55,54 @@ def report(
     refused: dict[int, str],
     asked: Settings,
     outcome: Races,
-    groups: list[str] | None = None,
+    groups: Sequence[str] = (),
 ) -> dict:
     """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
 
-    `groups` name the group of every prompt, "" for none.
-    Everything in seconds a token holds prefill. `drawn` resamples are the same for all systems.
+    `groups` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples `drawn`.
     """
     drawn = resamples(len(raced), asked.seed)
     generated = [each.seconds_per_token for each in outcome.written[PLAIN]]
     rows = []
-    for name, lane in outcome.raced.items():
-        mine = [trace.seconds_per_token for trace in lane.traces]
-        plain = [trace.seconds_per_token for trace in lane.plain]
-        guesses = GuessCounts(lane.traces)
-        rows.append(
-            {
-                "name": name,
-                "setting": outcome.settings[name],
-                "guarantee": find(outcome.settings[name]).guarantee,
-                "tried_seconds_per_token": outcome.tried[name],
-                **compared(mine, plain, generated, drawn),
-                "tau": tau(lane.traces),
-                "time": time_shares(lane.traces),
-                "acceptance": acceptance_by_depth(guesses),
-                "acceptance_by_rank": acceptance_by_rank(guesses),
-                "identical": worst_of(lane.identical),
-                "disturbed": sum(map(bool, lane.disturbed)),
-            }
-        )
+    for name, lanes in outcome.raced.items():
+        traces, base, identical, disturbed = map(list, zip(*lanes, strict=True))
+        mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
+        guesses = GuessCounts(traces)
+        row = {
+            "name": name,
+            "setting": outcome.settings[name],
+            "guarantee": find(outcome.settings[name]).guarantee,
+            "tried_seconds_per_token": outcome.tried[name],
+            **compared(mine, plain, generated, drawn),
+            "tau": tau(traces),
+            "time": time_shares(traces),
+            "acceptance": acceptance_by_depth(guesses),
+            "acceptance_by_rank": acceptance_by_rank(guesses),
+            "identical": worst_of(identical),
+            "disturbed": sum(map(bool, disturbed)),
+        }
+        rows.append(row)
     best = best_of(rows)
-    grouped = [(groups or [""] * len(prompts))[index] for index in raced]
-    base = outcome.raced[best["name"]].plain
-    plain = [trace.seconds_per_token for trace in base]
-    mine = [trace.seconds_per_token for trace in outcome.raced[best["name"]].traces]
-    beside = [
-        peer_row(name, written, base, [plain, generated, mine], drawn, asked.temperature)
-        for name, written in outcome.written.items()
-        if name != PLAIN
-    ]
+    grouped = [groups[index] for index in raced] if groups else []
+    traces, base, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
+    mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
+    beside = []
+    for name, written in outcome.written.items():
+        if name == PLAIN:
+            continue
+        theirs = [each.seconds_per_token for each in written]
+        against = ratios(theirs, mine)
+        row = {
+            "name": name,
+            **compared(theirs, plain, generated, drawn),
+            "tokens_per_s": 1 / mean(theirs),
+            "best_vs": mean(against),  # how many times as fast the best system is
+            "best_vs_interval": interval(against, drawn),
+            "tau": told_tau(written),
+            "identical": None if asked.temperature else not apart(base, written),  # sampled texts are not compared
+            "parted": "" if asked.temperature else parted(name, base, written),
+        }
+        beside.append(row)
     return ({"peers": beside} if beside else {}) | {
         "answer": verdict(best),
         "best": best["name"],
@@ -148,6 +126,6 @@ def report(
             {"index": index, "prompt": prompts[index], "speedup": speedup}
             for index, speedup in zip(raced, best["by_prompt"], strict=True)
         ],
-        "groups": by_group(grouped, outcome.raced[best["name"]].traces, best["by_prompt"]),
+        "groups": by_group(grouped, traces, best["by_prompt"]),
         "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
     }

@@ -1,34 +1,20 @@
 """Served rows: the table that `pays --server --into` writes, read back and checked. Knows figures; knows no server.
 
-A row is one line of JSON, and may come from anybody. Its values are checked by their types, and must fit together: an answer is what
-the command says of such a speedup and such an interval.
+A row may come from anybody. Its values must fit together: an answer is what the command says of such a speedup and such an interval.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from engine.measure.verdict import VERDICTS, verdict
-from engine.record.parsing import (
-    CLOSED,
-    Count,
-    Listed,
-    Number,
-    Several,
-    Share,
-    Truth,
-    Whole,
-    build,
-    checked,
-    one_of,
-    parse,
-    shown,
-)
+from engine.record import parsing
+from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole
 from engine.record.race_file import require, within
 
 VERSION = 1
 MOST_FLAGS, POINTS = 100, (1, 64)
 FASTEST = 1e9  # tokens a second, and times as fast
-PLAIN = checked(
+PLAIN = parsing.checked(
     type="union",
     choices=[{"type": kind, "strict": True} for kind in ("str", "bool", "int", "float")],
     custom_error_type="plain_type",
@@ -62,7 +48,7 @@ class StreamsPoint:
     tokens_per_s: Number
     speedup: Number
     interval: Listed[Number]
-    answer: Annotated[str, one_of(*VERDICTS)]
+    answer: Annotated[str, parsing.one_of(*VERDICTS)]
     gaining: Count
     tau: Share | None
     acceptance: Share | None
@@ -104,11 +90,11 @@ def rows(text: str, name: str, most_bytes: int) -> list[dict]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             where = f"Line {number} of {name}"
-            values = parse(line, most_bytes, where)
+            values = parsing.parse(line, most_bytes, where)
             require(is_row(values), f"{where} is no row of `pays --server`.")
             told = values["row"]
-            require(told == VERSION, f"{where} is a row of version {shown(told)}, and {VERSION} is read here.")
-            check(build(ServedRow, values, where), where)
+            require(told == VERSION, f"{where} is a row of version {parsing.shown(told)}, and {VERSION} is read here.")
+            check(parsing.build(ServedRow, values, where), where)
             found.append(values)
     return found
 

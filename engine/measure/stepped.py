@@ -50,16 +50,9 @@ class Gate(BaseStreamer):
 
 
 def stepped(
-    pair: LoadedPair,
-    prompt: list[int],
-    tokens: int,
-    temperature: float,
-    way: Callable[..., list[int]] = peers.generated,
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generated
 ) -> Generator[Quiet, None, Written]:
-    """A way of `generate()` in steps of a forward, each of which yields `Quiet.STEP`; returns what it wrote.
-
-    Closing the generator ends the thread. Raises what `generate()` raises.
-    """
+    """A way of `generate()`, a step a forward; returns what it wrote. Closing it ends the thread. Raises what `generate()` raises."""
     gate, written, failures = Gate(), list[int](), list[BaseException]()
 
     def write() -> None:

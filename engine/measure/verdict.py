@@ -1,8 +1,7 @@
 """Verdict: from seconds a token, prompt by prompt, to yes, no or only.
 
-A speedup over several prompts is the geometric mean of the prompts' own, so that twice and half as fast cancel out. Its interval is a
-percentile bootstrap over prompts (Efron 1979). All systems share the resamples. The best system is chosen after the fact. Where
-several are equally good, its interval is therefore a little too kind.
+A speedup over several prompts is the geometric mean of the prompts' own. Its interval is a percentile bootstrap over prompts (Efron
+1979). All systems share the resamples. The best one is chosen after the fact, so of equals its interval is a little too kind.
 """
 
 import math
@@ -64,10 +63,7 @@ def best_of(rows: list[dict]) -> dict:
 
 
 def verdict(row: dict) -> str:
-    """What the best system's row says.
-
-    "no" when the interval ends below 1 or the mean is below 1. "yes" when the interval begins above 1. Else "only".
-    """
+    """What the best system's row says: "no" when the interval ends or the mean is below 1, "yes" when it begins above, else "only"."""
     low, high = row["interval"]
     if high < 1 or row["speedup"] < 1:
         return NO

@@ -14,33 +14,29 @@ from engine.tree import LARGEST_TREE
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What a server sent: a text, how many tokens it has, and the passes that they took, None where that is not told."""
-
-    text: str
-    tokens: int
-    passes: int | None
-
-
-@dataclass(frozen=True)
 class Written:
-    """What one call wrote, and the seconds it took, prefill included. A server's tokens are not known, only what it `sent`."""
+    """What one call wrote, and the seconds it took, prefill included.
+
+    A server's tokens are not known. It sends a `text` of `count` tokens, and may tell in how many `passes` it wrote them.
+    """
 
     tokens: list[int]
     seconds: float
-    sent: Sent | None = None
+    text: str | None = None
+    count: int = 0
+    passes: int | None = None
 
     @property
     def seconds_per_token(self) -> float:
-        return self.seconds / (len(self.tokens) if self.sent is None else self.sent.tokens)
+        return self.seconds / (len(self.tokens) if self.text is None else self.count)
 
 
-Way = Callable[[LoadedPair, list[int], int, float], list[int]]  # (pair, prompt, tokens, temperature) -> new tokens
+# (pair, prompt, tokens, temperature) -> new tokens, or what was written by one that knows its seconds itself
+Way = Callable[[LoadedPair, list[int], int, float], list[int] | Written]
 FIRST_TOKENS = 8  # of a first call, which nobody times
-AnyWay = Callable[[LoadedPair, list[int], int, float], list[int] | Written]  # one that may know its seconds itself
 
 
-def timed(pair: LoadedPair, way: AnyWay, prompt: list[int], tokens: int, temperature: float) -> Written:
+def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
@@ -67,7 +63,7 @@ def plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling
     return [token for done in rounds_behind(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
 
 
-def first_calls(pair: LoadedPair, ways: Iterable[AnyWay], temperature: float) -> None:
+def first_calls(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> None:
     """Has each write a few tokens, so that no clock pays for first calls."""
     prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in ways:
@@ -76,18 +72,17 @@ def first_calls(pair: LoadedPair, ways: Iterable[AnyWay], temperature: float) ->
 
 def told_tau(written: list[Written]) -> float | None:
     """Tokens a pass over all that servers sent, None where a pass is not known."""
-    sent = [each.sent for each in written]
-    passes = [each.passes for each in sent if each is not None and each.passes is not None]
-    if not passes or len(passes) < len(sent):
+    passes = [each.passes for each in written if each.passes is not None]
+    if not passes or len(passes) < len(written):
         return None
-    return sum(each.tokens for each in sent if each is not None) / sum(passes)
+    return sum(each.count for each in written) / sum(passes)
 
 
 def apart(base: list[Trace], theirs: list[Written]) -> list[int]:
     """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
     places = []
     for trace, each in zip(base, theirs, strict=True):
-        ours, other = (trace.tokens, each.tokens) if each.sent is None else (trace.text, each.sent.text)
+        ours, other = (trace.tokens, each.tokens) if each.text is None else (trace.text, each.text)
         if (at := first_divergence(ours, other)) is not None:
             places.append(at + 1)
     return places
@@ -98,5 +93,5 @@ def parted(name: str, base: list[Trace], theirs: list[Written]) -> str:
     places = apart(base, theirs)
     if not places:
         return ""
-    unit = "token" if theirs[0].sent is None else "character"
+    unit = "token" if theirs[0].text is None else "character"
     return f"{name} writes another text for {len(places)} of {len(base)} prompts, from {unit} {min(places)} on at the earliest."

@@ -12,22 +12,15 @@ BEGINNING = 60  # characters of a prompt
 
 def sentence(figures: dict) -> str:
     """The verdict in a sentence that begins with it, and whether its clocks were disturbed."""
-    return judged(figures) + disturbed_twice(best(figures)["disturbed"], len(figures["prompts"]), "prompts")
-
-
-def judged(figures: dict) -> str:
-    row = best(figures)
-    prompts, span = len(figures["prompts"]), between(row["interval"])
-    if figures["answer"] == "yes":
-        return (
-            f"yes: {row['setting']} writes these prompts {row['speedup']:.2f} times as fast as plain decoding, {span}."
-        )
-    if figures["answer"] == "no":
-        return f"no: the best system, {row['setting']}, reaches {row['speedup']:.2f} times plain decoding, {span}."
-    return (
-        f"only for {row['gaining']} of {prompts} prompts: {row['setting']} gains there. "
-        f"Over all prompts it reaches {row['speedup']:.2f} times plain decoding, {span}."
-    )
+    row, prompts = best(figures), len(figures["prompts"])
+    setting, reached, span = row["setting"], f"{row['speedup']:.2f} times", between(row["interval"])
+    said = {
+        "yes": f"yes: {setting} writes these prompts {reached} as fast as plain decoding, {span}.",
+        "no": f"no: the best system, {setting}, reaches {reached} plain decoding, {span}.",
+        "only": f"only for {row['gaining']} of {prompts} prompts: {setting} gains there. "
+        f"Over all prompts it reaches {reached} plain decoding, {span}.",
+    }
+    return said[figures["answer"]] + disturbed_twice(row["disturbed"], prompts, "prompts")
 
 
 def best(figures: dict) -> dict:
@@ -40,14 +33,18 @@ def between(ends: list[float]) -> str:
 
 def report(figures: dict) -> str:
     """All of it: verdict, systems, time, acceptance by depth, prompts."""
-    row, plain = best(figures), figures["plain"]
+    row, plain, peers = best(figures), figures["plain"], fastest_first(figures.get("peers", []))
+    count = len(figures["prompts"])
     parts = [
         sentence(figures),
         f"Against generate() it is {row['vs_generate']:.2f} times as fast, {between(row['vs_generate_interval'])}. "
         f"Plain decoding of this engine alone is {plain['vs_generate']:.2f} times as fast.",
-        *against_peers(figures),
+        *(
+            f"Against {peer['name']}, the fastest peer, it is {peer['best_vs']:.2f} times as fast, {between(peer['best_vs_interval'])}."
+            for peer in peers[:1]
+        ),
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
-        f"{len(figures['prompts'])} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
+        f"{count} prompts, up to {figures['tokens']} tokens, {plain['tokens_per_s']:.0f} tokens/s plain"
         + (", with a memory of earlier prompts" if figures["memory"] else "")
         + (", under a constraint; generate() writes without it." if figures["constraint"] else "."),
         "",
@@ -58,22 +55,22 @@ def report(figures: dict) -> str:
         "",
         *prompts(figures),
     ]
-    if len(figures["prompts"]) < TOO_FEW:
-        parts.append(
-            f"The intervals are too narrow: {len(figures['prompts'])} prompts are few. Race {TOO_FEW} or more."
-        )
+    if count < TOO_FEW:
+        parts.append(f"The intervals are too narrow: {count} prompts are few. Race {TOO_FEW} or more.")
     if unlike := [each["name"] for each in figures["systems"] if each["identical"] is False]:
         parts.append(f"Another text than plain decoding's: {', '.join(unlike)}. `python -m engine doctor` tells why.")
     parts += [*filter(None, (each["parted"] for each in figures.get("peers", []))), *figures.get("others", [])]
-    for each in figures["refused"]:
-        parts.append(f"Prompt {each['index'] + 1} was not raced: {each['why']}")
+    parts += [f"Prompt {each['index'] + 1} was not raced: {each['why']}" for each in figures["refused"]]
     return "\n".join(parts)
+
+
+def fastest_first(rows: list[dict]) -> list[dict]:
+    return sorted(rows, key=lambda row: -row["speedup"])
 
 
 def systems(figures: dict) -> list[str]:
     """A line for every system, the fastest first, and for every peer. Shares are of a system's own time."""
-    rows = sorted(figures["systems"], key=lambda row: -row["speedup"])
-    peers = fastest_first(figures)
+    rows, peers = fastest_first(figures["systems"]), fastest_first(figures.get("peers", []))
     wide = max(len(name) for name in (PLAIN, *(row["setting"] for row in rows), *(peer["name"] for peer in peers))) + 2
     lines = [
         f"{'best setting':<{wide}}{'speedup':>8}{'95 %':>14}{'x generate()':>14}{'tau':>6}{'draft':>7}{'verify':>8}{'prefill':>9}"
@@ -97,19 +94,6 @@ def systems(figures: dict) -> list[str]:
     return lines
 
 
-def fastest_first(figures: dict) -> list[dict]:
-    """The rows of peers."""
-    return sorted(figures.get("peers", []), key=lambda peer: -peer["speedup"])
-
-
-def against_peers(figures: dict) -> list[str]:
-    """A sentence on the best system against the fastest peer, where there are peers."""
-    return [
-        f"Against {peer['name']}, the fastest peer, it is {peer['best_vs']:.2f} times as fast, {between(peer['best_vs_interval'])}."
-        for peer in fastest_first(figures)[:1]
-    ]
-
-
 def shares(time: dict[str, float]) -> str:
     return f"{time['draft']:>7.0%}{time['verify']:>8.0%}{time['prefill']:>9.0%}{time['rest']:>6.0%}"
 
@@ -128,8 +112,7 @@ def acceptance(row: dict) -> list[str]:
 
 def groups(figures: dict) -> list[str]:
     """A line for every group of prompts, the one that gains most first."""
-    found = sorted(figures["groups"], key=lambda each: -each["speedup"])
-    if not found:
+    if not (found := fastest_first(figures["groups"])):
         return []
     wide = max(len(beginning(each["group"])) for each in found) + 2
     lines = ["", f"{'group':<{wide}}{'prompts':>8}{'speedup':>9}{'tau':>6}{'first guess true':>18}"]
@@ -143,18 +126,13 @@ def groups(figures: dict) -> list[str]:
 
 def prompts(figures: dict) -> list[str]:
     """The prompts that gain most and those that lose most with the best system."""
-    ranked = sorted(figures["prompts"], key=lambda each: -each["speedup"])
+    ranked, setting, lines = fastest_first(figures["prompts"]), best(figures)["setting"], []
     gain = [each for each in ranked if each["speedup"] > 1]
     lose = [each for each in ranked[::-1] if each["speedup"] < 1]
-    lines = []
     for word, found in (("gain", gain), ("lose", lose)):
-        lines.append(
-            f"{len(found)} of {len(ranked)} prompts {word} with {best(figures)['setting']}" + ":" * bool(found)
-        )
-        lines += [
-            f"  {each['speedup']:.2f}x  {each['index'] + 1}: {beginning(each['prompt'])}"
-            for each in found[:MOST_PROMPTS]
-        ]
+        lines.append(f"{len(found)} of {len(ranked)} prompts {word} with {setting}" + ":" * bool(found))
+        for each in found[:MOST_PROMPTS]:
+            lines.append(f"  {each['speedup']:.2f}x  {each['index'] + 1}: {beginning(each['prompt'])}")
     return lines
 
 

@@ -12,7 +12,7 @@ from engine.batch import decode_together
 from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
-from engine.lab.pays.runs import of_lanes
+from engine.lab.pays.doctor import of_lanes
 from engine.models.constraint import GUESSES, compiled, constraint_of
 from engine.page.screens.break_distance import measure
 from engine.race import Race, Settings

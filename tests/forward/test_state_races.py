@@ -134,9 +134,7 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
     pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
-    found = batch.curve(
-        pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6), lambda: None
-    )
+    found = batch.curve(pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6))
     [refused], [lookup] = found["refused"], found["settings"]
     assert refused["batch"] == 4 and refused["why"].endswith("3 would fit.")
     assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]
@@ -148,7 +146,7 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
     assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
-    [said] = peers.left_out(pair)
+    [said] = peers.offered(pair).said
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
     assert peers.beside(pair, Others(said=["Another."])).said == [said, "Another."]
@@ -160,7 +158,7 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
     pair = loaded("lfm2")
     ways = peers.ways(pair)
-    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.left_out(pair) == []
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.offered(pair).said == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
         texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
         assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
@@ -171,7 +169,7 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
 def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
     pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
-    assert [*peers.ways(pair)] == [peers.PLAIN] and peers.left_out(pair)
+    assert [*peers.ways(pair)] == [peers.PLAIN] and peers.offered(pair).said
 
 
 def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.lab import shapes
+from engine.lab import calibrate as calibrating
 from engine.lab.calibrate import acceptance, calibrate, continued, ranks, text_of
 from engine.race import Settings
 from engine.record.calibration import Calibration
@@ -43,14 +43,14 @@ def test_guesses_do_not_depend_on_how_far_rounds_advance():
 
 def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
     """A draft that is the target: every guess comes true, so a chain of depth d emits d + 1 tokens for d levels and d + 1 rows."""
-    monkeypatch.setattr(shapes, "TOKENS", 20)
+    monkeypatch.setattr(calibrating, "TOKENS", 20)
     pair = tiny_pair(same=True)
     texts = [pair.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     for name, depth in (("chain", 3), ("chain", 1), ("tree", 4)):
         shape = {"depth": depth, "width": 1, "nodes": depth + 1}
-        found = shapes.counted(pair, SYSTEMS[name], shape, texts)
+        found = calibrating.counted(pair, SYSTEMS[name], shape, texts)
         assert found == (depth + 1, depth + 1, depth)
-    assert shapes.counted(pair, SYSTEMS["lookup"], shape, texts) == shapes.counted(
+    assert calibrating.counted(pair, SYSTEMS["lookup"], shape, texts) == calibrating.counted(
         pair, SYSTEMS["lookup"], shape, texts
     )
 
@@ -58,8 +58,8 @@ def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
 def test_every_draft_forward_is_a_level_and_every_level_of_a_forward_too():
     pair = tiny_pair()
     texts = [pair.tokenizer(PROMPTS[1])["input_ids"]]
-    one_by_one = shapes.counted(pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts)
-    at_once = shapes.counted(pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts)
+    one_by_one = calibrating.counted(pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts)
+    at_once = calibrating.counted(pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts)
     assert one_by_one.levels > 2 and at_once.levels == 3 and at_once.rows == 7
 
 
@@ -68,7 +68,7 @@ def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
     for system in SYSTEMS.values():
         if not system.guesses or system.limits:
             continue
-        tried = shapes.others(system)
+        tried = calibrating.other_shapes(system)
         assert 4 < len(tried) < 9 and system.own_shape not in tried
         for shape in tried:
             system.build(pair, 100, **shape)
@@ -79,7 +79,7 @@ def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
 def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it(tmp_path, monkeypatch):
     some = {name: SYSTEMS[name] for name in ("vanilla", "tree", "medusa", "auto", "lookup", "forced")}
     for name, few in (("TOKENS", 4), ("PROMPTS", 1), ("HEATS", (0.0,)), ("SYSTEMS", some)):
-        monkeypatch.setattr(shapes, name, few)
+        monkeypatch.setattr(calibrating, name, few)
     pair = replace(tiny_pair(), draft=None)
     measured = calibrate(pair, PROMPTS, 8, 0.6, repeats=1)
     assert (measured.acceptance, measured.ranks, measured.draft_ms) == ([], {}, 0.0)

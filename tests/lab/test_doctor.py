@@ -8,8 +8,8 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
+from engine.lab.pays.doctor import Run, read
 from engine.lab.pays.rounding import threshold
-from engine.lab.pays.runs import Run, read
 from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings

@@ -11,7 +11,7 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import other_engines, peers
-from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, others_beside
+from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, Others, others_beside
 from engine.race import Settings
 from helpers.commands import SMALL, told
 from helpers.paths import ROOT
@@ -139,7 +139,7 @@ def test_pays_has_a_row_for_each_of_them_in_its_best_setting(capsys, tmp_path, e
 def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatch):
     absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
-    monkeypatch.setattr(peers, "ways", lambda pair: {peers.PLAIN: peers.generated})
+    monkeypatch.setattr(peers, "offered", lambda pair: Others({peers.PLAIN: peers.generated}))
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
     asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "4", "--device", "cpu", "--peers")

@@ -107,8 +107,9 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     monkeypatch.setattr(racing, "RUNS", 2)
     wish = Settings("a prompt", max_new_tokens=8)
     raced, *_ = racing.drained(racing.raced_in(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
-    assert len(made) == races and raced["tree"].disturbed == [sentences[-1]]
-    assert raced["tree"].traces == [made[-1].lanes[1].trace] and raced["tree"].plain == [made[-1].lanes[0].trace]
+    assert len(made) == races
+    plain, trace = (lane.trace for lane in made[-1].lanes)
+    assert raced["tree"] == [racing.Raced(trace, plain, True, sentences[-1])]
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
@@ -233,7 +234,7 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     raced, refused = racing.fitting(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.race(pair, STORIES, systems, wish, lambda: told_of.append(None))
+    outcome = racing.drained(racing.steps(pair, STORIES, systems, wish), lambda: told_of.append(None))
     assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
     figures = command.report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["answer"] == "no" and words.sentence(figures).startswith("no: the best system, ")

@@ -10,7 +10,7 @@ import pytest
 
 from engine import __main__ as commands
 from engine.forward.cache import KVCache
-from engine.lab.pays import batch, command, context, curve_words
+from engine.lab.pays import batch, command, context
 from engine.measure import racing
 from engine.measure.ways import rounds_behind
 from engine.models import cache_memory
@@ -57,16 +57,15 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
         return batch.BatchRun([text.alone for text in texts], [odd.get(len(asked) % 6, seconds)], 4 * len(texts))
 
     monkeypatch.setattr(batch, "run", stub)
-    told: list[int] = []
     sizes = [1, 2, 3, 5]
-    found = batch.curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8), lambda: told.append(1))
+    found = batch.curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
     [row] = found["settings"]
     assert [point["speedup"] for point in row["points"]] == pytest.approx([2.5, 1.25, 1 / 1.2, 1 / 2])
     assert row["crossing"] == 3 and found["cycled"] and found["prompts"] == 3
     assert [point["plain_tokens_per_s"] for point in row["points"]] == [8 * size for size in sizes]
     assert all(point.keys() == POINT and point["tau"] == 2 for point in row["points"])
     assert not any(point["disturbed"] for point in row["points"])  # the runs of the median are as usual
-    assert len(told) == batch.runs(1, len(sizes)) and asked[:4] == [
+    assert len(asked) == 2 * 4 * len(sizes) and asked[:4] == [
         ("vanilla", 1),
         ("tree", 1),
         ("tree", 1),
@@ -89,7 +88,7 @@ def test_a_batch_whose_median_run_was_disturbed_says_so():
     words = "Disturbed: one of 4 steps of tree stalled, the longest for 1,000 ms where 10.0 ms are usual."
     assert found["disturbed"] == words and found["tokens_per_s"] == pytest.approx(4 / 1.03)
     row = {"setting": "tree", "points": [found], "crossing": None}
-    told = curve_words.batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
+    told = command.batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
     assert told[-1] == f"A batch of 1 with tree: {words}"
     some["tree"] = made(steady, steady, steady)
     assert batch.point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == ""
@@ -113,8 +112,8 @@ def test_without_a_size_that_loses_there_is_no_crossing():
     points = [{"batch": size, "speedup": speedup} for size, speedup in ((1, 1.5), (4, 1.0), (16, 1.2))]
     assert batch.of_setting(points)["crossing"] is None
     row = {"setting": "tree", "crossing": None, "points": points}
-    assert curve_words.crossing(row) == "tree falls behind plain decoding at none of the batches up to 16."
-    assert curve_words.crossing(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
+    assert command.crossing(row) == "tree falls behind plain decoding at none of the batches up to 16."
+    assert command.crossing(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
     assert batch.of_setting([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])["crossing"] == 1
 
 
@@ -126,7 +125,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     texts = batch.texts_of(pair, STORIES, wish(10, 0.9), 7)
     assert texts[0].prompt == texts[3].prompt and texts[0].alone != texts[3].alone
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
-    found = batch.curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9), lambda: None)
+    found = batch.curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
     for row in found["settings"]:
         assert [point["identical"] for point in row["points"]] == [True, True] and row["points"][0]["unlike"] == 0
         assert all(1 <= point["tau"] < 4 and point["tokens_per_s"] > 0 for point in row["points"])
@@ -148,10 +147,10 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
     some = {name: [batch.BatchRun([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
     found = batch.point(pair, 1, some, "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
-    assert curve_words.same(found) == "1 NOT"
+    assert command.same(found) == "1 NOT"
     monkeypatch.setattr(batch, "threshold", lambda *_: 1e9)
     found = batch.point(pair, 1, some, "tree", [text])
-    assert (found["unlike"], found["near_ties"]) == (1, 1) and curve_words.same(found) == "1 tied"
+    assert (found["unlike"], found["near_ties"]) == (1, 1) and command.same(found) == "1 tied"
 
 
 def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
@@ -164,7 +163,7 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
     assert batch.settings_for(rows) == ["tree:2x2x4", "auto"]
     assert batch.settings_for(rows[2:]) == ["auto"] and batch.settings_for(rows[:2]) == ["tree:2x2x4"]
     assert batch.settings_for(rows[:1]) == []
-    assert curve_words.batches({"settings": []}) == [
+    assert command.batches({"settings": []}) == [
         "No batch was decoded: none of the raced systems writes plain decoding's own tokens."
     ]
     assert context.settings_for({"best": "chain", "systems": rows}) == ["chain", "auto"]
@@ -176,15 +175,15 @@ def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     rows = max(len(encoded(pair, text)) for text in STORIES) + 4 + 400
     one = cache_memory.cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
-    found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4), lambda: None)
+    found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
     assert found["refused"] == [{"batch": 3, "why": found["refused"][0]["why"]}]
     assert found["refused"][0]["why"].startswith(f"3 caches of {rows} rows take ")
     assert found["refused"][0]["why"].endswith(" MB are there. 2 would fit.")
-    assert curve_words.batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
-    none = batch.curve(pair, STORIES, ["lookup"], [3], wish(4), lambda: None)
+    assert command.batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
+    none = batch.curve(pair, STORIES, ["lookup"], [3], wish(4))
     assert none["settings"] == [{"setting": "lookup", "points": [], "crossing": None}]
-    assert curve_words.batches(none)[-1].startswith("A batch of 3 was left out")
+    assert command.batches(none)[-1].startswith("A batch of 3 was left out")
     assert context.why_not(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
 
 
@@ -216,18 +215,18 @@ def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(mo
     raced, right = [], Race.result
     monkeypatch.setattr(Race, "result", lambda race: raced.append(race) or right(race) | {"disturbed": "It was."})
     monkeypatch.setattr(racing, "RUNS", 2)
-    found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6), lambda: None)
+    found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
     assert len({id(race) for race in raced}) == 2 * len(STORIES)
     assert [each["disturbed"] for each in found["lengths"][0]["settings"]] == [3]
-    assert curve_words.contexts(found)[-1] == (
+    assert command.contexts(found)[-1] == (
         "Behind 40 tokens with tree: The clocks of 3 of 3 prompts were disturbed twice; ratios vary."
     )
 
 
 def test_lengths_are_raced_where_the_window_holds_them():
-    pair, told = tiny_pair(), []
-    found = context.by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10), lambda: told.append(1))
-    assert len(told) == context.races(3, [40, 150]) == 6 and found["prompts"] == 3
+    pair = tiny_pair()
+    found = context.by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
+    assert found["prompts"] == 3
     assert [each["context"] for each in found["lengths"]] == [40, 150]
     for length in found["lengths"]:
         assert [each["setting"] for each in length["settings"]] == ["tree", "lookup"]
@@ -240,9 +239,9 @@ def test_lengths_are_raced_where_the_window_holds_them():
     ]
     for length in found["lengths"]:
         length["settings"] = [each | {"disturbed": 0} for each in length["settings"]]  # on a busy machine some are
-    said = curve_words.contexts(found)
+    said = command.contexts(found)
     assert said[-1] == found["refused"][0]["why"] and len(said) == 2 + 4 + 1
-    assert curve_words.contexts(found | {"lengths": []}) == [found["refused"][0]["why"]]
+    assert command.contexts(found | {"lengths": []}) == [found["refused"][0]["why"]]
 
 
 # ---- the command
@@ -263,7 +262,7 @@ def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path,
     for row in figures["batch"]["settings"]:
         assert [point["batch"] for point in row["points"]] == [1, 4]
         assert all(point["identical"] is True for point in row["points"])
-        assert curve_words.crossing(row) in said
+        assert command.crossing(row) in said
     [length] = figures["context"]["lengths"]
     assert length["context"] == 96 and [each["setting"] for each in length["settings"]] == names
     assert any(line.startswith("4,096 tokens of context are left out") for line in said)

@@ -7,7 +7,7 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
-from engine.measure.other_engines import Others
+from engine.measure.other_engines import GUESSES, Others
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -27,7 +27,7 @@ def test_every_peer_writes_the_baselines_greedy_text(same):
     pair = tiny_pair(same=same)
     prompt, expected = baseline(pair, 20)
     ways = peers.ways(pair)
-    assert len(ways) == 4 + len(peers.ASSISTANT_TOKENS)
+    assert len(ways) == 4 + len(GUESSES)
     for name, way in ways.items():
         assert way(pair, prompt, 20, 0.0) == expected, name
 
@@ -74,7 +74,7 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
         way(pair, [1, 2, 3], 12, 0.0)
         assert draft.generation_config is own and own.to_dict() == before
     drafted.clear()
-    peers.assisted(pair, [1, 2, 3], 12, 0.0, draft_tokens=3)
+    peers.assisted(pair, [1, 2, 3], 12, 0.0, guesses=3)
     assert max(drafted) == 3
     with pytest.raises(ZeroDivisionError), peers.generation_settings(draft, num_assistant_tokens=7):
         assert draft.generation_config.num_assistant_tokens == 7
@@ -93,10 +93,10 @@ def test_tau_of_a_peer_counts_its_target_forwards():
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
     assert list(peers.ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    assert peers.left_out(replace(pair, draft=None)) == peers.left_out(pair) == []
+    assert peers.offered(replace(pair, draft=None)).said == peers.offered(pair).said == []
     pair.draft.vocab += 1
     assert list(peers.ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    [said] = peers.left_out(pair)
+    [said] = peers.offered(pair).said
     assert said.startswith(
         "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
     )
@@ -120,7 +120,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
 
     ways = {name: recorded(name, way) for name, way in peers.ways(pair).items()}
     race = Race.run
-    monkeypatch.setattr(peers, "ways", lambda pair: ways)
+    monkeypatch.setattr(peers, "offered", lambda pair: Others(ways))
     monkeypatch.setattr(peers, "compare", lambda *_: {})
     monkeypatch.setattr(
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)

@@ -9,9 +9,8 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import Others
-from engine.measure.server_peers import said_of, server_peers
-from engine.measure.ways import Sent, Written, apart, parted, timed, told_tau
+from engine.measure.other_engines import Others, server_peers
+from engine.measure.ways import Written, apart, parted, timed, told_tau
 from engine.race import Settings
 from helpers.pairs import tiny_pair
 from helpers.remote.engines import Engine, running
@@ -25,11 +24,11 @@ def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
         [peer] = server_peers([server.address.removesuffix("/v1")])
         written = timed(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
         [(path, body)] = server.requests
-    assert written == Written([], pytest.approx(0.02 + 16 * 0.006), Sent(" a fox", 16, 4))
+    assert written == Written([], pytest.approx(0.02 + 16 * 0.006), " a fox", 16, 4)
     assert written.seconds_per_token == written.seconds / 16
     assert path == "completions" and body["prompt"] == [1, 2, 3] and body["cache_prompt"] is False
     assert (body["max_tokens"], body["temperature"], body["top_k"], body["min_p"]) == (16, 0.8, 0, 0.0)
-    assert said_of([peer]) == [
+    assert [peer.said] == [
         f"{peer.name} gets token ids; its seconds are its own clock. Its guesses are those that it was started with."
     ]
 
@@ -38,8 +37,8 @@ def test_vllm_gets_token_ids_and_is_timed_from_here():
     with running(Engine("vLLM", drafts=False)) as server:
         [peer] = server_peers([server.address])
         written = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
-    assert 0.06 <= written.seconds < 5 and written.sent == Sent(" word of [1, 2, 3]", 10, None)
-    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in said_of([peer])[0]
+    assert written == Written([], written.seconds, " word of [1, 2, 3]", 10) and 0.06 <= written.seconds < 5
+    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.said
 
 
 def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_room_for():
@@ -113,11 +112,11 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         return write
 
     others = Others(
-        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, Sent("\0", 8, 2))},
+        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, "\0", 8, 2)},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []
-    outcome = racing.race(pair, STORIES, ["lookup:2x1x3"], wish, lambda: told.append(None), others)
+    outcome = racing.drained(racing.steps(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None))
     assert len(told) == racing.races(1, len(STORIES), 1)
     assert list(outcome.written) == [peers.PLAIN, peers.MTP, "quick", "sent"]
     assert [name for name, tokens in calls if tokens == 40] == ["quick"] * 3
@@ -138,7 +137,7 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
         return [Written([*map(ord, text)], 1.0) for text in texts]
 
     def texts(*given):
-        return [Written([], 1.0, Sent(text, 9, None)) for text in given]
+        return [Written([], 1.0, text, 9) for text in given]
 
     assert parted("it", base("ab", "cd"), ids("ab", "cd")) == "" and apart(base("ab"), texts("ab")) == []
     assert parted("it", base("abc", "d"), ids("ab", "e")).startswith(

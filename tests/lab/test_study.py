@@ -7,8 +7,8 @@ import pytest
 
 from engine.lab.study import command, counts, tables
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
+from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, gain, verdict
 from engine.lab.study.counts import Counting, Counts
-from engine.lab.study.verdict import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, gain, verdict
 from engine.race import SHAPE
 from engine.systems import SYSTEMS, find, fits
 from helpers.commands import SMALL, printed, told
@@ -89,7 +89,7 @@ TABLED = {  # rows without a claim: the table that counts each beside others
 def test_no_row_is_added_without_a_claim():
     """These few have none, and stand in tables without a verdict. Whoever adds a row counts what it claims."""
     assert SYSTEMS.keys() - {claim.row for claim in CLAIMS} == TABLED.keys()
-    told = {name: {find(system).drafter for system, *_ in runs} for name, runs in tables.cases((0.0,)).items()}
+    told = {name: {find(system).drafter for system, *_ in runs} for name, runs in tables.cases().items()}
     for row in TABLED.keys() - {"specblock-adapt"}:  # it learns as it serves, which `bench --by change` measures
         assert find(row).drafter in told[TABLED[row]]
 
@@ -159,7 +159,7 @@ def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):
 def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sure, monkeypatch):
     seen = []
 
-    def counted(pair, prompts, *others):
+    def counted(pair, prompts, *others, constraint):
         seen.append((pair.memory, len(prompts), *others))
         return [Counts(1, 1) for _ in prompts]
 

@@ -314,7 +314,7 @@ MACHINERY = [
         "lab/study/",
         (
             "the mean alone confirms",
-            "verdict.py::lacking",
+            "command.py::lacking",
             "found.low <= 1",
             "found.ratio <= 1",
             "lab/test_study.py::test_a_gain_of_the_mean_alone_confirms_nothing",
@@ -322,7 +322,7 @@ MACHINERY = [
         ),
         (
             "prompts compared with others",
-            "verdict.py::gain",
+            "command.py::gain",
             "zip(more, than, strict=True)",
             "zip(more, than[1:] + than[:1], strict=True)",
             "lab/test_study.py::test_prompts_are_compared_with_themselves",
@@ -339,8 +339,8 @@ MACHINERY = [
         (
             "memory counted as none",
             "counts.py::Counting.of_system",
-            "(name, temperature, repeated, memory, *more.values())",
-            "(name, temperature, repeated, *more.values())",
+            "(name, temperature, repeated, memory, constraint)",
+            "(name, temperature, repeated, constraint)",
             "lab/test_study.py::test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count",
             "figures",
         ),

@@ -48,7 +48,7 @@ PUBLISHED = [
         (
             "a disturbed context is not told",
             "pays/context.py::figures",
-            "sum(map(bool, raced.disturbed))",
+            "sum(map(bool, disturbed))",
             "0",
             "lab/test_pays_curves.py::test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told",
             "figures",

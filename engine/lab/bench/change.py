@@ -5,8 +5,8 @@ the same state. The texts are the target's own and equal in both.
 """
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -36,13 +36,6 @@ class Decoded(NamedTuple):
     seconds: float
 
 
-class Rates(NamedTuple):
-    """Tokens a round and a second."""
-
-    tau: float
-    speed: float
-
-
 def run(
     pair: LoadedPair, parts: tuple[Drafter, Policy, Acceptance], prompt: list[int], sampling: Sampling, tokens: int
 ) -> Decoded:
@@ -54,26 +47,16 @@ def run(
     return Decoded(text, len(spent), sum(spent))
 
 
-def rates(prompts: list[Decoded]) -> Rates:
-    """Over several prompts together."""
-    tokens = sum(len(each.text) for each in prompts)
-    return Rates(tokens / sum(each.rounds for each in prompts), tokens / sum(each.seconds for each in prompts))
-
-
-def with_net(pair: LoadedPair, folder: Path | None) -> LoadedPair:
-    """The pair. A SpecBlock net in `folder` replaces the pair's own."""
-    if folder is None:
-        return pair
-    model = pair.target.model
-    net = SpecBlock.load(folder, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    return replace(pair, learned={**pair.learned, "specblock": net})
+def rates(found: dict[str, list[Decoded]], at: Sequence[int]) -> tuple[float, float, float]:
+    """Over the prompts of these numbers together: tokens a round of both lanes, and how many times as fast the adapting one is."""
+    frozen, adapting = ([found[lane][index] for index in at] for lane in LANES)
+    tokens = sum(len(each.text) for each in frozen)  # as many as the other's
+    taus = [tokens / sum(each.rounds for each in lane) for lane in (frozen, adapting)]
+    return taus[0], taus[1], sum(each.seconds for each in frozen) / sum(each.seconds for each in adapting)
 
 
 def changing(pair: LoadedPair, counts: dict[str, int]) -> list[tuple[str, list[int]]]:
-    """(domain, prompt ids) of a stream: `counts` prompts of each domain, one domain after another. Held-out prompts repeat as needed.
-
-    Raises `ValueError` when that is no prompt at all.
-    """
+    """(domain, prompt ids): `counts` held-out prompts of each domain, repeated as needed, in turn. Raises `ValueError` for none."""
     if max(counts.values()) < 1:
         raise ValueError(f"One of {', '.join(f'--{domain}' for domain in counts)} must be at least 1.")
     texts = held_out()
@@ -90,7 +73,11 @@ def main(options: Namespace) -> dict:
     Settings("a prompt", (), **how, max_new_tokens=options.tokens)
     if options.net and not (options.net / "config.json").is_file():
         raise ValueError(f"--net must name a folder with a SpecBlock net, and {str(options.net)!r} has no config.json.")
-    pair = with_net(load_given(options), options.net)
+    pair = load_given(options)
+    if options.net:
+        model = pair.target.model
+        net = SpecBlock.load(options.net, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+        pair = replace(pair, learned={**pair.learned, "specblock": net})
     stream = changing(pair, {"stories": options.stories, "code": options.code})
     capacity = max(len(prompt) for _, prompt in stream) + options.tokens + LARGEST_TREE
     lanes = {lane: system.build(pair, capacity, *options.shape) for lane, system in systems.items()}
@@ -105,17 +92,14 @@ def main(options: Namespace) -> dict:
             raise RuntimeError(f"The texts of prompt {index} differ, which no drafter can cause under token match.")
         first = index - index % options.window
         if index % options.window == options.window - 1 or index == len(stream) - 1:
-            frozen, adapting = (rates(found[lane][first:]) for lane in LANES)
-            name, ratio = f"{first + 1}-{index + 1}", adapting.speed / frozen.speed
-            tqdm.write(f"{name:>9} {domain:>8} {frozen.tau:12.2f} {adapting.tau:10.2f} {ratio:12.2f}")
+            frozen, adapting, ratio = rates(found, range(first, index + 1))
+            tqdm.write(f"{f'{first + 1}-{index + 1}':>9} {domain:>8} {frozen:12.2f} {adapting:10.2f} {ratio:12.2f}")
     bandit, figures = lanes["adapting"][0].bandit, {}  # type: ignore[attr-defined]
     for domain in dict.fromkeys(domain for domain, _ in stream):
         at = [index for index, (each, _) in enumerate(stream) if each == domain]
-        frozen, adapting = (rates([found[lane][index] for index in at]) for lane in LANES)
-        figures[domain] = {
-            "tau frozen": frozen.tau, "tau adapting": adapting.tau, "speed ratio": adapting.speed / frozen.speed,
-        }  # fmt: skip
-        print(f"{domain}: tau {frozen.tau:.2f} -> {adapting.tau:.2f}, tokens/s x {adapting.speed / frozen.speed:.2f}")
+        frozen, adapting, ratio = rates(found, at)
+        figures[domain] = {"tau frozen": frozen, "tau adapting": adapting, "speed ratio": ratio}
+        print(f"{domain}: tau {frozen:.2f} -> {adapting:.2f}, tokens/s x {ratio:.2f}")
     for arm, made in bandit.updates.items():
         cost = 1e3 * bandit.seconds[arm] / made if made else 0.0
         print(f"{arm}: {made} updates of {bandit.choices} choices, {cost:.1f} ms each")

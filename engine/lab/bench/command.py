@@ -32,7 +32,7 @@ from engine.measure.options import first_prompts, given_constraint, held_out, lo
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
-from engine.measure.ways import AnyWay, Written, first_calls, in_turn, timed
+from engine.measure.ways import Way, Written, first_calls, in_turn, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -44,7 +44,7 @@ from engine.systems import SYSTEMS, find, spelled
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 Run = TypeVar("Run", Trace, Written)
-BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # systems that are compared with the peers
+BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
 
 
 def middle(runs: list[Run], by: str) -> Run:
@@ -75,23 +75,17 @@ class Prompted(NamedTuple):
     written: dict[str, list[Written]]
 
 
-def seconds_of(raced: list[Prompted], name: str, run: int) -> list[float]:
-    """Seconds a token of a lane's run, prompt by prompt."""
-    return [each.lanes[name][run].seconds_per_token for each in raced]
-
-
 def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | None = None, repeats: int = 1) -> dict:
     """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
-    With `others`, they and every way of calling `generate()` run on every prompt, else only the plain one runs. They write without a
-    constraint. Of `repeats` runs of a prompt each lane and each way counts its own run of the median time.
+    With `others`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one runs.
     """
     tokens, temperature = asked.max_new_tokens, asked.temperature
     names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
     if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
     others = others and peers.beside(pair, others)
-    ways: dict[str, AnyWay] = others.ways if others else {peers.PLAIN: peers.generated}
+    ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generated}
     first_calls(pair, ways.values(), temperature)
     mine: list[Prompted] = []
     share = processes.share(prompts, pair.target)
@@ -110,37 +104,36 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
     traces = {name: [middle(each.lanes[name], "seconds") for each in raced] for name in names}
     calls = {way: [middle(each.written[way], "seconds_per_token") for each in raced] for way in ways}
     base = [trace.seconds_per_token for trace in traces["vanilla"]]
+    by_run = {
+        name: [[each.lanes[name][run].seconds_per_token for each in raced] for run in range(repeats)] for name in names
+    }
     rows = []
     for name in asked.systems:
         own = traces[name]
         clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
         beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
         speedups = ratios(base, [trace.seconds_per_token for trace in own])
-        rows.append(
-            {
-                "name": name,
-                "shape": own[0].shape if find(name).guesses else "",
-                "tau": tau(own),
-                "speedup": statistics.median(speedups),
-                "least_speedup": min(speedups),
-                "total_speedup": sum(b.seconds for b, _ in beside) / clock,
-                "decode_speedup": statistics.median(
-                    b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
-                ),
-                "runs": [
-                    statistics.median(ratios(seconds_of(raced, "vanilla", run), seconds_of(raced, name, run)))
-                    for run in range(repeats)
-                ],
-                "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
-                "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
-                "too_wide": too_wide(name, own),
-                "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
-                "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
-                "draft_ms": 1000 * shares["draft"] * clock / forwards,
-                "draft_share": shares["draft"],
-                "verify_share": shares["verify"],
-            }
-        )
+        row = {
+            "name": name,
+            "shape": own[0].shape if find(name).guesses else "",
+            "tau": tau(own),
+            "speedup": statistics.median(speedups),
+            "least_speedup": min(speedups),
+            "total_speedup": sum(b.seconds for b, _ in beside) / clock,
+            "decode_speedup": statistics.median(
+                b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
+            ),
+            "runs": [statistics.median(each) for each in map(ratios, by_run["vanilla"], by_run[name])],
+            "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
+            "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
+            "too_wide": too_wide(name, own),
+            "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
+            "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
+            "draft_ms": 1000 * shares["draft"] * clock / forwards,
+            "draft_share": shares["draft"],
+            "verify_share": shares["verify"],
+        }
+        rows.append(row)
     generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
         "shape": given_shape(asked),
@@ -177,15 +170,11 @@ def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
 
 
 def too_wide(name: str, traces: list[Trace]) -> str:
-    """A sentence where the system's policy put more children behind a node than the width that it was given, else "".
-
-    A policy that takes a drafter's own tree, or its rank head, may read the width in the drafter's sense.
-    """
+    """A sentence where the policy put more children behind a node than its width, else "". Its `needs` may give it another."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
-    most = max(
-        (max(Counter(step.parents[1:]).values(), default=0) for trace in traces for step in trace.steps), default=0
-    )
+    steps = [step for trace in traces for step in trace.steps]
+    most = max((max(Counter(step.parents[1:]).values(), default=0) for step in steps), default=0)
     if most <= width or policy.needs:
         return ""
     return f"{name}: its policy {system.policy} ignores its width: it put {most} guesses behind one node, where {width} may stand."
@@ -207,12 +196,9 @@ def table(figures: dict) -> str:
         f"{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
         f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
-    for row in figures["systems"]:
-        lines.append(
-            f"{row['name']:<18}{row['shape']:>9}{row['tau']:>6.2f}{row['speedup']:>8.2f}x{row['decode_speedup']:>7.2f}x{row['total_speedup']:>7.2f}x{row['least_speedup']:>7.2f}x{row['of_limit']:>10.0%}"
-            f"{peers.SAME[row['identical']]:>11}{row['nodes']:>7.1f}{row['draft_forwards']:>8.2f}{row['draft_ms']:>10.2f}"
-            f"{row['draft_share']:>7.0%}{row['verify_share']:>8.0%}"
-        )
+    form = "{name:<18}{shape:>9}{tau:>6.2f}{speedup:>8.2f}x{decode_speedup:>7.2f}x{total_speedup:>7.2f}x{least_speedup:>7.2f}x"
+    form += "{of_limit:>10.0%}{same:>11}{nodes:>7.1f}{draft_forwards:>8.2f}{draft_ms:>10.2f}{draft_share:>7.0%}{verify_share:>8.0%}"
+    lines += [form.format(**row, same=peers.SAME[row["identical"]]) for row in figures["systems"]]
     if figures["repeats"] > 1:
         spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])
         lines.append(f"speedup in {figures['repeats']} runs: {', '.join(spread)}")
@@ -232,11 +218,6 @@ def side_by_side(found: dict[str, dict]) -> str:
         cells = (f"{row['tau']:>9.2f}{row['speedup']:>8.2f}x{row['draft_share']:>6.0%}" for row in rows)
         lines.append(f"{name:<18}{LABELS[find(name).guarantee]:<18}" + "".join(cells))
     return "\n".join(lines)
-
-
-def beside_peers(pair: LoadedPair) -> list[str]:
-    """The systems that are compared with the peers: the best known ones, as far as the pair can run them."""
-    return [name for name in BESIDE_PEERS if not allows(pair, SYSTEMS[name])]
 
 
 def able(pair: LoadedPair, systems: list[str]) -> list[str]:
@@ -263,9 +244,8 @@ def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assum
 
 def main(options: Namespace) -> dict | None:
     if options.list:
-        print(
-            "\n".join(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}" for system in SYSTEMS.values())
-        )
+        for system in SYSTEMS.values():
+            print(f"{system.name:<18}{LABELS[system.guarantee]:<20}{system.title}")
         return None
     if options.repeats < 1 or options.repeats % 2 == 0:
         raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
@@ -291,7 +271,9 @@ def main(options: Namespace) -> dict | None:
     if assumed is not None:
         return estimated(pair, named or ["tree", "chain"], given_shape(asked), assumed)
     pair = replace(pair, memory=Memory()) if options.memory else pair
-    asked = replace(asked, systems=tuple(named or (beside_peers(pair) if options.peers else ["tree"])))
+    if not named:
+        named = [name for name in BESIDE_PEERS if not allows(pair, SYSTEMS[name])] if options.peers else ["tree"]
+    asked = replace(asked, systems=tuple(named))
     found = {}
     with others_beside(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():

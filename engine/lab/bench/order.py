@@ -74,9 +74,9 @@ def counted(nodes: int, prefix: int) -> dict[str, dict[int, float]]:
 
 
 def timed(nodes: int, prefix: int, block: int, device: torch.device, repeats: int) -> dict:
-    """Milliseconds of plain attention and, by order, of attention that skips tiles; on CUDA also of building a `BlockMask`.
+    """Milliseconds of plain attention under a ready mask and, by order, of attention that skips tiles; on CUDA also of a `BlockMask`.
 
-    Plain attention takes a ready additive mask, as the engine's forwards do. Raises `RuntimeError` when an output is wrong.
+    Raises `RuntimeError` when an output is wrong.
     """
     heads, width, dtype = SHAPES[device.type]
     source = seeded("attention input", nodes, prefix)
@@ -85,14 +85,12 @@ def timed(nodes: int, prefix: int, block: int, device: torch.device, repeats: in
         for rows in (nodes, prefix + nodes, prefix + nodes)
     )
     tree = grown_tree(nodes, 0)
-    visible = tree.ancestor_mask()
     calls: dict[str, Callable[[], torch.Tensor]] = {}
     plain: dict[str, Callable[[], torch.Tensor]] = {}
     if device.type == "cuda":
         torch.compiler.reset()  # one shape's kernels must not make the next shape's dynamic
     for name, order in ORDERS.items():
-        nodes_at = torch.tensor(order(tree))
-        seen = visible[nodes_at][:, nodes_at]
+        seen = tree.kept(order(tree)).ancestor_mask()
         mask, bias = seen.to(device), additive(seen, prefix + nodes, dtype).to(device)
         plain[name] = lambda bias=bias: F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=bias)[0]
         if device.type == "cuda":

@@ -9,8 +9,7 @@ import statistics
 import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 
 from tqdm import tqdm
 
@@ -31,11 +30,10 @@ def share_of_forwards(expansion: Expansion, *rest: object) -> float:
     return counts["ticks_in_forwards"] / counts["ticks"] if counts["ticks"] else 1.0
 
 
-@contextmanager
-def clocked(
+def clock(
     owner: object, name: str, spent: dict[str, float], part: str, share: Callable[..., float] = lambda *_: 1.0
-) -> Iterator[None]:
-    """Add the seconds of every call of `owner.name` to `spent[part]`, times `share` of the call's arguments."""
+) -> None:
+    """From now on the seconds of every call of `owner.name` are added to `spent[part]`, times `share` of the call's arguments."""
     inner: Callable = getattr(owner, name)
 
     def outer(*args, **keywords):
@@ -45,43 +43,33 @@ def clocked(
         return found
 
     setattr(owner, name, outer)
-    try:
-        yield
-    finally:
-        setattr(owner, name, inner)
 
 
 def rounds(pair: LoadedPair, system: str, prompt: str, tokens: int, temperature: float) -> list[dict[str, float]]:
-    """Milliseconds by part of every round of one text, and its number of nodes."""
+    """Milliseconds by part of every round of one text but the first, which includes the prefill; and its number of nodes."""
     settings = Settings(prompt, ("vanilla", system), max_new_tokens=tokens, temperature=temperature)
     lane = Lane(pair, find(system), settings, Sampling(temperature=temperature), prompt_tokens(pair, prompt))
     spent: dict[str, float] = defaultdict(float)
-    with ExitStack() as clocks:
-        clocks.enter_context(clocked(lane.rounds.target.session, "forward", spent, "target forward"))
-        clocks.enter_context(clocked(lane.rounds.drafter, "log_q", spent, "draft forwards"))
-        if lane.rounds.drafter.grows:
-            clocks.enter_context(clocked(lane.rounds.drafter, "grow", spent, "draft forwards", share_of_forwards))
-        found = list(timed(lane, spent))
-    lane.close()
-    return found
-
-
-def timed(lane: Lane, spent: dict[str, float]) -> Iterator[dict[str, float]]:
-    """All rounds but the first, which includes the prefill."""
+    drafter, found = lane.rounds.drafter, []
+    clock(lane.rounds.target.session, "forward", spent, "target forward")
+    clock(drafter, "log_q", spent, "draft forwards")
+    if drafter.grows:
+        clock(drafter, "grow", spent, "draft forwards", share_of_forwards)
     while not lane.finished:
         spent.clear()
         step = lane.step()
-        if "prefill" in step.seconds:
-            continue
-        yield {
-            "nodes": len(step.tokens),
-            "target forward": 1000 * spent["target forward"],
-            "draft forwards": 1000 * spent["draft forwards"],
-            "growing": 1000 * (step.seconds["draft"] - spent["draft forwards"]),
-            "rule": 1000 * step.seconds["accept"],
-            "commit": 1000 * step.seconds["commit"],
-            "verify's rest": 1000 * (step.seconds["verify"] - spent["target forward"]),
+        seconds = {
+            "target forward": spent["target forward"],
+            "draft forwards": spent["draft forwards"],
+            "growing": step.seconds["draft"] - spent["draft forwards"],
+            "rule": step.seconds["accept"],
+            "commit": step.seconds["commit"],
+            "verify's rest": step.seconds["verify"] - spent["target forward"],
         }
+        if "prefill" not in step.seconds:
+            found.append({"nodes": len(step.tokens)} | {part: 1000 * each for part, each in seconds.items()})
+    lane.close()
+    return found
 
 
 def main(options: Namespace) -> dict:
@@ -92,11 +80,8 @@ def main(options: Namespace) -> dict:
     print(f"{'ms a round':<12}{'nodes':>8}" + "".join(f"{part:>16}" for part in PARTS) + f"{'outside':>10}")
     for system in tqdm(systems, desc="systems", unit="system"):
         rounds(pair, system, prompts[0], 16, options.temperature)  # first calls
-        found = [
-            each for prompt in prompts for each in rounds(pair, system, prompt, options.tokens, options.temperature)
-        ]
-        row = {part: statistics.median(each[part] for each in found) for part in ("nodes", *PARTS)}
+        found = [each for text in prompts for each in rounds(pair, system, text, options.tokens, options.temperature)]
+        figures[system] = row = {part: statistics.median(each[part] for each in found) for part in ("nodes", *PARTS)}
         row["outside"] = statistics.median(sum(each[part] for part in PARTS[2:]) for each in found)
-        figures[system] = row
         tqdm.write(f"{system:<12}{row['nodes']:>8.0f}" + "".join(f"{row[part]:>16.3f}" for part in (*PARTS, "outside")))
     return {"machine": pair.hardware, "ms": figures}

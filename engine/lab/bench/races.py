@@ -6,34 +6,16 @@ The first ten races warm up. The second ten are compared with the last ten, so a
 import statistics
 from argparse import Namespace
 
+import psutil
 from tqdm import tqdm
 
 from engine.lab.bench.growth import lanes_of
-from engine.measure.footprint import resident_mib
+from engine.measure.footprint import MIB
 from engine.measure.options import first_prompts, load_given
-from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 
 TOKENS = 16  # new tokens a race
 FEWEST = 30
-
-
-def by_races(pair: LoadedPair, prompts: list[str], lanes: tuple[str, ...], races: int) -> dict:
-    """Resident MiB after each race of the lanes, and by how much the last ten exceed the second ten."""
-    mib = []
-    for index in tqdm(range(races), desc="races", unit="race"):
-        settings = Settings(prompts[index % len(prompts)], lanes, max_new_tokens=TOKENS, seed=index)
-        Race(pair, settings).traces()
-        mib.append(resident_mib())
-    second, last = statistics.median(mib[10:20]), statistics.median(mib[-10:])
-    return {
-        "races": races,
-        "first": mib[0],
-        "second_ten": second,
-        "last_ten": last,
-        "growth": last - second,
-        "mib": mib,
-    }
 
 
 def main(options: Namespace) -> dict:
@@ -42,10 +24,12 @@ def main(options: Namespace) -> dict:
             f"--races must be at least {FEWEST}, got {options.races}: the second ten are compared with the last ten."
         )
     prompts, lanes = first_prompts(options.domain, options.prompts), lanes_of(options.systems)
-    pair = load_given(options)
-    row = by_races(pair, prompts, lanes, options.races)
+    pair, mib = load_given(options), []
+    for index in tqdm(range(options.races), desc="races", unit="race"):
+        Race(pair, Settings(prompts[index % len(prompts)], lanes, max_new_tokens=TOKENS, seed=index)).traces()
+        mib.append(psutil.Process().memory_info().rss / MIB)
+    second, last = statistics.median(mib[10:20]), statistics.median(mib[-10:])
     print(f"{'races':>8}{'first MiB':>12}{'second ten':>12}{'last ten':>12}{'growth MiB':>12}")
-    print(
-        f"{row['races']:>8}{row['first']:>12.1f}{row['second_ten']:>12.1f}{row['last_ten']:>12.1f}{row['growth']:>+12.1f}"
-    )
-    return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, **row}
+    print(f"{options.races:>8}{mib[0]:>12.1f}{second:>12.1f}{last:>12.1f}{last - second:>+12.1f}")
+    row = {"races": options.races, "first": mib[0], "second_ten": second, "last_ten": last, "growth": last - second}
+    return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, **row, "mib": mib}

@@ -1,8 +1,7 @@
 """Tree attention that skips empty tiles of the mask: a reference for every device, FlexAttention for CUDA.
 
 Invariant: both give what scaled dot-product attention gives under the additive mask. Every query sees the committed prefix. The last
-N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`). `python -m engine bench --by order` measures where
-skipping pays.
+N keys are the tree's own, under `mask` bool `[N, N]` (`DraftTree.ancestor_mask`).
 """
 
 from functools import cache
@@ -19,10 +18,7 @@ FLEX_TILE = 64
 
 
 def block_mask(mask: torch.Tensor, block: int) -> torch.Tensor:
-    """bool `[ceil(N / block), ceil(M / block)]` of a mask bool `[N, M]`: whether each tile holds at least one allowed entry.
-
-    Tiles are cut from the top left corner; ragged ones at the right and lower edge are tiles too.
-    """
+    """bool `[ceil(N / block), ceil(M / block)]` of a mask bool `[N, M]`: whether each tile, from the top left on, allows an entry."""
     rows, columns = (-(-size // block) for size in mask.shape)
     padded = F.pad(mask, (0, columns * block - mask.shape[1], 0, rows * block - mask.shape[0]))
     return padded.view(rows, block, columns, block).any(3).any(1)
@@ -36,8 +32,7 @@ def behind_prefix(mask: torch.Tensor, keys: int) -> torch.Tensor:
 def mask_blocks(tree: DraftTree, block: int = 32, prefix: int = 0) -> int:
     """How many tiles of the tree's mask behind so many committed columns hold an allowed entry. 0 counts the tree alone.
 
-    DySpec's Table 5 counts so: its 36 at 256 nodes is the whole lower triangle. Its Figure 9 includes a prefix: its 366 at 768 nodes
-    exceeds the 300 tiles of a full lower triangle.
+    DySpec's Table 5 counts so: its 36 at 256 nodes is the whole lower triangle. Its Figure 9 includes a prefix.
     """
     return int(block_mask(behind_prefix(tree.ancestor_mask(), prefix + len(tree)), block).sum())
 
@@ -47,9 +42,8 @@ def sparse_attention(
 ) -> torch.Tensor:
     """Attention `[H, N, d]` of `q [H, N, d]` over `k`, `v` `[H, base + N, d]`, touching only tiles that hold an allowed entry.
 
-    For every `block` queries it gathers the keys of the tiles that they need and attends over those alone. So its work is
-    `mask_blocks(tree, block, prefix=base)` tiles instead of all. Every row of `mask` must allow something; a node allows itself.
-    It skips as DySpec's kernel does (Appendix C), in plain torch.
+    Every `block` queries attend over the keys of the tiles that they need, in plain torch, as DySpec's kernel skips (Appendix C). Every
+    row of `mask` must allow something; a node allows itself.
     """
     allowed = behind_prefix(mask, k.shape[1])
     parts = []
@@ -67,9 +61,9 @@ def sparse_attention(
 
 
 def flex_block_mask(mask: torch.Tensor, keys: int, block: int = 64) -> BlockMask:
-    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device. It serves all layers and heads.
+    """FlexAttention's form of `mask [N, N]` behind `keys - N` committed rows, on the mask's device, for all layers and heads.
 
-    The mask is data to the kernel, not code, so another tree of the same size needs no new kernel. `block` is one of `FLEX_BLOCKS`.
+    The mask is data, so another tree of the same size needs no new kernel. `block` is one of `FLEX_BLOCKS`.
     """
     allowed = behind_prefix(mask, keys)
 
@@ -80,10 +74,9 @@ def flex_block_mask(mask: torch.Tensor, keys: int, block: int = 64) -> BlockMask
 
 
 def flex_attention_path(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tiles: BlockMask) -> torch.Tensor:
-    """The same attention by FlexAttention's compiled kernel; `tiles` comes from `flex_block_mask`. The first call compiles.
+    """The same attention by FlexAttention's compiled kernel, on CUDA only; `tiles` are of `flex_block_mask`. The first call compiles.
 
-    CUDA only. No CPU test reaches the kernel; `python -m engine bench --by order` compares its output
-    with plain attention's before it times it.
+    No CPU test reaches the kernel; `bench --by order` compares its output with plain attention's before it times it.
     """
     tile = min(tiles.BLOCK_SIZE[0], FLEX_TILE)
     options = {"BLOCK_M": tile, "BLOCK_N": tile}

@@ -8,7 +8,6 @@ Without --target it measures random models, one of each kind of layer. All verif
 """
 
 from argparse import Namespace
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -55,7 +54,7 @@ def random_runner(family: str) -> Runner:
     return Runner(tr.AutoModelForCausalLM.from_config(kind(vocab_size=VOCAB, hidden_size=512, **ENDS, **sizes)))
 
 
-def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:
+def by_state(runner: Runner, repeats: int) -> list[dict]:
     """Rows by shape and number of nodes, plain decoding's first. Raises `ValueError` for a model without states."""
     if not runner.recurrent:
         raise ValueError(
@@ -69,10 +68,11 @@ def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:
         (shape, nodes): made(nodes) for nodes in NODES for shape, made in (("chain", chain), ("tree", binary))
     }
     ms = interleaved(runner.device, {each: partial(target.verify, tree) for each, tree in shapes.items()}, repeats)
+    rows = []
     for (shape, nodes), tree in shapes.items():
         target.verify(tree)
         taken, same = ms[shape, nodes], ms.get(("chain", nodes))
-        yield {
+        row = {
             "shape": shape,
             "nodes": nodes,
             "leaves": nodes - len({*tree.parents[1:]}),
@@ -81,35 +81,27 @@ def by_state(runner: Runner, repeats: int) -> Iterator[dict[str, object]]:
             "vs_plain": taken / ms["plain", 1],
             "vs_chain": taken / same if same else None,
         }
+        rows.append(row)
+    return rows
 
 
-HEAD = f"{'shape':<7}{'nodes':>6}{'leaves':>8}{'state MB':>10}{'verify ms':>11}{'x plain':>9}{'x chain':>8}"
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row for people."""
-    chained = "" if row["vs_chain"] is None else f"{row['vs_chain']:>8.2f}"
-    return (
-        f"{row['shape']:<7}{row['nodes']:>6}{row['leaves']:>8}{row['state_bytes'] / 1e6:>10.2f}"
-        f"{row['verify_ms']:>11.2f}{row['vs_plain']:>9.2f}{chained}"
-    )
+def table(rows: list[dict]) -> str:
+    lines = [f"{'shape':<7}{'nodes':>6}{'leaves':>8}{'state MB':>10}{'verify ms':>11}{'x plain':>9}{'x chain':>8}"]
+    for row in rows:
+        chained = "" if row["vs_chain"] is None else f"{row['vs_chain']:>8.2f}"
+        form = "{shape:<7}{nodes:>6}{leaves:>8}{megabytes:>10.2f}{verify_ms:>11.2f}{vs_plain:>9.2f}"
+        lines.append(form.format(**row, megabytes=row["state_bytes"] / 1e6) + chained)
+    return "\n".join(lines)
 
 
 def main(options: Namespace) -> dict:
     given = options.target or options.pair
-    runners = (
-        {"given": load_given(options).target} if given else {name: random_runner(name) for name in options.families}
-    )
+    runners = [load_given(options).target] if given else [random_runner(name) for name in options.families]
     models = []
-    for runner in runners.values():
+    for runner in runners:
+        rows, kind = by_state(runner, options.repeats), runner.config.model_type
         weights = sum(each.numel() for each in runner.model.parameters())
-        text = f"{runner.state_bytes / 1e6:.2f} MB of states a text"
-        print(f"{runner.config.model_type}, {weights / 1e6:,.0f} million weights, {text}\n{HEAD}")
-        rows = []
-        for row in by_state(runner, options.repeats):
-            rows.append(row)
-            print(line(row))
-        models.append(
-            {"model": runner.config.model_type, "weights": weights, "state_bytes": runner.state_bytes, "rows": rows}
-        )
-    return {"machine": hardware_name(next(iter(runners.values())).device), "models": models}
+        states = f"{runner.state_bytes / 1e6:.2f} MB of states a text"
+        print(f"{kind}, {weights / 1e6:,.0f} million weights, {states}\n{table(rows)}")
+        models.append({"model": kind, "weights": weights, "state_bytes": runner.state_bytes, "rows": rows})
+    return {"machine": hardware_name(runners[0].device), "models": models}

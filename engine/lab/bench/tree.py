@@ -7,7 +7,6 @@ from argparse import Namespace
 from functools import partial
 
 from engine.measure.options import load_given
-from engine.models.pairs import LoadedPair
 from engine.rounds.timing import binary, interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
@@ -16,19 +15,14 @@ NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 CONTEXT = 128  # tokens before a timed forward
 
 
-def by_tree(pair: LoadedPair, repeats: int) -> list[dict]:
-    """Rows by number of nodes: ms of a verification, and its ratio to one node's."""
-    target = Target(pair.target, CONTEXT + LARGEST_TREE)
-    target.prefill(list(range(CONTEXT)))
-    tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
-    with pair.target.undisturbed():
-        ms = interleaved(pair.target.device, tasks, repeats)
-    return [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]
-
-
 def main(options: Namespace) -> dict:
     pair = load_given(options)
-    rows = by_tree(pair, options.repeats)
+    target = Target(pair.target, CONTEXT + LARGEST_TREE)
+    target.prefill(list(range(CONTEXT)))
+    with pair.target.undisturbed():
+        tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
+        ms = interleaved(pair.target.device, tasks, options.repeats)
+    rows = [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]
     print(f"{'nodes':>8}{'verify ms':>12}{'t(N)/t(1)':>12}")
     for row in rows:
         print(f"{row['nodes']:>8}{row['verify_ms']:>12.2f}{row['vs_one']:>12.2f}")

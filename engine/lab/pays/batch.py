@@ -1,17 +1,16 @@
-"""Batch: how the gain shrinks when many prompts are decoded at once. Knows batches and seconds; prints nothing.
+"""Batch: how the gain shrinks when many prompts are decoded at once. Knows batches and seconds.
 
-Plain decoding and every setting take turns at each size, several times. A run's seconds are those of its phases, prefill included, and
-all its tokens count. Of each the median run counts. Sequences beyond the file's prompts are the same prompts with other seeds. Both
-sides read prompts one by one. Drafts grow sequence by sequence; a serving engine would batch them too, so where drafts are forwards the
-crossing is a lower bound. `auto` reckons with the costs of the whole batch, on a straight line beyond 64 rows, until its last sequence
-ends.
+A run's seconds are those of its phases, prefill included, and all its tokens count. Both sides read prompts one by one. Drafts grow
+sequence by sequence; a serving engine would batch them too, so where drafts are forwards the crossing is a lower bound. `auto` reckons
+with the costs of the whole batch, on a straight line beyond 64 rows, until its last sequence ends.
 """
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
+
+from tqdm import tqdm
 
 from engine.batch import decode_together
 from engine.lab.pays.rounding import threshold
@@ -42,9 +41,9 @@ class Request:
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What a batch wrote, sequence by sequence, in how many rounds, counted by sequence.
+    """What a batch wrote, sequence by sequence, in how many `rounds`, counted by sequence.
 
-    `steps` are the seconds of every round of all sequences together. `waited` are those in which this thread had no processor.
+    `steps` are the seconds of every round of all sequences. `waited` are those in which this thread had no processor.
     """
 
     texts: list[list[int]]
@@ -57,12 +56,12 @@ class BatchRun:
         return sum(self.steps)
 
     @property
-    def speed(self) -> float:
-        return self.tokens / self.seconds
-
-    @property
     def tokens(self) -> int:
         return sum(map(len, self.texts))
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / self.seconds
 
 
 def numbers(option: str, text: str, most: int) -> list[int]:
@@ -80,7 +79,7 @@ def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) 
     """So many sequences: the prompts in turn, with another seed every time around."""
     device, found = pair.target.noise_place, []
     with pair.target.undisturbed():
-        for index in range(count):
+        for index in tqdm(range(count), desc="texts", unit="text"):
             prompt = encoded(pair, prompts[index % len(prompts)])
             seed = asked.seed + index // len(prompts)
             bound = constraint_of(pair, asked.constraint)
@@ -113,12 +112,10 @@ def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     if at is None or at == min(len(text.alone), len(other)):
         return False
     *_, last = rounds_behind(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
-    logits = last.logits[:1]
-    scores = text.sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (
-        text.sampling.temperature or 1
-    )
-    below = [float(scores.max() - scores[written[at]]) for written in (text.alone, other)]
-    return max(below) <= threshold(pair, logits[0].float(), [pair.dtype])
+    logits, sampling = last.logits[:1], text.sampling
+    scores = sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
+    below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, other))
+    return below <= threshold(pair, logits[0].float(), [pair.dtype])
 
 
 def settings_for(rows: list[dict]) -> list[str]:
@@ -128,38 +125,18 @@ def settings_for(rows: list[dict]) -> list[str]:
     return [setting for setting in dict.fromkeys((best, "auto")) if setting in {row["setting"] for row in able}]
 
 
-def runs(settings: int, sizes: int) -> int:
-    """How often `curve` tells that something is done, where every size fits."""
-    return 1 + sizes * (settings + 1) * (REPEATS + 1)
-
-
-def curve(
-    pair: LoadedPair,
-    prompts: list[str],
-    settings: list[str],
-    sizes: list[int],
-    asked: Settings,
-    tell: Callable[[], object],
-) -> dict:
-    """Tokens a second of plain decoding and of every setting at every size, as plain values.
-
-    A size whose caches would not fit is left out with a sentence. `tell` is called after every piece of work.
-    """
+def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings) -> dict:
+    """Tokens a second of plain decoding and of every setting at every size that fits."""
     tokens = asked.max_new_tokens
     rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
     texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
-    tell()
-    by_size = {}
-    for size in sizes:
-        some: dict[str, list[BatchRun]] = {lane: [] for lane in lanes}
-        for repeat in range(REPEATS + 1):
-            for lane in in_turn(lanes, repeat):
-                found = run(pair, lane, texts[:size], tokens if repeat else min(WARM_UP_TOKENS, tokens))
-                some[lane] += [found] if repeat else []
-                tell()
-        by_size[size] = some
+    by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}
+    work = [(size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in in_turn(lanes, again)]
+    for size, again, lane in tqdm(work, desc="batches", unit="run"):
+        found = run(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
+        by_size[size][lane] += [found] if again else []
     return {
         "repeats": REPEATS,
         "tokens": tokens,
@@ -175,17 +152,14 @@ def curve(
 
 def of_setting(points: list[dict]) -> dict:
     """A setting's points, and the first size at which it is slower than plain decoding, None when there is none."""
-    return {
-        "points": points,
-        "crossing": next((each["batch"] for each in points if each["speedup"] < 1), None),
-    }
+    crossing = next((each["batch"] for each in points if each["speedup"] < 1), None)
+    return {"points": points, "crossing": crossing}
 
 
 def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]) -> dict:
-    """A setting's figures at one size. `unlike` counts sequences with another text than alone, on either side and in any run.
+    """A setting's figures at one size: of each side the run of the median speed counts, and `disturbed` is about it.
 
-    `near_ties` counts those of them that rounding explains. Of each side the run of the median speed counts;
-    `disturbed` is about it.
+    `unlike` counts sequences with another text than alone, on either side and in any run; `near_ties` those that rounding explains.
     """
     plain, mine = (sorted(some[lane], key=attrgetter("speed"))[len(some[lane]) // 2] for lane in (BASELINE, setting))
     unlike = {}

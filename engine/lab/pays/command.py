@@ -31,33 +31,21 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from engine.lab.pays import batch, context, curve_words, served, table
+from engine.lab.pays import batch, context, served
 from engine.measure import forced, peers, processes, served_words, words
 from engine.measure.options import given_constraint, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
+from engine.measure.peers import SAME
 from engine.measure.prompts import read_all
-from engine.measure.racing import chosen, fitting, given_settings, race, races
+from engine.measure.racing import chosen, drained, fitting, given_settings, races, steps
 from engine.measure.report import report
 from engine.models.earlier_texts import Memory
+from engine.record.disturbance import disturbed_twice
 
-LOCAL = (
-    "systems",
-    "context",
-    "acceptance",
-    "memory",
-    "peers",
-    "peer_server",
-    "shape",
-    "pair",
-    "target",
-    "draft",
-    "drafter",
-    "quantisation",
-    "device",
-    "json_schema",
-    "regex",
-    "grammar",
-)
+# Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
+RACED = ("systems", "context", "acceptance", "memory", "peers", "peer_server", "shape")
+LOADED = ("pair", "target", "draft", "drafter", "quantisation", "device")
+BOUND = ("json_schema", "regex", "grammar")
 REMOTE = ("plain", "server_model", "machine", "into")
 
 
@@ -71,11 +59,7 @@ def main(options: Namespace) -> dict | None:
     if not processes.leads():
         return None
     print(words.report(figures))
-    for name, told in (
-        ("batch", curve_words.batches),
-        ("context", curve_words.contexts),
-        ("acceptance", curve_words.estimates),
-    ):
+    for name, told in (("batch", batches), ("context", contexts), ("acceptance", estimates)):
         if name in figures:
             print("", *told(figures[name]), sep="\n")
     return figures
@@ -101,19 +85,15 @@ def judged(options: Namespace) -> dict:
         others = peers.beside(pair, found_others) if found_others else Others()
         total = races(len(systems), len(processes.share(texts, pair.target)), len(others.groups))
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = race(pair, texts, systems, asked, bar.update, others)
+            outcome = drained(steps(pair, texts, systems, asked, others), bar.update)
     figures = report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
     found = {"verdict": words.sentence(figures)} | figures | ({"others": others.said} if options.peers else {})
     if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
-        settings = batch.settings_for(figures["systems"])
-        with tqdm(total=batch.runs(len(settings), len(sizes)), desc="batches", unit="run") as bar:
-            found["batch"] = batch.curve(pair, texts, settings, sizes, asked, bar.update)
+        found["batch"] = batch.curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
     if lengths:
-        settings = context.settings_for(figures)
-        with tqdm(total=context.races(len(texts), lengths), desc="contexts", unit="race") as bar:
-            found["context"] = context.by_length(pair, texts, settings, lengths, asked, bar.update)
+        found["context"] = context.by_length(pair, texts, context.settings_for(figures), lengths, asked)
     if tau is not None:
         found["acceptance"] = forced.estimates(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
@@ -124,26 +104,93 @@ def spelled(name: str) -> str:
 
 
 def of_server(options: Namespace) -> dict:
-    """Measures a server that runs already, prints the report and the row, and returns the row.
-
-    Raises `ValueError` for options of a pair in memory, and for whatever makes the comparison senseless.
-    """
-    for name in LOCAL:
+    """Measures a server that runs already; prints the report and the row. Raises `ValueError` for what makes no sense beside it."""
+    for name in RACED + LOADED + BOUND:
         if getattr(options, name) not in (None, False):
             raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
     if options.spread != "none":
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
     prompts = [each.text for each in read_all(options.prompts)]
-    sizes = served.sizes_of(options.batch)
+    given = served.SIZES if options.batch is None else options.batch
+    sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
     asked = given_settings(options)
     if options.into is not None:
-        table.checked(options.into)
+        served.rows_in(options.into)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
-    with tqdm(total=served.steps(len(prompts), sizes), desc="waves", unit="wave") as bar:
-        points = served.measured(arms, prompts, sizes, asked, not options.raw, bar.update)
-    row = served.row(arms, options.machine or served.machine_of(arms), len(prompts), asked, not options.raw, points)
+    points = served.measured(arms, prompts, sizes, asked, not options.raw)
+    row = served.row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.verdict(row)} | row
     print(*served_words.report(row), "", json.dumps(row), sep="\n")
     if options.into is not None:
-        print(f"{options.into.name} has {table.add(options.into, row)} rows now.")
+        print(f"{options.into.name} has {served.add_row(options.into, row)} rows now.")
     return row
+
+
+def batches(found: dict) -> list[str]:
+    """A table of batch sizes, then a sentence for every setting and for every size that was left out."""
+    if not found["settings"]:
+        return ["No batch was decoded: none of the raced systems writes plain decoding's own tokens."]
+    rows = found["settings"]
+    heads = (
+        f"{row['setting'] + '/s':>{len(row['setting']) + 6}}{'speedup':>9}{'tau':>6}{'identical':>11}" for row in rows
+    )
+    lines = ["Many prompts at once, in tokens/s of all together:", f"{'batch':<7}{'plain/s':>9}" + "".join(heads)]
+    for points in zip(*(row["points"] for row in rows), strict=True):
+        cells = (
+            f"{each['tokens_per_s']:>{len(row['setting']) + 6}.0f}{each['speedup']:>8.2f}x{each['tau']:>6.2f}{same(each):>11}"
+            for row, each in zip(rows, points, strict=True)
+        )
+        lines.append(f"{points[0]['batch']:<7}{points[0]['plain_tokens_per_s']:>9.0f}" + "".join(cells))
+    lines += [crossing(row) for row in rows if row["points"]]
+    lines += [
+        f"A batch of {each['batch']} with {row['setting']}: {each['disturbed']}"
+        for row in rows
+        for each in row["points"]
+        if each["disturbed"]
+    ]
+    if found["cycled"]:
+        lines.append(f"Batches beyond {found['prompts']} decode the same prompts again with other seeds.")
+    return lines + [f"A batch of {each['batch']} was left out: {each['why']}" for each in found["refused"]]
+
+
+def same(point: dict) -> str:
+    """Whether all texts are those of decoding alone, or how many are not; near-ties are differences that rounding explains."""
+    if point["identical"]:
+        return "yes"
+    return f"{point['near_ties']} tied" if point["near_ties"] == point["unlike"] else f"{point['unlike']} NOT"
+
+
+def crossing(row: dict) -> str:
+    """At which size a setting falls behind plain decoding."""
+    where = (
+        f"a batch of {row['crossing']}"
+        if row["crossing"]
+        else f"none of the batches up to {row['points'][-1]['batch']}"
+    )
+    return f"{row['setting']} falls behind plain decoding at {where}."
+
+
+def contexts(found: dict) -> list[str]:
+    """A table of lengths and settings, then a sentence for every length that was left out."""
+    rows = [{"context": length["context"]} | each for length in found["lengths"] for each in length["settings"]]
+    wide = max((len(row["setting"]) for row in rows), default=0) + 2
+    lines = [
+        f"Behind long contexts, {found['prompts']} prompts, without the prompt's reading:",
+        f"{'context':<9}{'setting':<{wide}}{'plain/s':>9}{'speedup':>9}{'with it':>9}{'tau':>6}{'identical':>11}",
+    ]
+    lines += [
+        f"{row['context']:<9}{row['setting']:<{wide}}{row['plain_tokens_per_s']:>9.0f}{row['speedup']:>8.2f}x"
+        f"{row['speedup_with_prefill']:>8.2f}x{row['tau']:>6.2f}{SAME[row['identical']]:>11}"
+        for row in rows
+    ]
+    lines += [
+        f"Behind {row['context']:,} tokens with {row['setting']}:{said}"
+        for row in rows
+        if (said := disturbed_twice(row["disturbed"], found["prompts"], "prompts"))
+    ]
+    return (lines if rows else []) + [each["why"] for each in found["refused"]]
+
+
+def estimates(found: dict) -> list[str]:
+    """A sentence for every setting that can have so many tokens a round, then why the others cannot."""
+    return [*(forced.sentences(found["rows"]) if found["rows"] else []), *found["refused"]]

@@ -1,14 +1,14 @@
-"""Context: what guessing gains behind long contexts. Knows races and lengths; prints nothing.
+"""Context: what guessing gains behind long contexts. Knows races and lengths.
 
-The file's first prompts are made longer: other prompts of the file stand before them, in turn, until a prompt has exactly that many
-tokens. Longer prompts lose their beginning. Speedups compare the seconds of decoding a token, because all sides read the prompt alike;
-with prefill they are told too. A race whose clocks were disturbed is run once more. `auto` reckons with forwards behind 128 tokens at
-every length.
+Speedups compare the seconds of decoding a token, because all sides read the prompt alike. `auto` reckons with forwards behind 128
+tokens at every length.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from operator import attrgetter
+
+from tqdm import tqdm
 
 from engine.measure.racing import Raced, believed, drained, keep
 from engine.measure.verdict import mean, ratios
@@ -24,9 +24,9 @@ LONGEST = 1_000_000  # tokens
 
 
 def lengthened(pair: LoadedPair, prompts: list[str], index: int, length: int) -> list[int]:
-    """The prompt's tokens behind those of the prompts before it in the file, `length` in all. A token that begins texts stays first.
+    """The prompt's tokens behind those of the prompts before it in the file, `length` in all: a longer prompt loses its beginning.
 
-    Raises `ValueError` when no prompt has a token.
+    A token that begins texts stays first. Raises `ValueError` when no prompt has a token.
     """
     found = [encoded(pair, prompt) for prompt in prompts]
     start = found[index][:1] if found[index][0] == pair.tokenizer.bos_token_id else []
@@ -53,55 +53,40 @@ def why_not(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
     return too_large(pair, lanes, length + tokens + LARGEST_TREE)
 
 
-def races(prompts: int, lengths: list[int]) -> int:
-    """How often `by_length` tells that something is done, where every length fits."""
-    return min(PROMPTS, prompts) * len(lengths)
-
-
-def by_length(
-    pair: LoadedPair,
-    prompts: list[str],
-    settings: list[str],
-    lengths: list[int],
-    asked: Settings,
-    tell: Callable[[], object],
-) -> dict:
-    """Every setting against plain decoding behind every length of context, as plain values.
-
-    A length that the window or the memory does not hold is left out with a sentence. `tell` is called after every race.
-    """
-    lanes, lengths_raced, refused = (BASELINE, *settings), [], []
-    for length in lengths:
-        if why := why_not(pair, length, len(lanes), asked.max_new_tokens):
-            refused.append({"context": length, "why": why})
-            continue
-        raced = {setting: Raced() for setting in settings}
-        for index in range(min(PROMPTS, len(prompts))):
-            named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
-            tokens = lengthened(pair, prompts, index, length)
-            keep(raced, settings, drained(believed(pair, named, tokens), int))
-            tell()
-        lengths_raced.append({"context": length, "settings": [figures(name, raced[name]) for name in settings]})
+def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths: list[int], asked: Settings) -> dict:
+    """Every setting against plain decoding behind every length of context that fits."""
+    lanes, count = (BASELINE, *settings), min(PROMPTS, len(prompts))
+    reasons = {length: why_not(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
+    fits = [length for length, why in reasons.items() if not why]
+    raced: dict[int, dict[str, list[Raced]]] = {length: {setting: [] for setting in settings} for length in fits}
+    for length, index in tqdm([*product(raced, range(count))], desc="contexts", unit="race"):
+        named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
+        tokens = lengthened(pair, prompts, index, length)
+        keep(raced[length], settings, drained(believed(pair, named, tokens), int))
     return {
         "tokens": asked.max_new_tokens,
-        "prompts": min(PROMPTS, len(prompts)),
-        "lengths": lengths_raced,
-        "refused": refused,
+        "prompts": count,
+        "lengths": [
+            {"context": length, "settings": [figures(name, of_name) for name, of_name in found.items()]}
+            for length, found in raced.items()
+        ],
+        "refused": [{"context": length, "why": why} for length, why in reasons.items() if why],
     }
 
 
-def figures(setting: str, raced: Raced) -> dict:
+def figures(setting: str, raced: list[Raced]) -> dict:
     """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
+    traces, plain, identical, disturbed = map(list, zip(*raced, strict=True))
     without, whole = (
-        ratios([seconds(trace) for trace in raced.plain], [seconds(trace) for trace in raced.traces])
+        ratios([*map(seconds, plain)], [*map(seconds, traces)])
         for seconds in (attrgetter("decode_seconds_per_token"), attrgetter("seconds_per_token"))
     )
     return {
         "setting": setting,
-        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in raced.plain]),
+        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in plain]),
         "speedup": mean(without),
         "speedup_with_prefill": mean(whole),
-        "tau": tau(raced.traces),
-        "identical": worst_of(raced.identical),
-        "disturbed": sum(map(bool, raced.disturbed)),
+        "tau": tau(traces),
+        "identical": worst_of(identical),
+        "disturbed": sum(map(bool, disturbed)),
     }

@@ -11,15 +11,19 @@ rope_theta and so on. What helps most is named.
 """
 
 from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.lab.pays import drafter
 from engine.lab.pays.rounding import threshold
-from engine.lab.pays.runs import Run, read
 from engine.measure.options import load_given
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.models.text import label
 from engine.race import encoded
+from engine.record.files import MOST_BYTES, text_of
+from engine.record.parsing import CLOSED, Listed, Whole, build, parse
+from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
 
@@ -34,11 +38,66 @@ CAUSES = {
 }
 
 
-def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
-    """The facts on two runs, as sentences and as values. `cause` is a key of `CAUSES`.
+@dataclass(frozen=True)
+class Tokens:
+    """A file of tokens: the prompt's text, and the ids of the tokens that were written behind it."""
 
-    `index` counts the tokens behind the prompt from 0; None where none differs. Raises `ValueError` for runs of another pair, for ids
-    that the target does not have, and for a text that exceeds its context.
+    __pydantic_config__ = CLOSED
+
+    prompt: str
+    tokens: Listed[Whole]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. `name` names it in sentences; `lane` says how it ran, and is None for a file of tokens, which does not."""
+
+    name: str
+    prompt: str
+    tokens: list[int]
+    lane: LaneRecord | None
+
+
+def read(path: Path, letter: str, lane: int | None) -> Run:
+    """The run in a file, called by `letter` in sentences. Of a race file it is the lane of that number, the last one for None.
+
+    Raises `ValueError` that names the file and what is wrong in it, and `OSError` for a file that cannot be opened.
+    """
+    text = text_of(path, "Name a race file, or a file of a prompt and tokens.")
+    try:
+        value = parse(text, MOST_BYTES)
+        if isinstance(value, dict) and "lanes" in value:
+            return of_lanes(Record.from_json(text).lanes, path.name, letter, lane)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    try:
+        found = build(Tokens, value, "")
+    except ValueError as error:
+        raise ValueError(f'{path.name}: {error} Name a race file, or {{"prompt": "...", "tokens": [ids]}}.') from None
+    if lane not in (None, 0):
+        raise ValueError(f"{path.name} holds one run, counted as lane 0; got lane {lane}.")
+    if not found.tokens:
+        raise ValueError(f"{path.name} holds no tokens. Write the ids behind the prompt as a list.")
+    return Run(f"{letter} ({path.name})", found.prompt, found.tokens, None)
+
+
+def of_lanes(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> Run:
+    """The run of one lane. Raises `ValueError` when there is no such lane, and for one that a constraint bound."""
+    number = len(lanes) - 1 if lane is None else lane
+    if not 0 <= number < len(lanes):
+        raise ValueError(f"it has the lanes 0 to {len(lanes) - 1}, got {number}.")
+    trace = lanes[number].trace
+    if trace.constraint:
+        raise ValueError(
+            "it was written under a constraint, and the doctor reads logits without one. Give a free race."
+        )
+    return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, lanes[number])
+
+
+def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
+    """The facts on two runs, as sentences and as values. Raises `ValueError` for runs that cannot be of this pair.
+
+    `cause` is a key of `CAUSES`. `index` counts the tokens behind the prompt from 0; None where none differs.
     """
     for run in (a, b):
         check(pair, run)
@@ -64,28 +123,23 @@ def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
 
 def check(pair: LoadedPair, run: Run) -> None:
     """Raises `ValueError` when the run cannot be one of this pair."""
-    if run.lane and (title := run.lane.trace.pair) != pair.title:
-        names = [name for name, each in PAIRS.items() if each.title == title]
+    trace, why = run.lane and run.lane.trace, ""
+    outside = [token for token in run.tokens if not 0 <= token < pair.target.vocab]
+    if trace and trace.pair != pair.title:
+        names = [name for name, each in PAIRS.items() if each.title == trace.pair]
         wanted = f"Pass --pair {names[0]}." if names else "Name the pair that it ran on."
-        raise ValueError(f"{run.name} ran on the {title}, and this pair is the {pair.title}. {wanted}")
-    if run.lane and run.lane.trace.chat != pair.chat:
+        why = f"ran on the {trace.pair}, and this pair is the {pair.title}. {wanted}"
+    elif trace and trace.chat != pair.chat:
         was, asked = ("raw", "with --raw") if pair.chat else ("as a chat message", "without --raw")
-        raise ValueError(
-            f"{run.name} was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
-        )
-    for token in run.tokens:
-        if not 0 <= token < pair.target.vocab:
-            raise ValueError(
-                f"{run.name} has the token {token:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
-            )
-    if not (prompt := encoded(pair, run.prompt)):
-        raise ValueError(
-            f"{run.name} has an empty prompt, so the target has nothing to read. Give the prompt that ran."
-        )
-    if len(prompt) + len(run.tokens) > pair.context:
-        raise ValueError(
-            f"{run.name} has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
-        )
+        why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
+    elif outside:
+        why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
+    elif not (prompt := encoded(pair, run.prompt)):
+        why = "has an empty prompt, so the target has nothing to read. Give the prompt that ran."
+    elif len(prompt) + len(run.tokens) > pair.context:
+        why = f"has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
+    if why:
+        raise ValueError(f"{run.name} {why}")
 
 
 def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
@@ -103,12 +157,10 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
     names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
-    facts.append(
-        f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}."
-    )
-    facts.append(
-        f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart."
-    )
+    facts += [
+        f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}.",
+        f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart.",
+    ]
     below = []
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]

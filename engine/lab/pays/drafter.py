@@ -1,7 +1,7 @@
 """The doctor of a learned drafter: acceptance by position, context and kind of text, and the likeliest cause of a bad one.
 
-A cause is found by an experiment: the drafter is tried with one thing changed, and what raises its tokens a round most is named. Where
-no repair helps, two comparisons remain: with features of other places, and with the target's free writing.
+What raises its tokens a round most is named. Where no repair helps, two comparisons remain: with features of other places, and with
+the target's free writing.
 """
 
 import json
@@ -16,18 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
-from engine.lab.pays.followed import (
-    AS_IT_IS,
-    DEPTH,
-    FREELY,
-    LENGTHS,
-    Followed,
-    TargetText,
-    View,
-    a_round,
-    followed,
-    texts_of,
-)
+from engine.lab.pays.followed import DEPTH, FREELY, LENGTHS, Followed, TargetText, View, a_round, followed, texts_of
 from engine.measure.options import given_pair, load_given
 from engine.measure.prompts import Prompt, read_all
 from engine.models.pairs import LoadedPair
@@ -41,11 +30,9 @@ USELESS, FEW = 0.5, 0.5  # of the right guesses, which features must be worth; a
 LOST = 0.5  # of the right guesses: a drafter that loses more behind long contexts, or behind prompts, was not trained for them
 SHORT = 256  # tokens; longer contexts are long where nothing says what the drafter was trained for
 MISSING = 0.1  # share of the texts' tokens; a vocabulary that lacks more was chosen on other text
-OTHERS = {
-    "target": "the drafter was trained for another target: this one was fine-tuned, quantised or rotated since",
-    "text": "the drafter was trained on other text than the target writes here",
-}
 HEALTHY = "none"
+# What was tried, where it is not called as its cause
+NAMED = {"steps": "one step at a time", "shifted": "shifted tokens", "vocabulary": "the vocabulary map"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,28 +58,23 @@ def folder_of(given: Path) -> Path:
 
 
 def trained_context(folder: Path, window: int) -> int:
-    """The longest context that the drafter's config says it was trained for, in tokens; 0 where it says none.
-
-    A config that repeats the target's own `window` tells nothing of training.
-    """
+    """The longest context in tokens that the config says the drafter was trained for; 0 for none, and for the target's own `window`."""
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layer = said.get("transformer_layer_config")
     found = (layer if isinstance(layer, dict) else said).get("max_position_embeddings")
     return found if type(found) is int and 0 < found < window else 0
 
 
-def examined(
-    pair: LoadedPair, net: Net, texts: list[TargetText], trained: int
-) -> tuple[Followed, list[Tried], np.ndarray]:
-    """The drafter as it is, every experiment, and the tokens `[R]` of its rounds with features of other places."""
-    plain = followed(pair, net, texts)
-    tried = []
-    for experiment in tqdm([*experiments(pair, net, trained, int(plain.contexts.max()))], desc="experiments"):
-        drafts = experiment.net is not net or experiment.view != AS_IT_IS
+def examined(pair: LoadedPair, net: Net, texts: list[TargetText], trained: int) -> tuple[Followed, list[Tried]]:
+    """The drafter as it is, and every experiment. The last one is no repair: it shows features of other places."""
+    plain, tried = followed(pair, net, texts), []
+    mixed = Experiment("target", "features of other places", net, View(mixed=True))
+    for experiment in tqdm([*experiments(pair, net, trained, int(plain.contexts.max())), mixed], desc="experiments"):
+        drafts = experiment.net is not net or experiment.view != View()
         seen = followed(pair, experiment.net, texts, experiment.view) if drafts else plain
         tokens = a_round(seen.right(experiment.late, experiment.renamed))
         tried.append(Tried(experiment, tokens, plain.contexts > experiment.behind))
-    return plain, tried, a_round(followed(pair, net, texts, View(mixed=True)).right())
+    return plain, tried
 
 
 def clearly(gains: np.ndarray, texts: np.ndarray) -> bool:
@@ -111,45 +93,38 @@ def best_repair(plain: Followed, tried: list[Tried]) -> Tried | None:
     return max(able, key=lambda each: float(((each.tokens - now) * each.where).mean()), default=None)
 
 
-def verdict(
-    net: Net, texts: list[TargetText], plain: Followed, tried: list[Tried], mixed: np.ndarray, trained: int
-) -> tuple[str, str]:
-    """The cause, a key of `CAUSES` or `OTHERS` or `HEALTHY`, and the sentence that says why."""
-    now = a_round(plain.right())
-    writes = f"{now.mean():.2f} tokens a round"
-    if best := best_repair(plain, tried):
-        experiment, before = best.experiment, now[best.where].mean()
+def verdict(net: Net, texts: list[TargetText], plain: Followed, tried: list[Tried], trained: int) -> tuple[str, str]:
+    """The cause, a key of `CAUSES` or `HEALTHY`, and why."""
+    now, mixed, repairs = a_round(plain.right()), tried[-1].tokens, tried[:-1]
+    if best := best_repair(plain, repairs):
+        experiment, before, would = best.experiment, now[best.where].mean(), best.tokens[best.where].mean()
         behind = f" behind contexts of more than {experiment.behind:,} tokens" if experiment.behind else ""
-        return experiment.cause, (
-            f"The likeliest cause is that {CAUSES[experiment.cause]}: with {experiment.repair} the drafter would give "
-            f"{best.tokens[best.where].mean():.2f} tokens a round{behind}, now {before:.2f}."
-        )
-    causes = listed([each.experiment.cause for each in tried])
+        gives = f"the drafter would give {would:.2f} tokens a round{behind}, now {before:.2f}."
+        return experiment.cause, f"with {experiment.repair} {gives}"
+    causes = ", ".join(dict.fromkeys(NAMED.get(each.experiment.cause, each.experiment.cause) for each in repairs))
     few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
     if few or clearly(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
         return "target", (
-            f"The likeliest cause is that {OTHERS['target']}: with features of other places it gives {mixed.mean():.2f} "
-            f"tokens a round, now {writes}, so that this target's features tell it nothing; {causes} were tried too."
+            f"with features of other places it gives {mixed.mean():.2f} tokens a round, now {now.mean():.2f} tokens a round, "
+            f"so that this target's features tell it nothing; {causes} were tried too."
         )
     bound = trained or SHORT
     long = plain.contexts > bound
     if falls(now, ~long, long, plain.texts):
         return "context", (
-            f"The likeliest cause is that {CAUSES['context']}: it gives {now[~long].mean():.2f} tokens a round behind up to "
-            f"{bound:,} tokens and {now[long].mean():.2f} behind more, and no window clearly raises that; {causes} were tried too."
+            f"it gives {now[~long].mean():.2f} tokens a round behind up to {bound:,} tokens and {now[long].mean():.2f} behind more, "
+            f"and no window clearly raises that; {causes} were tried too."
         )
     free = np.array([texts[number].group == FREELY for number in plain.texts])
     lacking = lacking_of(net, texts)
     if free.any() and (lacking > MISSING or falls(now, free, ~free & ~long, plain.texts)):
         lacks = f", and its vocabulary lacks {100 * lacking:.0f} % of these texts' tokens" if lacking > MISSING else ""
         return "text", (
-            f"The likeliest cause is that {OTHERS['text']}: it gives {now[~free].mean():.2f} tokens a round there and "
-            f"{now[free].mean():.2f} in the target's free writing{lacks}; a drafter of this project's own form is "
-            f"trained on by `python -m engine train {net.config.kind} --prompts FILE --start FOLDER --out FOLDER`."
+            f"it gives {now[~free].mean():.2f} tokens a round there and {now[free].mean():.2f} in the target's free writing{lacks}; "
+            "a drafter of this project's own form is trained on by "
+            f"`python -m engine train {net.config.kind} --prompts FILE --start FOLDER --out FOLDER`."
         )
-    return HEALTHY, (
-        f"The drafter gives {writes}, and no experiment clearly raises that: {causes}, another target and other text were tried."
-    )
+    return HEALTHY, f"no experiment clearly raises that: {causes}, another target and other text were tried."
 
 
 def falls(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarray) -> bool:
@@ -171,12 +146,6 @@ def lacking_of(net: Net, texts: list[TargetText]) -> float:
     return float(np.mean(~np.isin(written, vocabulary.cpu().numpy())))
 
 
-def listed(causes: list[str]) -> str:
-    """The causes that were tried, in words, each once."""
-    words = {"steps": "one step at a time", "shifted": "shifted tokens", "vocabulary": "the vocabulary map"}
-    return ", ".join(words.get(cause, cause) for cause in dict.fromkeys(causes))
-
-
 def by_depth(plain: Followed) -> Iterator[dict]:
     """For each depth how often it was reached by right guesses, and how often the guess there was right too."""
     right = plain.right()
@@ -191,15 +160,14 @@ def by_depth(plain: Followed) -> Iterator[dict]:
 
 def by_context(plain: Followed, trained: int) -> list[dict]:
     """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained` is a bound."""
-    bounds = sorted({0, 64, 128, *LENGTHS, *([trained] if trained else [])})
+    bounds = sorted({0, 64, 128, *LENGTHS, trained})
     now, found = a_round(plain.right()), []
     for least, most in zip(bounds, [*bounds[1:], None], strict=True):
         inside = (plain.contexts > least) & (plain.contexts <= (most or math.inf))
         if inside.any():
+            figures = {"rounds": int(inside.sum()), "tokens_a_round": float(now[inside].mean())}
             beyond = bool(trained) and least >= trained
-            tokens = float(now[inside].mean())
-            row = {"least": least + 1, "most": most, "rounds": int(inside.sum()), "tokens_a_round": tokens}
-            found.append(row | {"beyond_training": beyond})
+            found.append({"least": least + 1, "most": most, **figures, "beyond_training": beyond})
     return found
 
 
@@ -212,12 +180,6 @@ def by_group(plain: Followed, texts: list[TargetText]) -> list[dict]:
     ]
 
 
-def row_of(cause: str, repair: str, tokens: np.ndarray, now: np.ndarray, where: np.ndarray) -> dict:
-    """Tokens a round with the repair and as it is, over the rounds `where` it is judged."""
-    figures = {"tokens_a_round": float(tokens[where].mean()), "without": float(now[where].mean())}
-    return {"cause": cause, "with": repair, "rounds": int(where.sum()), **figures}
-
-
 def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -> dict[str, Any]:
     """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained` is as in `texts_of`."""
     texts = texts_of(pair, prompts, trained, layers_needed(net, pair.target.config.num_hidden_layers))
@@ -225,9 +187,12 @@ def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -
         raise ValueError(
             f"The target writes fewer than {DEPTH + 2} tokens behind every prompt, so nothing can be guessed."
         )
-    plain, tried, mixed = examined(pair, net, texts, trained)
-    cause, said = verdict(net, texts, plain, tried, mixed, trained)
+    plain, tried = examined(pair, net, texts, trained)
     now = a_round(plain.right())
+    cause, why = verdict(net, texts, plain, tried, trained)
+    sentence = f"The drafter gives {now.mean():.2f} tokens a round, and {why}"
+    if cause != HEALTHY:
+        sentence = f"The likeliest cause is that {CAUSES[cause]}: {why}"
     return {
         "drafter": net.config.kind,
         "pair": pair.title,
@@ -240,11 +205,17 @@ def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -
         "by_context": by_context(plain, trained),
         "by_group": by_group(plain, texts),
         "experiments": [
-            *(row_of(each.experiment.cause, each.experiment.repair, each.tokens, now, each.where) for each in tried),
-            row_of("target", "features of other places", mixed, now, now > 0),
+            {
+                "cause": each.experiment.cause,
+                "with": each.experiment.repair,
+                "rounds": int(each.where.sum()),
+                "tokens_a_round": float(each.tokens[each.where].mean()),
+                "without": float(now[each.where].mean()),
+            }
+            for each in tried
         ],
         "cause": cause,
-        "sentence": said,
+        "sentence": sentence,
     }
 
 
@@ -260,13 +231,11 @@ def table(found: dict[str, Any]) -> str:
         beyond = ", beyond training" if row["beyond_training"] else ""
         span = f"{row['least']:,} on" if row["most"] is None else f"{row['least']:,} to {row['most']:,}"
         spans.append(f"{span}{beyond}: {row['tokens_a_round']:.2f}")
-    lines.append("by context      " + "  ".join(spans))
     kinds = (f"{row['group']}: {row['tokens_a_round']:.2f}" for row in found["by_group"])
-    lines.append("by kind of text " + "  ".join(kinds))
+    lines += ["by context      " + "  ".join(spans), "by kind of text " + "  ".join(kinds)]
     best = sorted(found["experiments"], key=lambda row: row["without"] - row["tokens_a_round"])[:5]
     tries = (f"  {row['with']:<52}{row['tokens_a_round']:.2f}, without {row['without']:.2f}" for row in best)
-    lines += ["with …", *tries, ""]
-    return "\n".join([*lines, found["sentence"]])
+    return "\n".join([*lines, "with …", *tries, "", found["sentence"]])
 
 
 def main(options: Namespace) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.lab.pays.followed import AS_IT_IS, View, layers_read
+from engine.lab.pays.followed import View, layers_read
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
@@ -31,11 +31,10 @@ CAUSES = {
     "anchors": "its config is silent about anchors",
     "steps": "it guesses all depths at once and is run step by step",
     "context": "contexts are longer than those it was trained for",
+    # No experiment repairs these
+    "target": "the drafter was trained for another target: this one was fine-tuned, quantised or rotated since",
+    "text": "the drafter was trained on other text than the target writes here",
 }
-
-
-def unchanged(ids: np.ndarray) -> np.ndarray:
-    return ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +48,19 @@ class Experiment:
     cause: str
     repair: str
     net: Net
-    view: View = AS_IT_IS
+    view: View = field(default_factory=View)
     late: int = 0
-    renamed: Callable[[np.ndarray], np.ndarray] = field(default=unchanged)
+    renamed: Callable[[np.ndarray], np.ndarray] | None = None
     behind: int = 0
 
 
 def experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
     """What can be tried with this net. The `longest` context and the `trained` one, 0 where nobody says it, are in tokens."""
     yield from of_layers(net, pair.target.config.num_hidden_layers)
-    yield from of_places(net)
+    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
+    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
+    yield Experiment("shifted", "every guess taken for one place later", net, late=1)
+    yield Experiment("shifted", "every guess taken for one place earlier", net, late=-1)
     yield from of_tables(pair, net)
     yield from of_vocabulary(net)
     yield from of_rope(pair, net)
@@ -89,27 +91,19 @@ def layers_needed(net: Net, layers: int) -> tuple[int, ...]:
     return tuple(sorted({layer for group in (layers_read(net, layers), *tried) for layer in group}))
 
 
-def of_places(net: Net) -> Iterator[Experiment]:
-    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
-    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
-    for late, what in ((1, "later"), (-1, "earlier")):
-        yield Experiment("shifted", f"every guess taken for one place {what}", net, late=late)
-
-
 def of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
     if embedding.shape == net.embedding.shape and not torch.equal(net.embedding.float(), embedding.float()):
         yield Experiment("embedding", "the target's embedding", altered(net, embedding=embedding.float()))
-    if head.shape[1] != net.config.hidden:
+    if head.shape[1] != net.config.hidden or not isinstance(net, Eagle | SpecBlock | DFlash):
         return
-    if isinstance(net, Eagle):
-        yield Experiment("head", "the target's head", altered(net, unembed=head[net.vocabulary]))
-    elif isinstance(net, SpecBlock):
-        yield Experiment("head", "the target's head", altered(net, unembed=head))
-    elif isinstance(net, DFlash) and not torch.equal(net.head.float(), head[net.vocabulary]):
-        yield Experiment("head", "the target's head", altered(net, head=head[net.vocabulary]))
+    rows = head if isinstance(net, SpecBlock) else head[net.vocabulary]
+    if not isinstance(net, DFlash):
+        yield Experiment("head", "the target's head", altered(net, unembed=rows))
+    elif not torch.equal(net.head.float(), rows):
+        yield Experiment("head", "the target's head", altered(net, head=rows))
 
 
 def of_vocabulary(net: Net) -> Iterator[Experiment]:
@@ -157,11 +151,11 @@ def of_blocks(net: Net) -> Iterator[Experiment]:
         yield Experiment("anchors", f"guesses {where}", other)
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
-    at_once = f"{AT_ONCE} depths from one forward"
     if isinstance(net, DFlash):
-        yield Experiment("steps", at_once, altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent)))
+        other = altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent))
     else:
-        yield Experiment("steps", at_once, altered(net, config=replace(net.config, depth=AT_ONCE)))
+        other = altered(net, config=replace(net.config, depth=AT_ONCE))
+    yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
 
 
 def altered(net: Net, **changed: object) -> Net:

@@ -1,8 +1,4 @@
-"""Followed: a learned drafter's favourites along texts that the target wrote, and what the drafter is shown of them.
-
-Every guess is made behind a right path, so no tree and no verdict is needed, and one forward of the target serves all experiments.
-Knows texts, features and favourites; knows no cause.
-"""
+"""Followed: a learned drafter's favourites along texts that the target wrote, behind right paths. Knows features; knows no cause."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,9 +55,6 @@ class View:
     window: int = 0
 
 
-AS_IT_IS = View()
-
-
 @dataclass(frozen=True, eq=False)
 class Followed:
     """Rounds along texts: `favourites [R, DEPTH]` of the drafter, -1 for no guess, and the text's own `tokens [R, DEPTH + 2]`.
@@ -75,12 +68,11 @@ class Followed:
     contexts: np.ndarray
     texts: np.ndarray
 
-    def right(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] = lambda ids: ids) -> np.ndarray:
-        """bool `[R, DEPTH]`: whether a favourite is the token at its depth, or with `late` at the depth one later (1) or earlier (-1).
-
-        `renamed` gives other ids for those that were guessed.
-        """
-        guessed = np.where(self.favourites < 0, -1, renamed(np.maximum(self.favourites, 0)))
+    def right(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+        """bool `[R, DEPTH]`: whether a favourite, `renamed`, is the token at its depth, or the one later (1) or earlier (-1)."""
+        guessed = self.favourites
+        if renamed is not None:
+            guessed = np.where(guessed < 0, -1, renamed(np.maximum(guessed, 0)))
         return guessed == self.tokens[:, 1 + late : 1 + late + DEPTH]
 
 
@@ -92,21 +84,18 @@ def a_round(right: np.ndarray) -> np.ndarray:
 def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tuple[int, ...]) -> list[TargetText]:
     """Texts that the target writes greedily: behind prompts, behind longer contexts of the same prompts, and behind nothing.
 
-    `trained` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order, are
-    kept. Raises `ValueError` for a prompt that does not fit.
+    `trained` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order, stay.
     """
-    greedy, found = Sampling(), []
     chosen = prompts[:: max(1, len(prompts) // PROMPTS)][:PROMPTS]
-    for prompt in chosen:
-        found.append(written(pair, encoded(pair, prompt.text), greedy, TOKENS, prompt.group or "prompts", layers))
+    texts = [prompt.text for prompt in chosen]
+    begun = [(encoded(pair, prompt.text), prompt.group or "prompts") for prompt in chosen]
     for length in lengths_for(pair, trained):
-        for index in range(min(LONG, len(chosen))):
-            ids = lengthened(pair, [prompt.text for prompt in chosen], index, length)
-            found.append(written(pair, ids, greedy, TOKENS, chosen[index].group or "prompts", layers))
-    begin = found[0].ids[:1]
+        for index, prompt in enumerate(chosen[:LONG]):
+            begun.append((lengthened(pair, texts, index, length), prompt.group or "prompts"))
+    first = begun[0][0][:1]
     for seed in range(1, FREE + 1):
-        opening = written(pair, begin, Sampling(1.0, seed=seed), OPENING, FREELY, layers).ids
-        found.append(written(pair, opening, greedy, TOKENS, FREELY, layers))
+        begun.append((first + plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
+    found = [written(pair, ids, group, layers) for ids, group in begun]
     return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
 
 
@@ -118,11 +107,9 @@ def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
     return sorted({length for length in lengths if length + TOKENS < pair.context})
 
 
-def written(
-    pair: LoadedPair, ids: list[int], sampling: Sampling, tokens: int, group: str, layers: tuple[int, ...]
-) -> TargetText:
-    """The text that plain decoding writes behind `ids`, up to so many tokens, as the target sees it."""
-    text = ids + plainly(pair, ids, tokens, sampling)
+def written(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
+    """The text that plain decoding writes greedily behind `ids`, as the target sees it."""
+    text = ids + plainly(pair, ids, TOKENS, Sampling())
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
     return TargetText(text, len(ids), group, layers, hidden)
@@ -146,18 +133,17 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
 
 
 @torch.inference_mode()
-def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = AS_IT_IS) -> Followed:
+def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = View()) -> Followed:
     """The net's favourites along the texts, shown by the view."""
     alone, rows = replace(pair, learned={net.config.kind: net}), []
     layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)
     for number, text in enumerate(texts):
         drafter = DRAFTERS[net.config.kind](alone, len(text.ids) + LARGEST_TREE)
-        features, begun = features_for(net, text, layers, view), False
-        for root in range(text.start - 1, len(text.ids) - DEPTH - 1, STRIDE):
+        features, start = features_for(net, text, layers, view), text.start - 1
+        for root in range(start, len(text.ids) - DEPTH - 1, STRIDE):
             first = max(0, root + 1 - view.window) if view.window else 0
-            if first or not begun:
+            if first or root == start:
                 drafter.begin(text.ids[first : root + 1], features[first:root])
-                begun = True
             tree, favourites = DraftTree.rooted(text.ids[root]), []
             for level in range(DEPTH):
                 log_q = drafter.log_q(tree, [level])

@@ -23,20 +23,12 @@ MEETING = 4  # two logits in each of two runs
 WHILE_QUANTISED = "bf16"
 
 
-def unit(dtype: torch.dtype) -> float:
-    """The relative error of one rounding, u."""
-    return torch.finfo(dtype).eps / 2
-
-
 def threshold(pair: LoadedPair, logits: torch.Tensor, dtypes: list[str]) -> float:
-    """The largest difference of two of the `logits [V]` that rounding may turn around, in logits.
-
-    `dtypes` are the names of the types that the runs computed in. The coarsest counts, the pair's own type included.
-    """
+    """The largest difference of two `logits [V]` that rounding may turn around, in the coarsest of `dtypes` and the pair's own type."""
     kinds = [DTYPES[WHILE_QUANTISED if name in QUANTISATIONS else name] for name in dtypes]
     config = pair.target.config
     wide = max(config.hidden_size, config.intermediate_size)
-    stored = max(unit(kind) for kind in [*kinds, pair.target.dtype])
-    one = stored + math.sqrt(wide) * unit(torch.float32)
+    units = [torch.finfo(kind).eps / 2 for kind in [*kinds, pair.target.dtype, torch.float32]]  # relative errors, u
+    one = max(units[:-1]) + math.sqrt(wide) * units[-1]
     roundings = math.sqrt(2 * config.num_hidden_layers + 1)
     return MEETING * one * (roundings * float(logits.std()) + float(logits.abs().max()))

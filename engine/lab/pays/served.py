@@ -1,31 +1,37 @@
-"""Served: whether guessing pays in a server that runs already. Knows addresses, answers and seconds; loads no model, prints nothing.
+"""Served: whether guessing pays in a server that runs already. Knows addresses, answers and seconds; loads no model.
 
 Two arms take turns: the server that guesses, and plain decoding. That is a second address, or the same server where a request may leave
-its guesses out. At every size so many streams are sent at once, a wave. The other arm gets the same wave next, and the order changes
-from wave to wave. A wave's speedup compares seconds a token from its first request to its last piece, prefill and network included. The
-mean over waves is geometric, and its interval is a bootstrap over waves. A wave of a few tokens comes before, unmeasured, for each arm.
+its guesses out. At every size so many streams are sent at once, a wave, to each arm, in another order every wave. A wave's speedup
+compares seconds a token from its first request to its last piece, prefill and network included. The mean over waves is geometric, and
+its interval is a bootstrap over waves. A short wave comes before, unmeasured, for each arm.
 
-A file with fewer prompts than the waves take is begun anew with the next seed. A drafter that copies from earlier answers gains by
-that. Acceptance is told beside the verdict and is never one.
+A file with fewer prompts than the waves take is begun anew with the next seed; who copies from earlier answers gains by that.
+Acceptance is told beside the verdict and is never one.
 """
 
+import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from engine.lab.pays.batch import LARGEST_BATCH, WARM_UP_TOKENS, numbers
+from tqdm import tqdm
+
+from engine.lab.pays.batch import WARM_UP_TOKENS
+from engine.measure.options import writable
 from engine.measure.prompts import FEWEST
-from engine.measure.served_rows import VERSION
+from engine.measure.served_rows import VERSION, rows
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
 from engine.models.loading import checked_device, hardware_name
 from engine.race import Settings
+from engine.record.files import MOST_BYTES, text_of
 from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.server import Answer, Server
 from engine.remote.telling import About, Guesses
 
 SIZES = "1,4,16"
+ENDING = ".jsonl"  # of a table of rows
 
 
 @dataclass(frozen=True)
@@ -52,36 +58,27 @@ class Wave:
     seconds: float
     guesses: Guesses | None
 
-    @property
-    def seconds_per_token(self) -> float:
-        return self.seconds / self.tokens
 
-
-def sizes_of(given: str | None) -> list[int]:
-    return numbers("--batch", SIZES if given is None else given, LARGEST_BATCH)
+def arm(address: str, model: str, guessing: bool) -> Arm:
+    about = telling.about(server := Server(telling.address_of(address), model))
+    asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
+    return Arm(Server(server.address, about.model), about, asked, guessing)
 
 
 def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
-    server = Server(telling.address_of(address), model)
-    found = telling.about(server)
-    guessing = arm(server, found, {}, True)
+    guessing = arm(address, model, True)
     if plain is None:
-        if (switch := telling.without_guesses(found)) is None:
+        if (switch := telling.without_guesses(guessing.about)) is None:
             raise ValueError(
                 f"{guessing.label} cannot leave out its guesses for one request; only a llama-server that tells {telling.N_MAX} can. "
                 "Start it a second time without a drafter, and name that one by --plain."
             )
-        return arm(server, found, switch, False), guessing
-    other = Server(telling.address_of(plain), model)
-    if other.address.rstrip("/") == server.address.rstrip("/"):
-        raise ValueError(f"--server and --plain are the same address, {server.label}. Name two servers.")
-    return arm(other, telling.about(other), {}, False), guessing
-
-
-def arm(server: Server, about: About, switch: dict[str, Any], guessing: bool) -> Arm:
-    asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {}) | switch
-    return Arm(Server(server.address, about.model), about, asked, guessing)
+        return replace(guessing, asked=guessing.asked | switch, guessing=False), guessing
+    if telling.address_of(plain).rstrip("/") == guessing.server.address.rstrip("/"):
+        label = Server(guessing.server.address, model).label
+        raise ValueError(f"--server and --plain are the same address, {label}. Name two servers.")
+    return arm(plain, model, False), guessing
 
 
 def waves_of(prompts: int, size: int) -> list[list[int]]:
@@ -89,26 +86,14 @@ def waves_of(prompts: int, size: int) -> list[list[int]]:
     return [list(range(at * size, (at + 1) * size)) for at in range(max(FEWEST, math.ceil(prompts / size)))]
 
 
-def steps(prompts: int, sizes: list[int]) -> int:
-    """How often `measured` tells that something is done."""
-    return sum(2 + 2 * len(waves_of(prompts, size)) for size in sizes)
-
-
 def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
     """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
-    answers = [
-        Answer(
-            arm.server,
-            prompts[stream % len(prompts)],
-            {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + stream // len(prompts)}
-            | arm.asked,
-            chat,
-            whole=True,
-        )
-        for stream in streams
-    ]
-    counts = arm.about.engine == "vLLM"
-    before = telling.counted(arm.server) if counts else None
+    answers = []
+    for stream in streams:
+        again, at = divmod(stream, len(prompts))
+        how = {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + again}
+        answers.append(Answer(arm.server, prompts[at], how | arm.asked, chat, whole=True))
+    before = telling.counted(arm.server) if arm.about.engine == "vLLM" else None
     texts, ended = [], []
     try:
         for answer in answers:
@@ -134,31 +119,21 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
     return Wave(texts, sum(told), max(ended) - min(answer.begun for answer in answers), found)
 
 
-def measured(
-    arms: tuple[Arm, Arm],
-    prompts: list[str],
-    sizes: list[int],
-    asked: Settings,
-    chat: bool,
-    tell: Callable[[], object],
-) -> list[dict]:
-    """The figures of every size, as plain values. `tell` is called after every wave.
-
-    Raises `ValueError` for whatever makes a comparison senseless, as soon as it is known.
-    """
-    points = []
-    for size in sizes:
-        waves = waves_of(len(prompts), size)
-        for each in arms:
-            send(each, waves[0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
-            tell()
-        found: dict[bool, list[Wave]] = {False: [], True: []}
-        for turn, streams in enumerate(waves):
-            for each in arms if turn % 2 == 0 else arms[::-1]:
-                found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
-                tell()
-        refuse_senseless(arms, found[False], found[True], asked)
-        points.append(point(size, found[False], found[True], asked))
+def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool) -> list[dict]:
+    """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
+    points, waves = [], {size: waves_of(len(prompts), size) for size in sizes}
+    with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
+        for size in sizes:
+            for each in arms:
+                send(each, waves[size][0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
+                bar.update()
+            found: dict[bool, list[Wave]] = {False: [], True: []}
+            for turn, streams in enumerate(waves[size]):
+                for each in arms if turn % 2 == 0 else arms[::-1]:
+                    found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
+                    bar.update()
+            refuse_senseless(arms, found[False], found[True], asked)
+            points.append(point(size, found[False], found[True], asked))
     return points
 
 
@@ -172,26 +147,23 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
         )
     if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
         raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
-    if not asked.temperature and same(plain, mine) == 0:
+    if not asked.temperature and not any(equal := same(plain, mine)):
         raise ValueError(
-            f"Of {len(texts_of(plain))} texts at temperature 0 none is the same with and without guesses. "
+            f"Of {len(equal)} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
         )
 
 
-def texts_of(waves: list[Wave]) -> list[str]:
-    return [text for wave in waves for text in wave.texts]
-
-
-def same(plain: list[Wave], mine: list[Wave]) -> int:
-    """How many texts are equal in both arms."""
-    return sum(one == other for one, other in zip(texts_of(plain), texts_of(mine), strict=True))
+def same(plain: list[Wave], mine: list[Wave]) -> list[bool]:
+    """Whether each text is equal in both arms."""
+    both = zip(plain, mine, strict=True)
+    return [one == other for each, also in both for one, other in zip(each.texts, also.texts, strict=True)]
 
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
-    base, own = ([wave.seconds_per_token for wave in waves] for waves in (plain, mine))
-    speedups = ratios(base, own)
+    base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
+    speedups, equal = ratios(base, own), same(plain, mine)
     found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
     total = telling.together(wave.guesses for wave in mine)
     return {
@@ -204,33 +176,22 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
         "gaining": sum(speedup > 1 for speedup in speedups),
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
-        "texts": len(texts_of(mine)),
-        "identical": None if asked.temperature else same(plain, mine),
+        "texts": len(equal),
+        "identical": None if asked.temperature else sum(equal),
     }
 
 
-def machine_of(arms: tuple[Arm, Arm]) -> str:
-    """What the servers run on, as far as this machine can know."""
-    return hardware_name(checked_device(None)) if all(telling.is_near(each.server) for each in arms) else "not told"
-
-
-def row(arms: tuple[Arm, Arm], machine: str, prompts: int, asked: Settings, chat: bool, points: list[dict]) -> dict:
-    """What can be shared: no address, no path of a disk, no prompt and no text."""
-    base, guessing = (each.about for each in arms)
+def row(
+    arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
+) -> dict:
+    """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
+    plain, guessing = (vars(each.about) | {"model": telling.plain(each.about.model)} for each in arms)
+    near = all(telling.is_near(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
-        "machine": machine,
-        "engine": guessing.engine,
-        "version": guessing.version,
-        "model": telling.plain(guessing.model),
-        "flags": guessing.flags,
-        "plain": {
-            "engine": base.engine,
-            "version": base.version,
-            "model": telling.plain(base.model),
-            "flags": base.flags,
-            "same_server": arms[0].server == arms[1].server,
-        },
+        "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),
+        **guessing,
+        "plain": plain | {"same_server": arms[0].server == arms[1].server},
         "temperature": asked.temperature,
         "tokens": asked.max_new_tokens,
         "seed": asked.seed,
@@ -239,3 +200,28 @@ def row(arms: tuple[Arm, Arm], machine: str, prompts: int, asked: Settings, chat
         "confidence": CONFIDENCE,
         "points": points,
     }
+
+
+def rows_in(table: Path) -> int:
+    """How many rows the table has, one JSON object a line; 0 where there is no such file yet.
+
+    Raises `ValueError` for a file that cannot be written, and one that names the first line that is no row.
+    """
+    if table.suffix.lower() != ENDING:
+        raise ValueError(f"--into must name a file that ends in {ENDING}, got {str(table)!r}.")
+    if not writable(table).exists():
+        return 0
+    text = text_of(table, "")
+    try:
+        return len(rows(text, table.name, MOST_BYTES))
+    except ValueError as error:
+        raise ValueError(f"{error} Name another file for --into.") from None
+
+
+def add_row(table: Path, row: dict) -> int:
+    """Writes the row behind the others, and returns how many there are now. Raises `ValueError` as `rows_in` does."""
+    there = rows_in(table)
+    before = table.read_text(encoding="utf-8") if table.exists() else ""
+    with table.open("a", encoding="utf-8") as file:
+        file.write("\n" * (before != "" and not before.endswith("\n")) + json.dumps(row) + "\n")
+    return there + 1

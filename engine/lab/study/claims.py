@@ -7,7 +7,6 @@ counted in tokens a forward where that is what the speed comes from, and is out 
 from dataclasses import dataclass
 
 from engine.breaks import CARD
-from engine.systems import find
 
 FORWARD, DRAFT_FORWARD = "target forward", "draft forward"
 SAMPLED = (0.6, 0.8, 1.0)
@@ -18,8 +17,7 @@ GREEDY_AND_SAMPLED = (0.0, 0.8)
 class Beside:
     """Two that are counted on the same texts: systems with their shapes, or two rules on the trees of the system `drafts`.
 
-    `published` is the least ratio that the paper gives for what is counted here, 1 where any gain is the claim. `per` is what tokens
-    are divided by.
+    `published` is the paper's least ratio for that, 1 where any gain is the claim. `per` is what tokens are divided by.
     """
 
     more: str
@@ -32,11 +30,6 @@ class Beside:
     def name(self) -> str:
         behind = f" on {self.drafts}" if self.drafts else " a draft forward" if self.per == DRAFT_FORWARD else ""
         return f"{self.more} over {self.than}{behind}"
-
-    @property
-    def systems(self) -> tuple[str, ...]:
-        """Those that must run."""
-        return (self.drafts,) if self.drafts else (self.more, self.than)
 
 
 @dataclass(frozen=True)
@@ -58,18 +51,9 @@ class Claim:
     beyond: str = ""
 
     @property
-    def source(self) -> str:
-        return find(self.row).source
-
-    @property
-    def bound(self) -> dict[str, str]:
-        """What a run's settings get of the constraint."""
-        return {"constraint": self.constraint} if self.constraint else {}
-
-    @property
     def systems(self) -> list[str]:
-        """Every system that must run, once."""
-        return list(dict.fromkeys(name for beside in self.counted for name in beside.systems))
+        """Every system that must run."""
+        return [name for each in self.counted for name in ([each.drafts] if each.drafts else [each.more, each.than])]
 
 
 CLAIMS = (
@@ -118,10 +102,7 @@ CLAIMS = (
     Claim(
         "recycling",
         "Without any training it gives about two tokens a forward, and more than prompt lookup does.",
-        (
-            Beside("recycling:6x8x64", "vanilla", published=2.0),
-            Beside("recycling:6x8x64", "lookup:6x8x64"),
-        ),
+        (Beside("recycling:6x8x64", "vanilla", published=2.0), Beside("recycling:6x8x64", "lookup:6x8x64")),
     ),
     Claim(
         "lookahead",
@@ -149,10 +130,7 @@ CLAIMS = (
     Claim(
         "dflash",
         "A block from one draft forward gives more tokens than EAGLE's forward for every level: a target forward and a draft forward.",
-        (
-            Beside("dflash:7x4x12", "eagle:7x4x12"),
-            Beside("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD),
-        ),
+        (Beside("dflash:7x4x12", "eagle:7x4x12"), Beside("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD)),
         GREEDY_AND_SAMPLED,
     ),
     Claim(

@@ -9,22 +9,71 @@ It counts tokens, nodes and forwards and times nothing, so its figures are the s
 """
 
 from argparse import Namespace
+from typing import NamedTuple
 
 from tqdm import tqdm
 
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
 from engine.lab.study.counts import Counting, Counts, added
 from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, cases, made
-from engine.lab.study.verdict import NOT_TESTABLE, Gain, gain, verdict
 from engine.measure.options import first_prompts, load_given
 from engine.measure.racing import allows
-from engine.models.pairs import LoadedPair
+from engine.measure.verdict import interval, mean, resamples
+from engine.measure.words import TOO_FEW
 from engine.race import BASELINE, Settings
 from engine.systems import find
 
 ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
-TABLES = (*cases(TEMPERATURES), EQUAL_DRAFTS)
+TABLES = (*cases(), EQUAL_DRAFTS)
 HEAD = ("claim", "source", "counted", "verdict", "why")
+CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable at this size"
+
+
+class Gain(NamedTuple):
+    """`ratio` is `more` over `than`, `low` and `high` are the ends of its interval. All three are geometric means over prompts.
+
+    `published` is the paper's least ratio, 1 for any gain. Each interval is a 95 % one, so one in twenty is wrong by chance alone.
+    """
+
+    more: float
+    than: float
+    ratio: float
+    low: float
+    high: float
+    prompts: int
+    published: float
+
+
+def gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
+    """From two lists of counts by prompt, all above 0, by a bootstrap over prompts. The same counts give the same interval."""
+    quotients = [mine / other for mine, other in zip(more, than, strict=True)]
+    low, high = interval(quotients, resamples(len(quotients), seed=0))
+    return Gain(mean(more), mean(than), mean(quotients), low, high, len(quotients), published)
+
+
+def lacking(found: Gain) -> str:
+    """What the gain lacks for its claim, "" when it lacks nothing: all of the interval above 1, some of it at the published size."""
+    if found.high < 1:
+        return "it is a loss"
+    if found.low <= 1:
+        return f"the interval holds 1, so {found.prompts} prompts show no gain"
+    if found.high < found.published:
+        return f"there is a gain, but a smaller one than the published {found.published:g} times"
+    return ""
+
+
+def verdict(gains: dict[str, Gain], beyond: str = "") -> tuple[str, str]:
+    """What is said of a claim, and why. All `gains` must hold. `beyond` says why the claim cannot be tested, whatever they are."""
+    if beyond:
+        return NOT_TESTABLE, beyond
+    fewest = min(found.prompts for found in gains.values())
+    if fewest < TOO_FEW:
+        return NOT_TESTABLE, f"An interval over {fewest} prompts says too little. Give at least {TOO_FEW}."
+    if wrong := [f"{name}: {words}" for name, found in gains.items() if (words := lacking(found))]:
+        return NOT_CONFIRMED, "; ".join(wrong)
+    sizes = [f"{found.published:g}" for found in gains.values() if found.published > 1]
+    reached = f" and reaches the published {sizes[0]} times" if sizes else ""
+    return CONFIRMED, f"{'The' if len(gains) == 1 else 'Every'} interval lies above 1{reached}."
 
 
 def rates(counts: list[list[Counts]], per: str) -> list[float]:
@@ -44,7 +93,7 @@ def compared(
         both = [[of_both[place] for of_both in by_rule] for place in range(2)]
     else:
         both = [
-            [counting.of_system(name, t, claim.repeated, claim.memory, **claim.bound) for t in temperatures]
+            [counting.of_system(name, t, claim.repeated, claim.memory, claim.constraint) for t in temperatures]
             for name in (beside.more, beside.than)
         ]
     more, than = (rates(counts, beside.per) for counts in both)
@@ -59,7 +108,7 @@ def judge(counting: Counting, claim: Claim, temperatures: tuple[float, ...]) -> 
     row = {
         "row": claim.row,
         "claim": claim.says,
-        "source": claim.source,
+        "source": find(claim.row).source,
         "texts": "asked again" if claim.repeated else "held out",
         "memory": claim.memory,
         "constraint": claim.constraint,
@@ -104,21 +153,6 @@ def chosen(named: str | None) -> tuple[list[Claim], list[str]]:
     return [claim for claim in CLAIMS if claim.row in names], [name for name in TABLES if name in names]
 
 
-def claims_judged(
-    pair: LoadedPair, claims: list[Claim], prompts: list[str], tokens: int, given: list[float] | None
-) -> list[dict]:
-    """The rows of the claims, printed as they come. `given` are temperatures in place of each claim's own."""
-    if not claims:
-        return []
-    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
-    counting, rows = Counting(pair, prompts, tokens), []
-    for claim in tqdm(claims, desc="claims", unit="claim"):
-        rows.append(judge(counting, claim, tuple(given or claim.temperatures)))
-        tqdm.write(line(rows[-1]))
-    print()
-    return rows
-
-
 def main(options: Namespace) -> dict:
     claims, tables = chosen(options.claims)
     prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
@@ -126,7 +160,13 @@ def main(options: Namespace) -> dict:
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
     pair = load_given(options).in_shapes({})
     together = [prompt for texts in prompts.values() for prompt in texts]
-    rows = claims_judged(pair, claims, together, options.tokens, options.temperatures)
+    counting, rows = Counting(pair, together, options.tokens), []
+    if claims:
+        print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
+        for claim in tqdm(claims, desc="claims", unit="claim"):
+            rows.append(judge(counting, claim, tuple(options.temperatures or claim.temperatures)))
+            tqdm.write(line(rows[-1]))
+        print()
     found: dict[str, dict[str, list[dict]]] = {}
     for name in tables:
         for domain, counted, text in made(pair, name, prompts, options.tokens, options.temperatures):

@@ -1,7 +1,4 @@
-"""Counts: what a system writes and spends on each text, and what a rule keeps of another system's trees.
-
-Nothing is timed, so the figures are the same on any machine.
-"""
+"""Counts: what a system writes and spends on each text, and what a rule keeps of another system's trees. Times nothing."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -94,22 +91,20 @@ class Counting:
         return asked_again(self.pair, self.prompts, self.tokens)
 
     def of_system(
-        self, name: str, temperature: float, repeated: bool = False, memory: bool = False, **more: str
+        self, name: str, temperature: float, repeated: bool = False, memory: bool = False, constraint: str = ""
     ) -> list[Counts]:
         """With `memory` a drafter may copy from what it wrote for earlier prompts; their order then counts."""
-        key = (name, temperature, repeated, memory, *more.values())
+        key = (name, temperature, repeated, memory, constraint)
         if key not in self.known:
             pair = replace(self.pair, memory=Memory()) if memory else self.pair
-            self.known[key] = counted(
-                pair, self.repeated if repeated else self.prompts, name, self.tokens, temperature, **more
-            )
+            prompts = self.repeated if repeated else self.prompts
+            self.known[key] = counted(pair, prompts, name, self.tokens, temperature, constraint=constraint)
         return self.known[key]
 
     def of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:
         """By rule and text, on the trees of the system `drafts`."""
-        missing = tuple(rule for rule in rules if (drafts, rule, temperature) not in self.known)
-        for rule, texts in (
-            judged(self.pair, self.prompts, drafts, missing, self.tokens, temperature).items() if missing else ()
-        ):
-            self.known[drafts, rule, temperature] = [Counts(sum(rounds), len(rounds)) for rounds in texts]
+        if missing := [rule for rule in rules if (drafts, rule, temperature) not in self.known]:
+            found = judged(self.pair, self.prompts, drafts, missing, self.tokens, temperature)
+            for rule, texts in found.items():
+                self.known[drafts, rule, temperature] = [Counts(sum(rounds), len(rounds)) for rounds in texts]
         return [self.known[drafts, rule, temperature] for rule in rules]

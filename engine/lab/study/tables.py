@@ -41,32 +41,25 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
     }
 
 
-def cases(temperatures: Sequence[float]) -> dict[str, list[tuple[str, float, dict[str, int]]]]:
-    """The runs of each table but `EQUAL_DRAFTS`, as (system, temperature, shape)."""
+def cases() -> dict[str, list[tuple[str, dict[str, int]]]]:
+    """The systems and shapes of each table but `EQUAL_DRAFTS`."""
+    policies = [f"specblock/{name}/token_match" for name in ("rank_guided", "expand_rerank", "beam", "best_first")]
+    chain_and_tree = ("model/chain/token_match", "tree")
     return {
-        "tau by system": [(system, t, {}) for system in SYSTEMS for t in temperatures],
+        "tau by system": [(system, {}) for system in SYSTEMS],
         "equal budget": [
-            (system, t, {"depth": 8, "width": 8, "nodes": nodes})
-            for nodes in BUDGETS
-            for system in EQUAL_BUDGET
-            for t in temperatures
+            (each, {"depth": 8, "width": 8, "nodes": nodes}) for nodes in BUDGETS for each in EQUAL_BUDGET
         ],
         "equal draft forwards": [
-            (system, t, {"depth": depth, "width": 4, "nodes": 1 + 3 * depth})
+            (system, {"depth": depth, "width": 4, "nodes": 1 + 3 * depth})
             for depth in DEPTHS
-            for system in ("model/chain/token_match", "tree")
-            for t in temperatures
+            for system in chain_and_tree
         ],
         "one forward for all depths": [
-            (system, t, {"depth": 5, "width": 4, "nodes": 12})
-            for system in ("parallel-tree", "eagle", "tree")
-            for t in temperatures
+            (system, {"depth": 5, "width": 4, "nodes": 12}) for system in ("parallel-tree", "eagle", "tree")
         ],
         "rank-guided or fixed top-k": [
-            (f"specblock/{policy}/token_match", t, {"depth": 8, "width": 6, "nodes": nodes})
-            for nodes in BUDGETS[1:]
-            for policy in ("rank_guided", "expand_rerank", "beam", "best_first")
-            for t in temperatures
+            (each, {"depth": 8, "width": 6, "nodes": nodes}) for nodes in BUDGETS[1:] for each in policies
         ],
     }
 
@@ -74,10 +67,7 @@ def cases(temperatures: Sequence[float]) -> dict[str, list[tuple[str, float, dic
 def made(
     pair: LoadedPair, name: str, prompts: dict[str, list[str]], tokens: int, temperatures: Sequence[float] | None
 ) -> Iterator[tuple[str, list[dict], str]]:
-    """A table by domain: the domain, its rows, and both as text. `prompts` are by domain; the rules take those of all domains together.
-
-    A system that the pair cannot run is left out; the text says why.
-    """
+    """By domain the domain, its rows, and both as text, which says what is left out. The rules take prompts of all domains together."""
     if name == EQUAL_DRAFTS:
         together = [prompt for texts in prompts.values() for prompt in texts]
         of_rules = [(system, t) for t in temperatures or RULE_TEMPERATURES for system in RULES]
@@ -85,7 +75,7 @@ def made(
         rows = [row for system, t in bar for row in compared_rules(pair, together, system, tokens, t)]
         yield (domains := ", ".join(prompts)), rows, rule_table(domains, rows)
         return
-    runs = cases(temperatures or TEMPERATURES)[name]
+    runs = [(system, t, shape) for system, shape in cases()[name] for t in temperatures or TEMPERATURES]
     reasons = {system: allows(pair, find(system)) for system, _, _ in runs}
     for domain, texts in prompts.items():
         bar = tqdm([run for run in runs if not reasons[run[0]]], desc=f"{name}, {domain}", unit="run")
@@ -103,16 +93,8 @@ def compared_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: in
     for rule, lengths in found.items():
         more = [each - other for each, other in zip(lengths, base, strict=True)]
         gain, error = mean(more) / mean(base), stdev(more) / len(more) ** 0.5 / mean(base)
-        rows.append(
-            {
-                "drafts": system,
-                "temperature": temperature,
-                "rule": rule,
-                "tokens": mean(lengths),
-                "gain": gain,
-                "error": error,
-            }
-        )
+        figures = {"tokens": mean(lengths), "gain": gain, "error": error}
+        rows.append({"drafts": system, "temperature": temperature, "rule": rule, **figures})
     return rows
 
 

@@ -105,10 +105,10 @@ def what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
     """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
     costs = costs_of(pair, find(best["setting"]).drafter)
-    lanes = outcome.raced[best["name"]]
-    point = Point.of(lanes.traces, lanes.plain)
+    traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
+    point = Point.of(traces, plain)
     measured = {
-        "decoding": decode_seconds_per_token(lanes.plain) / decode_seconds_per_token(lanes.traces),
+        "decoding": decode_seconds_per_token(plain) / decode_seconds_per_token(traces),
         "speedup": best["speedup"],
     }
     return {

@@ -7,7 +7,7 @@ import pytest
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
-from engine.measure.other_engines import Others
+from engine.measure.other_engines import GUESSES, Others
 from engine.policies.kary import Kary
 from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
@@ -114,7 +114,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
         )
     )
     rows = {row["name"]: row for row in figures["peers"]}
-    best = f"{peers.ASSISTED}, best of {len(peers.ASSISTANT_TOKENS)}"
+    best = f"{peers.ASSISTED}, best of {len(GUESSES)}"
     assert list(rows) == ["vanilla", "tree", peers.PLAIN, peers.ASSISTED, best, peers.MTP, peers.LOOKUP]
     assert rows["vanilla"]["vs_baseline"] == 1 == rows[peers.PLAIN]["vs_generate"] == rows[peers.PLAIN]["tau"]
     assert rows["tree"]["vs_baseline"] == figures["systems"][1]["speedup"]

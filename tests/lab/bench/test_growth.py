@@ -66,11 +66,11 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments,
 
 
 def test_a_forced_race_writes_exactly_the_length_asked_for():
-    run = growth.GrowthRaces(tiny_pair(stop_ids=frozenset(range(256))), [TEXT], ("vanilla", "tree"))
-    plain, tree = run.race(run.long_prompt(0, 64), 20)
+    pair, lanes = tiny_pair(stop_ids=frozenset()), ("vanilla", "tree")
+    plain, tree = growth.race(pair, lanes, growth.long_prompt(pair, [TEXT], 0, 64), 20)
     assert plain.tokens == tree.tokens and len(plain.tokens) == 20 and len(plain.prompt_tokens) == 64
     with pytest.raises(ValueError, match=r"150 tokens .*20 new .*160"):
-        run.race(run.long_prompt(0, 150), 20)
+        growth.race(pair, lanes, growth.long_prompt(pair, [TEXT], 0, 150), 20)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
     plain = Followed(guesses, tokens, np.where(texts > 7, 900, 50), texts)
     read = [TargetText([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
     net = net_in(SHIPPED / "medusa", pair.target.model)
-    found, said = drafter.verdict(net, read, plain, [], np.ones(12), trained)
+    found, said = drafter.verdict(net, read, plain, [drafter.Tried(None, np.ones(12), None)], trained)
     assert found == cause, said
     if cause == "context":
         assert f"gives 7.00 tokens a round behind up to {trained or 256} tokens and 1.00 behind more" in said
@@ -116,5 +116,6 @@ def test_another_target_is_named_only_where_features_are_clearly_worth_little(el
     plain = Followed(tokens[:, 1:7], tokens, np.full(12, 50), texts)
     read = [TargetText([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
     net = net_in(SHIPPED / "medusa", pair.target.model)
-    found, said = drafter.verdict(net, read, plain, [], np.where(texts % 2, *elsewhere), 0)
+    mixed = drafter.Tried(None, np.where(texts % 2, *elsewhere), None)
+    found, said = drafter.verdict(net, read, plain, [mixed], 0)
     assert found == cause, said

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.lab.pays import curve_words
+from engine.lab.pays import command
 from engine.measure import forced
 from engine.record.costs import Costs
 from helpers.commands import SMALL, run, told
@@ -87,7 +87,7 @@ def test_bench_refuses_to_estimate_and_race_peers_at_once(capsys):
 def test_pays_estimates_every_setting_that_has_a_shape_and_says_why_not_of_the_others(pair):
     found = forced.estimates(pair, ["auto", "tree:2x2x4", "chain:4x1x5"], 3.5)
     assert [row["setting"] for row in found["rows"]] == ["chain:4x1x5"]
-    lines = curve_words.estimates(found)
+    lines = command.estimates(found)
     assert "auto sizes every tree itself" in lines[-2] and "tree:2x2x4 yields at most 3 tokens" in lines[-1]
     assert forced.ESTIMATED in lines
-    assert forced.ESTIMATED not in curve_words.estimates(forced.estimates(pair, ["auto"], 3.5))
+    assert forced.ESTIMATED not in command.estimates(forced.estimates(pair, ["auto"], 3.5))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from engine.__main__ import main
-from engine.lab.pays import served, table
+from engine.lab.pays import served
 from engine.measure import served_words
 from engine.race import Settings
 from engine.remote import telling
@@ -277,7 +277,7 @@ def test_a_row_is_added_to_a_table_and_another_file_is_left_as_it_is(capsys, fil
     text = json.dumps(row) + '\n"Story: a fox"\n'
     other.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"Line 2 of other\.jsonl is no row of `pays --server`\. Name another file"):
-        table.checked(other)
+        served.rows_in(other)
     assert other.read_text(encoding="utf-8") == text
 
 
@@ -285,7 +285,7 @@ def test_a_table_without_a_last_line_end_gets_one(tmp_path):
     path = tmp_path / "t.jsonl"
     one, other = served_row(), served_row(machine="M5")
     path.write_text(json.dumps(one), encoding="utf-8")
-    assert table.add(path, other) == 2
+    assert served.add_row(path, other) == 2
     assert path.read_text(encoding="utf-8") == f"{json.dumps(one)}\n{json.dumps(other)}\n"
 
 

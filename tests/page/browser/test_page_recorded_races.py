@@ -36,12 +36,12 @@ def test_without_motion_the_recorded_race_is_over_at_once(page, server):
 
 def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):
     button = page.get_by_role("button", name="recorded", exact=True)
-    for at, (_, _, settings) in enumerate(record_races.RECORDED.values()):
+    for at, (_, _, system, settings) in enumerate(record_races.RECORDED.values()):
         button.click()
         choices = page.locator(".prompts:visible .prompt")
         expect(choices).to_have_count(len(record_races.RECORDED))
         choices.nth(at).click()
-        page.wait_for_function("name => TreeRace.view.systems[1]?.name === name", arg=settings["systems"][1])
+        page.wait_for_function("name => TreeRace.view.systems[1]?.name === name", arg=system)
         wanted = page.evaluate("TreeRace.view.systems[1].trace.prompt")
         page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=wanted)
         heat = page.get_by_label("number input for Temperature", exact=True)

@@ -162,9 +162,9 @@ def test_a_flood_that_is_ended_while_an_answer_comes_ends(monkeypatch, moments):
         async def readline() -> bytes:
             return await answer
 
-        monkeypatch.setattr(floods, "connection", AsyncMock(return_value=(Mock(readline=readline), Mock())))
+        page = Mock(connection=AsyncMock(return_value=(Mock(readline=readline), Mock())))
         monkeypatch.setattr(floods, "SENDERS", 1)
-        flood = asyncio.create_task(floods.bodies(Mock(), Counter()))
+        flood = asyncio.create_task(floods.bodies(page, Counter()))
         await asyncio.sleep(0.01)
         answer.set_result(b"HTTP/1.1 503 Busy")
         for _ in range(moments):
