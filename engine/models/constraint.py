@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.models.constraint_trial import LIMITS, grammar, refusal
+from engine.models.constraint_trial import matcher_of, refusal
 from engine.record.constraint import KINDS, checked, parts, schema_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ KEPT = 16  # constraints that stay compiled
 class CompiledConstraint:
     """A compiled constraint for one tokenizer. `guesses` is one of `GUESSES`; whatever it is, the target's law is the same."""
 
-    text: str
     matcher: Any
     vocab: int
     stops: frozenset[int]
@@ -128,10 +127,7 @@ def compiled(
     tokens, source = tokens_of(tokenizer, vocab, stops)
     if why := refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
-    from llguidance import LLMatcher, LLParserLimits
-
-    matcher = LLMatcher(tokens, grammar(kind, pattern), limits=LLParserLimits(**LIMITS), log_level=0)
-    return CompiledConstraint(text, matcher, vocab, stops, guesses)
+    return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
 
 
 @lru_cache(4)
