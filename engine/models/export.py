@@ -21,7 +21,7 @@ from engine.models.loading import config_in, load_model, load_tokenizer_and_conf
 from engine.models.pairs import Pair, named, own_pair
 from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
-from engine.nets.formats.exported import EXPORTS, Verifier
+from engine.nets.formats.exported import EXPORTS
 from engine.nets.layer import ANEW
 from engine.nets.tables import narrower, tables_of
 
@@ -71,18 +71,13 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     config, weights = trained(pair, kind)
-    target = config_in(pair.target_checkpoint)
-    verifier = Verifier(
-        pair.target, target.architectures or [], target.num_hidden_layers, target.max_position_embeddings
-    )
-    exported = EXPORTS[kind](config, weights, verifier)
+    said, tensors, readers = EXPORTS[kind](config, weights, pair.target, config_in(pair.target_checkpoint))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(exported.config, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(
-        CARD.format(kind=kind, target=pair.title, readers=exported.readers), encoding="utf-8"
-    )
-    save_file({name: each.contiguous() for name, each in exported.tensors.items()}, folder / "model.safetensors")
-    return len(exported.tensors)
+    (folder / "config.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    card = CARD.format(kind=kind, target=pair.title, readers=readers)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    save_file({name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors")
+    return len(tensors)
 
 
 def refuse_files(folder: Path) -> None:
