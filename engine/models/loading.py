@@ -8,7 +8,6 @@ import re
 import shutil
 import threading
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -23,34 +22,16 @@ from transformers import (
 
 from engine.forward.devices import KINDS, cores, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
-from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
+from engine.models import refusals
 from engine.models.bigram import BigramTable
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
-from engine.models.pairs import EMBEDDED, Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
+from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import (
-    as_asked,
-    config_of,
-    kept_in,
-    kept_on,
-    quantisation_of,
-    refuse_device,
-    refuse_plain,
-    refuse_sizes,
-)
-from engine.models.refusals import (
-    FAMILIES,
-    STATE_FAMILIES,
-    attention_of,
-    draft_obstacle,
-    in_plain_words,
-    obstacle,
-    refuse_missing_weights,
-    refuse_other_vocabulary,
-)
-from engine.models.spreading import checked_spread, how_to_load, refuse_one_device, spread_words
-from engine.nets import Net, load_nets
+from engine.models.quantising import as_asked, config_of, kept_in, kept_on, quantisation_of, refuse_plain
+from engine.models.refusals import in_plain_words
+from engine.models.spreading import how_to_load, refuse_spread, spread_words
+from engine.nets import load_nets
 from engine.nets.formats import composite
 from engine.record.calibration import Calibration
 
@@ -78,7 +59,7 @@ def load(
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (chosen, place, precision, quantisation, checked_spread(spread))
+    key = (chosen, place, precision, quantisation, spread)
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
@@ -117,7 +98,8 @@ def load_pair(
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
         drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
-    verifying = Runner(model)
+    verifying, measured = Runner(model), pair.calibration
+    drafters = Path(pair.drafters) if pair.drafters else None
     return LoadedPair(
         pair=pair,
         tokenizer=tokenizer,
@@ -128,17 +110,9 @@ def load_pair(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
-        learned={} if verifying.spread else learned_for(pair, model),
-        calibration=Calibration.load(pair.calibration)
-        if pair.calibration and Path(pair.calibration).exists()
-        else None,
+        learned={} if verifying.spread else load_nets(drafters, model, pair.target_checkpoint.source),
+        calibration=Calibration.load(measured) if measured and Path(measured).exists() else None,
     )
-
-
-def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
-    """The pair's learned drafters, and the MTP layers that the target's own files hold."""
-    folder = Path(pair.drafters) if pair.drafters else None
-    return load_nets(folder, target, pair.target_checkpoint.source)
 
 
 def checked_files(
@@ -157,27 +131,20 @@ def checked_files(
     precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
-    asked = None if quantisation is None else checked_quantisation(quantisation)
-    refuse_one_device(spread, place)
-    if asked is None and pair.name in EMBEDDED and place.type != "cpu":
-        asked = "none"  # so small a target has nothing to gain from eight bits there
-    quantisation = quantisation_of(target, config, asked)
-    refuse_device(target, config, quantisation, place)
-    refuse_sizes(target, config, quantisation)
+    if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
+        quantisation = "none"  # so small a target has nothing to gain from eight bits there
+    quantisation = quantisation_of(target, config, quantisation, place)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
-        if problem := draft_obstacle(drafting):
+        if problem := refusals.draft_obstacle(drafting):
             raise ValueError(
                 f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
             )
-        refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    if checked_spread(spread) != "none":
-        if keeps_state(config):
-            raise ValueError(
-                f"{target.path} ({config.model_type}) keeps states, which are not spread here. Use --spread none."
-            )
-    else:
+        refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
+    if one_of(SPREADS, spread, "spread") == "none":
         refuse_too_large(pair, config, drafting, place, precision, quantisation)
+    else:
+        refuse_spread(spread, target, config, place)
     return tokenizer, quantisation
 
 
@@ -235,13 +202,12 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
 def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
     """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
-        refuse_missing_weights(checkpoint)
+        refusals.refuse_missing_weights(checkpoint)
     config = config_in(checkpoint)
-    problem = obstacle(config)
-    if problem:
+    if problem := refusals.obstacle(config):
         raise ValueError(
-            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work, and of those with states "
-            f"{STATE_FAMILIES}."
+            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
+            f"states {refusals.STATE_FAMILIES}."
         )
     with in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
@@ -300,7 +266,7 @@ def load_model(
                 **more,
                 dtype=dtype,
                 use_safetensors=True,
-                attn_implementation=attention_of(config),
+                attn_implementation=refusals.attention_of(config),
                 output_loading_info=True,
             )
             if own != "none":

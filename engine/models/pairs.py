@@ -1,7 +1,7 @@
 """Model pairs: which draft guesses for which target, on disk and in memory. Knows names and values; loads nothing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +23,8 @@ EMBEDDED = {"embedded": "67M", "small": "11M"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
-READS = {
-    "eagle": "EAGLE-3",
-    "medusa": "Medusa",
-    "dflash": "DFlash",
-    "dspark": "DSpark",
-}  # which published format each drafter reads
+# Which published format each drafter reads
+READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 
 
 @dataclass(frozen=True)
@@ -173,15 +169,13 @@ PAIRS = {
 
 def named(name: str) -> Pair:
     """The listed pair of that name. Raises `ValueError` for an unknown one."""
-    if name not in PAIRS:
-        raise ValueError(f"Unknown pair {name!r}. Available: {', '.join(PAIRS)}.")
-    return PAIRS[name]
+    return PAIRS[one_of(PAIRS, name, "pair")]
 
 
-def checked_quantisation(name: str) -> str:
-    """One of `QUANTISATIONS`. Raises `ValueError` for another name."""
-    if name not in QUANTISATIONS:
-        raise ValueError(f"Unknown quantisation {name!r}. Available: {', '.join(QUANTISATIONS)}.")
+def one_of(known: Collection[str], name: str, what: str) -> str:
+    """The name, which is one of the `known`. Raises `ValueError` for another one."""
+    if name not in known:
+        raise ValueError(f"Unknown {what} {name!r}. Available: {', '.join(known)}.")
     return name
 
 

@@ -6,11 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import errors as hub
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedTokenizerBase
 
 from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of

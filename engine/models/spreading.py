@@ -14,26 +14,24 @@ from accelerate import infer_auto_device_map
 from accelerate.utils import get_max_memory
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.sizes import kv_heads_of
 from engine.forward.spread import processes_of
-from engine.models.pairs import SPREADS, Checkpoint
+from engine.models.pairs import Checkpoint
 
 LAUNCHED = "torchrun --nproc-per-node 2 -m engine bench --spread matrices"
 
 
-def checked_spread(name: str) -> str:
-    """One of `SPREADS`. Raises `ValueError` for another name."""
-    if name not in SPREADS:
-        raise ValueError(f"Unknown spread {name!r}. Available: {', '.join(SPREADS)}.")
-    return name
-
-
-def refuse_one_device(spread: str, device: torch.device) -> None:
-    """Raises `ValueError` where a target shall be spread and the device has no other beside it."""
-    if checked_spread(spread) != "none" and device.type == "mps":
+def refuse_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, device: torch.device) -> None:
+    """Raises `ValueError` where a target is spread that keeps states, or from a device that has no other beside it."""
+    if device.type == "mps":
         raise ValueError(
             f"--spread {spread} puts a target on CUDA GPUs, on the CPU's memory and on a disk, and this is {device.type}. "
             "Take --spread none, or --device cpu."
+        )
+    if keeps_state(config):
+        raise ValueError(
+            f"{checkpoint.path} ({config.model_type}) keeps states, which are not spread here. Use --spread none."
         )
 
 
