@@ -5,9 +5,9 @@ Drafters that others published are read from their own files (`PUBLISHED`), and 
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -23,28 +23,24 @@ from engine.nets.tables import tables_of
 NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Parallel, "specblock": SpecBlock}
 
 
-class Kind(Protocol):
-    """What makes a net of the files in a folder."""
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Net:
-        """Raises `ValueError` when the files do not hold such a net."""
-        ...
+# What makes a net of the files in a folder, for the target's embedding and head, or raises `ValueError`
+Load = Callable[[Path, torch.Tensor, torch.Tensor], Net]
 
 
 class StoredNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(self, folders: dict[str, tuple[Kind, Path]], embedding: torch.Tensor, head: torch.Tensor):
+    def __init__(self, folders: dict[str, tuple[Load, Path]], embedding: torch.Tensor, head: torch.Tensor):
         self.folders, self.weights = folders, (embedding, head)
         self.lock, self.loaded = threading.Lock(), {}
 
     def __getitem__(self, name: str) -> Net:
         """Raises `KeyError` for an unknown name and `ValueError` when the files do not hold such a net."""
-        kind, folder = self.folders[name]
+        load, folder = self.folders[name]
         with self.lock, torch.inference_mode(False):  # or a net could not learn that a race was the first to use
             if name not in self.loaded:
                 try:
-                    self.loaded[name] = kind.load(folder, *self.weights)
+                    self.loaded[name] = load(folder, *self.weights)
                 except (
                     ValueError
                 ) as error:  # a visitor reads it, and where the folder lies is the server's own business
@@ -69,15 +65,15 @@ def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, An
     Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
     embedding, head = tables_of(target)
-    found: dict[str, tuple[Kind, Path]] = {}
-    own = None if source is None else mtp.checkpoint_of(target, source)
+    found: dict[str, tuple[Load, Path]] = {}
+    own = None if source is None else mtp.loader_of(target, source)
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
     for path in configs_in(folder) if folder else ():
-        name, kind = kind_in(path, embedding, target)
+        name, load = loader_in(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
-        found[name] = kind, path.parent
+        found[name] = load, path.parent
     return StoredNets(found, embedding, head)
 
 
@@ -87,19 +83,19 @@ def configs_in(folder: Path) -> list[Path]:
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def kind_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Kind]:
+def loader_in(config_file: Path, embedding: torch.Tensor, target: PreTrainedModel) -> tuple[str, Load]:
     """The name of the drafter that a config describes, and what makes its net.
 
     The target's `embedding` is `[V, H]`. Raises `ValueError` when it does not fit.
     """
     config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
-        return "mtp", assistant.checkpoint_of(folder, config, target)
+        return "mtp", assistant.loader_of(folder, config, target)
     name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
     if name:
-        return name, PUBLISHED[name].checkpoint_of(folder, config, embedding, layers)
+        return name, PUBLISHED[name].loader_of(folder, config, embedding, layers)
     NetConfig.fitting(folder, embedding)
-    return folder.name, NETS[config["kind"]]
+    return folder.name, NETS[config["kind"]].load
 
 
 def net_in(folder: Path, target: PreTrainedModel) -> Net:
@@ -108,8 +104,8 @@ def net_in(folder: Path, target: PreTrainedModel) -> Net:
     Raises `ValueError` when the folder holds none that fits the target.
     """
     tables = tables_of(target)
-    _, kind = kind_in(folder / "config.json", tables[0], target)
-    return kind.load(folder, *tables)
+    _, load = loader_in(folder / "config.json", tables[0], target)
+    return load(folder, *tables)
 
 
 def config_in(path: Path) -> dict:

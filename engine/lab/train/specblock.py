@@ -27,9 +27,9 @@ ANCHORS = 40  # anchors of a row whose blocks a step trains
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> SpecBlock:
     """An untrained net for this target, with the target's final norm and head to start from."""
-    start = start_for(target, config)
-    net = SpecBlock(config, start.embedding, start.head)
-    net.norm_out.weight.data.copy_(start.norm)
+    embedding, head, norm = start_for(target, config)
+    net = SpecBlock(config, embedding, head)
+    net.norm_out.weight.data.copy_(norm)
     return net
 
 

@@ -65,7 +65,8 @@ def refuse_other_tensors(
     """Raises `ValueError` unless `found` has all of `wanted` and beside it only `optional`, each in its shape."""
     known = {**wanted, **(optional or {})}
     for name in sorted(found.keys() - known.keys()):
-        raise ValueError(f"{folder} holds the tensor {name}, which this format does not have. It has {listed(known)}.")
+        has = ", ".join(sorted(known))
+        raise ValueError(f"{folder} holds the tensor {name}, which this format does not have. It has {has}.")
     for name in sorted(wanted.keys() - found.keys()):
         raise ValueError(f"{folder} lacks the tensor {name}. Fetch its files anew.")
     for name, tensor in found.items():
@@ -100,8 +101,11 @@ def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> 
     return size or vocab
 
 
-def listed(names: Mapping[str, object]) -> str:
-    return ", ".join(sorted(names))
+def whole_numbers(folder: Path, found: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    """The tensor of that name as int64. Raises `ValueError` where it holds other numbers."""
+    if found[name].is_floating_point() or found[name].dtype == torch.bool:
+        raise ValueError(f"{folder} holds {name} as {found[name].dtype}. It must hold whole numbers.")
+    return found[name].long()
 
 
 def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
@@ -111,9 +115,7 @@ def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, voc
     """
     ids = torch.arange(own)
     if "d2t" in found:
-        if found["d2t"].is_floating_point() or found["d2t"].dtype == torch.bool:
-            raise ValueError(f"{folder} holds d2t as {found['d2t'].dtype}. It must hold whole numbers.")
-        ids = ids + found["d2t"].long()
+        ids = ids + whole_numbers(folder, found, "d2t")
     if ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(
             f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
