@@ -51,10 +51,7 @@ class MatcherGuide:
         return self.constraint.guesses
 
     def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
-        """bool `[V]`: the tokens that may follow the path. None where it does not matter: behind a stop token or a forbidden one.
-
-        Raises `ValueError` where the constraint becomes too complex to follow.
-        """
+        """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""
         if path not in self.rows:
             self.rows[path] = self.found(path)
         return self.rows[path]

@@ -8,13 +8,11 @@ import importlib.util
 import json
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
 
 from engine.models import gguf
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
@@ -34,10 +32,7 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 
 
 def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
-    """The sizes and the weights of the pair's trained drafter, with those tables that it shares with its target.
-
-    Raises `ValueError` when there is none of that kind.
-    """
+    """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none."""
     folder = Path(pair.drafters or "") / kind
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
@@ -86,14 +81,6 @@ def refuse_files(folder: Path) -> None:
         raise ValueError(f"{folder} holds files already. Choose another folder.")
 
 
-def plain_models(pair: Pair) -> Iterator[tuple[str, PreTrainedModel]]:
-    """The pair's target and its draft model by what they are, one after the other, in float32 on a CPU."""
-    cpu = torch.device("cpu")
-    yield "target", load_model(pair.target_checkpoint, cpu, torch.float32)
-    if pair.draft_checkpoint is not None:
-        yield "draft", load_model(pair.draft_checkpoint, cpu, torch.float32)
-
-
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
     """Write the pair's models as `target.KIND.gguf` and `draft.KIND.gguf` to `folder`, once for each of `gguf.KINDS`.
 
@@ -103,7 +90,10 @@ def export_gguf(pair: Pair, folder: Path) -> list[Path]:
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, model in plain_models(pair):
+    for name, checkpoint in (("target", pair.target_checkpoint), ("draft", pair.draft_checkpoint)):
+        if checkpoint is None:
+            continue
+        model = load_model(checkpoint, torch.device("cpu"), torch.float32)
         for kind in gguf.KINDS:
             written.append(folder / f"{name}.{kind}.gguf")
             gguf.write(written[-1], model, tokenizer, kind)

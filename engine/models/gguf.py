@@ -51,10 +51,7 @@ def obstacle(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def write(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
-    """Write the model to a file, its matrices as `kind` of `KINDS`. Returns how many tensors there are.
-
-    Raises `ValueError` for a model that cannot be written.
-    """
+    """Write the model, its matrices as `kind` of `KINDS`. Returns how many tensors. Raises `ValueError` where it cannot be written."""
     if reason := obstacle(model, tokenizer):
         raise ValueError(f"This model cannot be written as GGUF: {reason}.")
     named = dict(tensors_of(model))

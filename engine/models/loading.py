@@ -149,10 +149,7 @@ def checked_files(
 
 
 def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
-    """The device to work on, of these `kinds`. None takes the first of them that is there.
-
-    Raises `ValueError` for one that is not there, and for a device of another kind.
-    """
+    """The device to work on, of these `kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
     if device is None:
         device = next(kind for kind in kinds if is_there(kind))
     if not re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device)) or (place := torch.device(device)).type not in kinds:
@@ -239,10 +236,7 @@ def load_model(
     spread: str = "none",
     tell: Tell | None = None,
 ) -> PreTrainedModel:
-    """Weights from safetensors, under the attention of `attention_of`.
-
-    Raises `ValueError` when any weight is missing, and whatever `tell` raises.
-    """
+    """Weights from safetensors, under `attention_of`. Raises `ValueError` when any weight is missing, and whatever `tell` raises."""
     config = config_in(checkpoint)
     more: dict = {"config": config, "key_mapping": composite.NAMES}
     empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)

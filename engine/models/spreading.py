@@ -51,10 +51,7 @@ def room() -> Mapping[int | str, int]:
 def how_to_load(
     spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
 ) -> dict[str, Any]:
-    """What `from_pretrained` is told besides. `empty` is the model without memory.
-
-    Raises `ValueError` where there is nothing to spread over, and for a model that cannot be split.
-    """
+    """What `from_pretrained` is told besides, for the `empty` model. Raises `ValueError` for a model that cannot be split here."""
     if spread == "layers":
         plan = infer_auto_device_map(empty, dict(room()), no_split_module_classes=list(empty._no_split_modules or ()))
         return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}

@@ -38,10 +38,7 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
 
 
 def tree_against_paths(runner: Runner) -> dict:
-    """Logits behind every node of a tree against those of its path alone, prefilled.
-
-    Gives the largest difference, how many favourites agree, and the margin between the two best where they do not.
-    """
+    """Logits behind a tree's nodes against those of their paths alone: difference, favourites that agree, margins of the others."""
     prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
     target.prefill(prompt)

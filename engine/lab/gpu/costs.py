@@ -54,10 +54,7 @@ def random_model(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
 
 
 def to_four_bit(model: PreTrainedModel) -> None:
-    """Turn a model's linear layers into NF4 on its device, as `engine.models.loading` loads one. The LM head stays as it is.
-
-    Raises `ImportError` without bitsandbytes.
-    """
+    """Turn linear layers but the head into NF4, as `engine.models.loading` loads them. Raises `ImportError` without bitsandbytes."""
     from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
     def made(linear: torch.nn.Linear) -> torch.nn.Module:
@@ -82,10 +79,7 @@ def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Sess
 
 
 def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
-    """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved.
-
-    `why_eager` is the sentence that says why there are no graphs, if there are none.
-    """
+    """Median ms of forwards over N tree nodes by N, eager by transformers' modules and graphed, interleaved."""
     sessions = {name: session_behind(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:

@@ -112,10 +112,7 @@ def documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
 
 
 class Corpus:
-    """Token streams by domain and random rows of them.
-
-    Each stream is `int32 [tokens]` with the offsets at which its documents start; each document begins with `<|endoftext|>`.
-    """
+    """By domain a token stream `int32 [tokens]` with the offsets at which its documents start, and random rows of it."""
 
     def __init__(self, texts: dict[str, list[str]], tokenizer):
         self.streams, self.starts = {}, {}
@@ -127,10 +124,7 @@ class Corpus:
 
     @classmethod
     def kept(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
-        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there.
-
-        So a run that resumes tokenises nothing, and a corpus can be taken to a machine without the texts.
-        """
+        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there for runs without the texts."""
         if not path.exists():
             made = cls(texts(), tokenizer)
             streams = {f"stream {domain}": stream for domain, stream in made.streams.items()}

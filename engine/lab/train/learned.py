@@ -91,10 +91,7 @@ def taught(
     share: float = 1.0,
     save_every: float = 300.0,
 ) -> dict[str, float]:
-    """Train `net` in place by the recipe and the budget of the options, at this `share` of the recipe's rate; its figures.
-
-    `seen` is what `observed` gives. Progress, checkpoints and resuming are as in `loop.train`.
-    """
+    """Train `net` in place on `seen`, by the options' recipe and budget, at this `share` of the recipe's rate; its figures."""
     name, recipe, (shards, held_out) = options.recipe, RECIPES[options.recipe], seen
     extra = {"segments": options.segments} if name == "parallel" else {}
 

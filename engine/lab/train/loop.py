@@ -112,7 +112,7 @@ def train(
     With `bf16` products of matrices are taken in bfloat16. `decay` is the weight decay of hidden layers' matrices.
     """
     optimizers = optimizers_for(model, lr, decay)
-    base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint, log = work / f"{name}.pt", work / f"{name}.log.jsonl"
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
@@ -121,14 +121,14 @@ def train(
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         step, seen, spent = state["step"], state["seen"], state["spent"]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
     bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
     saved_at, last, share = spent, time.perf_counter(), budget.share(spent, seen)
     while share < 1.0:
-        for optimizer, rates in zip(optimizers, base_rates, strict=True):
-            for group, base in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = base * rate(share, step)
+        for group, base in zip(groups, rates, strict=True):
+            group["lr"] = base * rate(share, step)
         with products:
             loss, tokens = loss_of(step, share)
         loss.backward()

@@ -35,10 +35,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
 
 @dataclass(frozen=True)
 class TrainedBlock:
-    """One block of every anchor in a step: `states [B, A, K, H]` and the `places [A]` of the blocks' own tokens.
-
-    `live [B, A]` says whether the path to the block is still right.
-    """
+    """A block of every anchor: `states [B, A, K, H]`, `places [A]` of its tokens, and whether its path is right, `live [B, A]`."""
 
     states: torch.Tensor
     places: torch.Tensor
@@ -77,11 +74,7 @@ class Drafting:
 
         That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
         """
-        last = (
-            torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
-            if causal is not None
-            else owner
-        )
+        last = owner if causal is None else torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
         stream = torch.arange(self.end, device=owner.device) <= last[:, None]
         own = self.owner[self.end :]
         local = (own == owner[:, None]) & self.on_path[self.end :]
@@ -114,10 +107,7 @@ class Drafting:
 
 
 def taught(net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor):
-    """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`.
-
-    `states [n, H]` guess the token behind `places [n]` of the batch's `rows [n]`.
-    """
+    """Draft and rank losses and whether the favourite is right, each `[n]`. `states [n, H]` guess behind `places [n]` of `rows [n]`."""
     logits, tokens = net.logits(states), batch.tokens[rows, places]
     draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
     plain = logits.detach()

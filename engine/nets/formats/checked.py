@@ -23,8 +23,13 @@ PICKLED = (".bin", ".pt", ".pth")
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors in the folder's safetensors files, by name. Raises `ValueError` when there are none or a name stands twice."""
     files = sorted(folder.glob("*.safetensors"))
+    if not files and (pickled := sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)):
+        raise ValueError(
+            f"{folder} holds pickled weights ({pickled[0]}), which can run code. Only safetensors are loaded. "
+            f"Convert them with `python -m engine convert {folder} NEW_FOLDER`."
+        )
     if not files:
-        raise ValueError(why_no_weights(folder))
+        raise ValueError(f"{folder} holds no safetensors file. Fetch the drafter's weights.")
     found: dict[str, torch.Tensor] = {}
     for path in files:
         with opened(path) as stored:
@@ -43,17 +48,6 @@ def opened(path: Path) -> Iterator[Any]:
             yield stored
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
-
-
-def why_no_weights(folder: Path) -> str:
-    """A sentence for a folder without safetensors."""
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
-    if pickled:
-        return (
-            f"{folder} holds pickled weights ({pickled[0]}), which can run code. Only safetensors are loaded. "
-            f"Convert them with `python -m engine convert {folder} NEW_FOLDER`."
-        )
-    return f"{folder} holds no safetensors file. Fetch the drafter's weights."
 
 
 def refuse_other_tensors(

@@ -165,10 +165,7 @@ def guesses_of(config: dict[str, Any]) -> int:
 
 
 def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
-    """The settings of `FLAGS`, False where they are absent. Raises `ValueError` for what is neither true nor false.
-
-    They stand in the config or in its `eagle_config`.
-    """
+    """The settings of `FLAGS` in the config or its `eagle_config`, or False. Raises `ValueError` for neither true nor false."""
     inner = config.get("eagle_config")
     found = {name: config.get(name, inner.get(name) if isinstance(inner, dict) else None) for name in FLAGS}
     for name, value in found.items():

@@ -91,10 +91,7 @@ def eagle(config: NetConfig, weights: Weights, verifier: str, target: PreTrained
 
 
 def medusa(config: NetConfig, weights: Weights, verifier: str, target: PreTrainedConfig) -> Export:
-    """As `treerace_medusa`: the layout of speculators around the keys and the names of vLLM's own Medusa form.
-
-    Raises `ValueError` for heads with a width of their own.
-    """
+    """As `treerace_medusa`, with the keys and names of vLLM's own form. Raises `ValueError` for heads with a width of their own."""
     if config.target_hidden:
         raise ValueError(
             f"The Medusa heads of {verifier} are {config.hidden} wide and their target {config.target_hidden}. The format has "
