@@ -82,10 +82,7 @@ def refuse_files(folder: Path) -> None:
 
 
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
-    """Write the pair's models as `target.KIND.gguf` and `draft.KIND.gguf` to `folder`, once for each of `gguf.KINDS`.
-
-    Raises `ValueError` for models that GGUF's layout of Llama does not hold, and when `folder` holds files.
-    """
+    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `gguf.write`, and for a full folder."""
     refuse_files(folder)
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,10 +98,7 @@ def export_gguf(pair: Pair, folder: Path) -> list[Path]:
 
 
 def export_openvino(pair: Pair, folder: Path) -> list[Path]:
-    """Write the pair's models as folders `target.KIND` and `draft.KIND` that OpenVINO GenAI loads. It makes them of GGUF files.
-
-    Raises `ValueError` without the package openvino-genai, and for what `export_gguf` refuses.
-    """
+    """Write folders that OpenVINO GenAI loads, made of GGUF files. Raises `ValueError` as `export_gguf`, and without its package."""
     if importlib.util.find_spec("openvino_genai") is None:
         raise ValueError("OpenVINO's files are written by the package openvino-genai: `pip install openvino-genai`.")
     import openvino_genai

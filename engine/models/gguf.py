@@ -86,10 +86,7 @@ def tensors_of(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def paired(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """The rows `[heads * d, in]` of queries or keys in the order of llama.cpp's rotation.
-
-    transformers turns row i of a head with row i + d / 2, llama.cpp turns neighbours.
-    """
+    """Rows `[heads * d, in]` in the order of llama.cpp, which turns neighbours where transformers turns row i with row i + d / 2."""
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 

@@ -105,10 +105,7 @@ def replace_linear(model: PreTrainedModel, made: Callable[[torch.nn.Linear], tor
 
 
 def kept_on(device: torch.device) -> tuple[str, ...]:
-    """Of `QUANTISATIONS`, how weights can be kept on the device.
-
-    bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch its 4-bit ones from a network while it runs.
-    """
+    """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and fetches 4-bit ones while it runs."""
     return ("none",) if device.type == "mps" else QUANTISATIONS
 
 
@@ -134,10 +131,7 @@ def refuse_plain(checkpoint: Checkpoint, model: PreTrainedModel, quantisation: s
 
 
 def bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
-    """Bytes that a module's parameter takes in memory, with the scales that bitsandbytes keeps beside it.
-
-    In 8 bits a row of `[out, in]` has a float32 scale; in 4 bits every block of 64 weights has one.
-    """
+    """Bytes of a module's parameter, with bitsandbytes' float32 scales: one a row `[in]` in 8 bits, one a block of 64 in 4 bits."""
     kind = type(module).__name__
     if name != "weight" or kind not in ("Linear8bitLt", "Linear4bit"):
         return weight.numel() * weight.element_size()

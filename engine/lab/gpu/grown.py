@@ -31,10 +31,7 @@ def grown(checkpoint: Checkpoint, config: LlamaConfig, device: torch.device) -> 
 
 
 def grown_pair(draft: str, device: torch.device) -> LoadedPair:
-    """The default pair with its target as `TARGET` and its draft model as one of `DRAFTS`, without learned drafters.
-
-    Its counted shapes stay, because tokens a round do not change with the sizes.
-    """
+    """The default pair with `TARGET` and one of `DRAFTS`, without learned drafters. Counted shapes stay, as tokens a round do."""
     small = load_pair(PAIRS["embedded"], str(device), "bf16")
     target = grown(small.pair.target_checkpoint, TARGET, device)
     guessing = grown(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)

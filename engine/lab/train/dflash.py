@@ -27,10 +27,7 @@ ANCHORS = 32  # blocks a row in a step
 
 
 def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a published config says of the layers, and of the block: its mask token and the target's layers that it reads.
-
-    The mask token is the one that ends a text, because a small vocabulary has no entry to spare.
-    """
+    """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
     said = {
         "model_type": "qwen3",

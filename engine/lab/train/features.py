@@ -166,10 +166,7 @@ class Observed:
 
 
 def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
-    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
-
-    At every depth `right [..., 3]` says which of the first three it was.
-    """
+    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `right [..., 3]` at each."""
     figures = {}
     for depth, each in enumerate(right, 1):
         figures |= {f"depth {depth} top1": float(each[..., 0].float().mean())}

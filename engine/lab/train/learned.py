@@ -68,10 +68,7 @@ def written(target: PreTrainedModel, tokenizer, data: Path, domains: list[str], 
 def observed(
     target: PreTrainedModel, write: Callable[[], Written], work: Path
 ) -> tuple[Shards | Observed, Shards | Observed]:
-    """What the drafter learns from and what it is validated on: the target's view of the rows for both that `write` gives.
-
-    On a CPU shards are made once for all drafters, and a cut-off run resumes them.
-    """
+    """What is learned from and what validates: the target's view of the rows of `write`. On a CPU shards keep it for all drafters."""
     if target.device.type == "cuda":
         rows, held_out = write()
         return Observed(target, rows), Observed(target, held_out)

@@ -137,10 +137,7 @@ def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tup
 def loss(
     net: SpecBlock, batch: TrainingBatch, step: int, blocks: int | None = None, anchors: int = ANCHORS
 ) -> torch.Tensor:
-    """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks.
-
-    The stream's own entries count with the first blocks, as position 0 of blocks without further positions.
-    """
+    """Mean over a step's blocks `[]` of their draft and rank losses. The stream's own entries count with the first blocks."""
     blocks = blocks or (BLOCKS if step % THIRD_EVERY == 0 else BLOCKS - 1)
     rng = np.random.default_rng([9, step])
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
