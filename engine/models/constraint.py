@@ -41,14 +41,10 @@ class MatcherGuide:
     """The constraint along one text. A path is the tuple of tokens behind the text's end, its root."""
 
     def __init__(self, constraint: CompiledConstraint):
-        self.constraint, self.matcher = constraint, constraint.matcher.deep_copy()
+        self.constraint, self.guesses, self.matcher = constraint, constraint.guesses, constraint.matcher.deep_copy()
         self.over = False  # whether the text has ended, or left the constraint
         self.at: tuple[int, ...] = ()  # the path that the matcher stands at
         self.rows: dict[tuple[int, ...], torch.Tensor | None] = {}
-
-    @property
-    def guesses(self) -> str:
-        return self.constraint.guesses
 
     def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
         """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""

@@ -28,7 +28,7 @@ from engine.models.bigram import BigramTable
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import as_asked, config_of, kept_in, kept_on, quantisation_of, refuse_plain
+from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of
 from engine.models.refusals import in_plain_words
 from engine.models.spreading import how_to_load, refuse_spread, spread_words
 from engine.nets import load_nets
@@ -275,5 +275,9 @@ def load_model(
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
-    refuse_plain(checkpoint, model, quantisation)
+    if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
+        raise ValueError(
+            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
+            "load it with the quantisation none."
+        )
     return model.eval()

@@ -121,15 +121,6 @@ def odd_size(config: PreTrainedConfig) -> str:
     return next((f"{what} of {size}" for what, size in sizes.items() if size % NF4_MULTIPLE), "")
 
 
-def refuse_plain(checkpoint: Checkpoint, model: PreTrainedModel, quantisation: str) -> None:
-    """Raises `ValueError` for a model of which bitsandbytes has quantised nothing."""
-    if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
-        raise ValueError(
-            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
-            "load it with the quantisation none."
-        )
-
-
 def bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
     """Bytes of a module's parameter, with bitsandbytes' float32 scales: one a row `[in]` in 8 bits, one a block of 64 in 4 bits."""
     kind = type(module).__name__

@@ -29,12 +29,7 @@ ANCHORS = 32  # blocks a row in a step
 def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
-    said = {
-        "model_type": "qwen3",
-        **config.in_transformers(),
-        "rms_norm_eps": 1e-6,
-        "num_target_layers": layers,
-    }
+    said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
     if config.target_hidden:
         said["target_hidden_size"] = config.target_hidden
     block = {
