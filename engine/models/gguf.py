@@ -192,6 +192,5 @@ def value(told: Any) -> bytes:
         return struct.pack("<IIQ", 9, kind, len(told)) + b"".join(each)
     if isinstance(told, str):
         return struct.pack("<I", 8) + text(told)
-    if isinstance(told, bool):
-        return struct.pack("<I?", 7, told)
-    return struct.pack("<II", 4, told) if isinstance(told, int) else struct.pack("<If", 6, told)
+    kind, form = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}[type(told)]
+    return struct.pack(f"<I{form}", kind, told)
