@@ -13,6 +13,7 @@ import torch
 
 from engine.models.constraint_trial import matcher_of, refusal
 from engine.record.constraint import KINDS, checked, parts, schema_text
+from engine.record.trace import first_divergence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -70,9 +71,8 @@ class MatcherGuide:
 
     def move(self, path: tuple[int, ...]) -> None:
         """Bring the matcher to a path whose tokens are all allowed."""
-        same = 0
-        while same < min(len(path), len(self.at)) and path[same] == self.at[same]:
-            same += 1
+        parting = first_divergence(path, self.at)
+        same = len(path) if parting is None else parting
         if same < len(self.at):
             self.matcher.rollback(len(self.at) - same)
         if same < len(path):
