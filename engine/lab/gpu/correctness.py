@@ -1,8 +1,4 @@
-"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down.
-
-They compare graphs with the same function run eagerly, trees with one path at a time, device rounds with the loop, and the device's
-noise with the CPU's.
-"""
+"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down."""
 
 from typing import Any
 

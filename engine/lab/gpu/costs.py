@@ -1,7 +1,4 @@
-"""Large targets' shapes with random weights, made on the device: the cost of their forwards and the memory they take.
-
-A forward's time depends on shapes and precision, not on the weights' values, so nothing is downloaded.
-"""
+"""What forwards of large shapes cost, and what memory they take. Their time does not depend on weights, which are random."""
 
 from collections.abc import Callable
 from typing import Any

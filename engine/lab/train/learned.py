@@ -1,8 +1,4 @@
-"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text.
-
-The frozen target writes text after openings of the corpus and is observed on it. The drafter learns from that. A run that was cut off
-resumes at its last checkpoint.
-"""
+"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text."""
 
 import argparse
 import json

@@ -1,8 +1,4 @@
-"""A learned drafter that goes on learning from what its target writes after a person's own prompts. Knows prompts, rows and the
-comparison; knows no recipe.
-
-A share of the prompts is held out. The drafter races on them before and after, and is written only where it became better.
-"""
+"""A learned drafter that learns on from its target's text after a person's own prompts. Knows the comparison; knows no recipe."""
 
 import hashlib
 import json
