@@ -54,7 +54,7 @@ def load(
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
     `device` None takes a CUDA GPU when there is one, else Apple's, else the CPU; `dtype` None is fp32 on a CPU and bf16 on a GPU.
-    `quantisation`, `spread` and `tell` are as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
+    The rest is as in `load_pair`.
     """
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
@@ -239,20 +239,17 @@ def load_model(
     """Weights from safetensors, under `attention_of`. Raises `ValueError` when any weight is missing, and whatever `tell` raises."""
     config = config_in(checkpoint)
     more: dict = {"config": config, "key_mapping": composite.NAMES}
-    empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
         more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
     elif quantisation != "none":
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
-    sizes = {}
-    if empty is not None and spread != "none":
-        more |= how_to_load(spread, checkpoint, config, empty)
-    if empty is not None and tell is not None:
-        sizes = bytes_by_name(empty)
-        if checkpoint.revision is not None:
-            more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
+    if spread != "none":
+        more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
+    if tell and checkpoint.revision is not None:
+        more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
+    sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
     try:
         with in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
             model, report = AutoModelForCausalLM.from_pretrained(
