@@ -93,7 +93,6 @@ class Pair:
 
 
 def embedded_pair(name: str, size: str) -> Pair:
-    """A pair whose files lie in `MODELS`."""
     folder = MODELS / name
     return Pair(
         name=name,

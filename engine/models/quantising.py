@@ -105,7 +105,7 @@ def replace_linear(model: PreTrainedModel, made: Callable[[torch.nn.Linear], tor
 
 
 def kept_on(device: torch.device) -> tuple[str, ...]:
-    """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and fetches 4-bit ones while it runs."""
+    """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch 4-bit ones by network."""
     return ("none",) if device.type == "mps" else QUANTISATIONS
 
 

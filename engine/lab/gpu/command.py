@@ -114,7 +114,6 @@ def grown_races(draft: str, device: torch.device, prompts: list[str], workload: 
 
 
 def emptied(device: torch.device) -> None:
-    """Give memory back that nothing holds any more."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

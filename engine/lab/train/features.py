@@ -49,7 +49,6 @@ class TrainingBatch(NamedTuple):
         return TrainingBatch(ids.int(), features.half(), scales, tokens.int(), p.half())
 
     def rows(self, picked: np.ndarray | slice) -> "TrainingBatch":
-        """Some of its rows."""
         return TrainingBatch(*(each[picked] for each in self))
 
     def hidden(self) -> torch.Tensor:

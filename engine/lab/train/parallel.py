@@ -25,7 +25,6 @@ ANCHORS = 64  # anchors of a row whose slots a step trains
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> Parallel:
-    """An untrained net for this target."""
     embedding, head, norm = start_for(target, config)
     net = Parallel(config, embedding, head)
     net.final_norm.copy_(norm)

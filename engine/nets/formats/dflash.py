@@ -33,7 +33,6 @@ KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     return "dflash_config" in config or config.get("speculators_model_type") == "dflash"
 
 

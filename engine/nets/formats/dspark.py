@@ -19,7 +19,6 @@ ARCHITECTURE = "Qwen3DSparkModel"
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is DeepSpec's."""
     return ARCHITECTURE in (config.get("architectures") or ())
 
 

@@ -62,7 +62,6 @@ def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tupl
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     architectures = config.get("architectures")
     named = isinstance(architectures, list) and any("eagle3" in str(each).lower() for each in architectures)
     return named or "speculators_model_type" in config or "draft_vocab_size" in config
@@ -113,7 +112,6 @@ def load(
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
-    """Refuses another algorithm and what `Eagle` does not compute too."""
     speculators = "speculators_model_type" in config
     if speculators and config["speculators_model_type"] != "eagle3":
         raise ValueError(

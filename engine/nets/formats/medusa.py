@@ -23,7 +23,6 @@ VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     return "medusa_num_heads" in config or ("kind" not in config and config.get("model_type") == "medusa")
 
 
@@ -90,7 +89,7 @@ def vocabulary_of(folder: Path, found: dict[str, torch.Tensor], own: int, vocab:
 def loader_of(
     folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int
 ) -> Callable[..., Medusa | MedusaStack]:
-    """How many `layers` the target has does not matter. Refuses what is not computed too."""
+    """How many `layers` the target has does not matter."""
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
     refuse_other_target(folder, said, (vocab, hidden))

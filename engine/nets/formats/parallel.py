@@ -26,7 +26,6 @@ LAYER_IDS = "aux_hidden_state_layer_ids"
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of this form."""
     return config.get("speculators_model_type") == TYPE
 
 
@@ -38,7 +37,6 @@ def load(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.T
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Parallel]:
-    """Refuses sizes that are missing too."""
     try:
         sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZES.items()}
         target_hidden = config.get("target_hidden_size") or 0
