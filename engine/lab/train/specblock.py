@@ -165,10 +165,10 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
     `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
     the first position.
     """
-    guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * net.config.depth)]
+    depth = net.config.depth
+    guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * depth)]
     chains, named = [], []
     for batch in batches:
-        depth = net.config.depth
         longest = batch.ids.shape[1] - 1 - BLOCKS * depth
         for start in range(0, longest, stretch):
             drafting = Drafting(net, batch, start, min(longest, start + stretch))
@@ -187,7 +187,5 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
                     said = net.ranks(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
                     named.append((said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
                     drafting.go_on(torch.full_like(block.places, depth), right)
-    means = {"chain": chains, "bucket": named}
-    return by_depth(map(torch.cat, guessed)) | {
-        name: float(torch.cat(each).float().mean()) for name, each in means.items()
-    }
+    chain, right_bucket = (float(torch.cat(each).float().mean()) for each in (chains, named))
+    return by_depth(map(torch.cat, guessed)) | {"chain": chain, "bucket": right_bucket}

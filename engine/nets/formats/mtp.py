@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_layers import MtpModel
 from transformers.modeling_utils import LoadStateDictConfig
-from transformers.utils import cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
@@ -27,7 +27,6 @@ from engine.nets.formats.checked import opened
 from engine.nets.formats.composite import text_name
 from engine.nets.mtp import Mtp
 
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints repeat of the target's
 
 
@@ -96,12 +95,12 @@ def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., 
 
 def places_of(source: dict[str, Any]) -> dict[str, Path]:
     """The file of every tensor of a checkpoint. Raises `ValueError` for one that cannot be read."""
-    index = located(source, INDEX)
+    index = located(source, SAFE_WEIGHTS_INDEX_NAME)
     if index is not None:
         files = json.loads(index.read_text("utf-8"))["weight_map"]
         paths = {file: located(source, file) for file in set(files.values())}
         return {name: path for name, file in files.items() if (path := paths[file]) is not None}
-    weights = located(source, WEIGHTS)
+    weights = located(source, SAFE_WEIGHTS_NAME)
     if weights is None:
         return {}
     with opened(weights) as stored:
