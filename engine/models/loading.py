@@ -29,7 +29,6 @@ from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
 from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of
-from engine.models.refusals import in_plain_words
 from engine.models.spreading import how_to_load, refuse_spread, spread_words
 from engine.nets import load_nets
 from engine.nets.formats import composite
@@ -206,7 +205,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
             f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
             f"states {refusals.STATE_FAMILIES}."
         )
-    with in_plain_words(checkpoint):
+    with refusals.in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
     if not tokenizer.is_fast:
         raise ValueError(
@@ -224,7 +223,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
-    with in_plain_words(checkpoint):
+    with refusals.in_plain_words(checkpoint):
         return composite.text_of(AutoConfig.from_pretrained(**checkpoint.source))
 
 
@@ -251,7 +250,7 @@ def load_model(
         more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
     sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
     try:
-        with in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
+        with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
             model, report = AutoModelForCausalLM.from_pretrained(
                 **checkpoint.source,
                 **more,

@@ -76,16 +76,12 @@ class Muon(torch.optim.Optimizer):
 def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
-    hidden = [p for name, p in named.items() if p.ndim == 2 and not is_table(name)]
-    others = [p for name, p in named.items() if (p.ndim != 2 or is_table(name)) and name not in SLOW]
+    tables = {name for name in named if "embed" in name or "markov" in name or name == "head"}
+    hidden = [p for name, p in named.items() if p.ndim == 2 and name not in tables]
+    others = [p for name, p in named.items() if (p.ndim != 2 or name in tables) and name not in SLOW]
     groups = [{"params": others, "lr": 0.75 * lr}]
     groups += [{"params": [named[name]], "lr": 0.75 * lr * SLOWNESS} for name in SLOW if name in named]
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
-
-
-def is_table(name: str) -> bool:
-    """Whether a matrix of this name has a row for every token."""
-    return "embed" in name or "markov" in name or name == "head"
 
 
 def rate(share: float, step: int) -> float:
