@@ -73,13 +73,8 @@ def train_on_prompts(options: Namespace) -> dict:
     net.save(work / "trained")
     now = raced(pair, net_in(work / "trained", pair.target.model), held_out, "after")
 
-    figures = {
-        "drafter": options.recipe,
-        "target": pair.title,
-        "prompts": len(learn),
-        "rows": rows,
-        **compared(was, now),
-    }
+    about = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "rows": rows}
+    figures = about | compared(was, now)
     folder = options.out / options.recipe
     if figures["after"] > figures["before"]:
         shutil.copytree(work / "trained", folder, dirs_exist_ok=True)

@@ -4,7 +4,7 @@ EAGLE's net is the published EAGLE-3 network whose features pass norms without w
 format has no type for Medusa heads and none for our parallel net: each gets a type of ours, which vLLM refuses by name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -135,8 +135,4 @@ def parallel(config: NetConfig, weights: Weights, verifier: str, target: PreTrai
     )
 
 
-EXPORTS: dict[str, Callable[[NetConfig, Weights, str, PreTrainedConfig], Export]] = {
-    "eagle": eagle,
-    "medusa": medusa,
-    "parallel": parallel,
-}
+EXPORTS = {"eagle": eagle, "medusa": medusa, "parallel": parallel}
