@@ -110,8 +110,7 @@ def refuse_too_large(
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
         return
-    able = kept_on(device)
-    others = [each for each in able if each != quantisation and not (each == "nf4" and odd_size(target))]
+    others = [each for each in kept_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting
     if fitting:

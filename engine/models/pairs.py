@@ -190,18 +190,13 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
             "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
-    (path, revision), title = place("--target", target), short_name(target)
+    path, revision = place("--target", target)
     guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
+    title = short_name(target) if draft is None else f"{short_name(draft)} → {short_name(target)}"
+    measured = None if drafters is None else str(Path(drafters) / "calibration.json")
+    heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
     return Pair(
-        "own",
-        title if draft is None else f"{short_name(draft)} → {title}",
-        path,
-        guess,
-        revision,
-        guess_revision,
-        drafters=drafters,
-        calibration=None if drafters is None else str(Path(drafters) / "calibration.json"),
-        heads=next((pair.heads for pair in PAIRS.values() if pair.target == path), {}),
+        "own", title, path, guess, revision, guess_revision, drafters=drafters, calibration=measured, heads=heads
     )
 
 
@@ -279,11 +274,9 @@ class LoadedPair:
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
             listed = ", ".join(self.pair.heads.get(READS.get(name, ""), ()))
-            published = (
-                f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
-                if listed
-                else ""
-            )
+            published = ""
+            if listed:
+                published = f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
             raise ValueError(
                 f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
                 f"{self.pair.training}`, or choose the system tree or lookup.{published}"
