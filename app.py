@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
-from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
+from engine.models.pairs import EMBEDDED, PAIRS, QUANTISATIONS, Pair, one_of
 from engine.page.screens.heap import share_arenas
 from engine.page.views import opening
 from engine.page.web import import_gradio
@@ -46,7 +46,8 @@ def main() -> None:
             raise ValueError(
                 "--spread matrices needs several processes, and the page is served by one. Use --spread layers."
             )
-        how = {"quantisation": kept and checked_quantisation(kept), "spread": options.spread, "device": options.device}
+        kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
+        how = {"quantisation": kept, "spread": options.spread, "device": options.device}
         remote = given_remote(options)
 
     def as_served(own: "LoadedPair") -> "LoadedPair":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
-from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, own_pair
+from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, one_of, own_pair
 from engine.record.constraint import checked as checked_constraint
 from engine.record.constraint import joined
 from engine.record.files import text_of
@@ -44,9 +44,7 @@ def gallery() -> dict[str, list[dict[str, str]]]:
 def first_prompts(domain: str, count: int) -> list[str]:
     """The first `count` held-out prompts of a domain. Raises `ValueError` for an unknown domain and for more than there are."""
     texts = held_out()
-    if domain not in texts:
-        raise ValueError(f"Unknown domain {domain!r}. Available: {', '.join(texts)}.")
-    if not 1 <= count <= len(texts[domain]):
+    if not 1 <= count <= len(texts[one_of(texts, domain, "domain")]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
 

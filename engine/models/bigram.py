@@ -39,10 +39,7 @@ class BigramTable:
         self.unlisted = (rest / whole / max(1, self.vocab - self.k)).log().float()  # [V], of one unlisted token
 
     def log_q(self, token_ids: list[int]) -> torch.Tensor:
-        """Log-probabilities `[n, V]` float32 of what follows each of n tokens.
-
-        Raises `IndexError` for an id beyond the vocabulary.
-        """
+        """Log-probabilities `[n, V]` float32 of what follows each of n tokens. Raises `IndexError` for an id beyond the vocabulary."""
         rows = torch.tensor(token_ids, dtype=torch.long)
         spread = self.unlisted.index_select(0, rows)[:, None].repeat(1, self.vocab)
         return spread.scatter_(1, self.next_ids.index_select(0, rows), self.listed.index_select(0, rows))

@@ -8,10 +8,7 @@ NODES = 64  # of the largest tree that a race may ask for
 
 
 def cache_bytes(pair: LoadedPair, rows: int) -> int:
-    """Bytes that a lane's caches of so many rows take at most, with a target's states and what a tree's nodes add to them.
-
-    Without a draft model, whose rows lie beside the target's, these count twice.
-    """
+    """Bytes that a lane's caches of so many rows take at most, with states and a tree's nodes. Without a draft rows count twice."""
     row = pair.target.row_bytes + (pair.draft or pair.target).row_bytes
     return rows * row + pair.target.state_bytes + NODES * pair.target.node_bytes
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.models.constraint_trial import LIMITS, grammar, refusal
+from engine.models.constraint_trial import matcher_of, refusal
 from engine.record.constraint import KINDS, checked, parts, schema_text
+from engine.record.trace import first_divergence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -27,7 +28,6 @@ KEPT = 16  # constraints that stay compiled
 class CompiledConstraint:
     """A compiled constraint for one tokenizer. `guesses` is one of `GUESSES`; whatever it is, the target's law is the same."""
 
-    text: str
     matcher: Any
     vocab: int
     stops: frozenset[int]
@@ -42,20 +42,13 @@ class MatcherGuide:
     """The constraint along one text. A path is the tuple of tokens behind the text's end, its root."""
 
     def __init__(self, constraint: CompiledConstraint):
-        self.constraint, self.matcher = constraint, constraint.matcher.deep_copy()
+        self.constraint, self.guesses, self.matcher = constraint, constraint.guesses, constraint.matcher.deep_copy()
         self.over = False  # whether the text has ended, or left the constraint
         self.at: tuple[int, ...] = ()  # the path that the matcher stands at
         self.rows: dict[tuple[int, ...], torch.Tensor | None] = {}
 
-    @property
-    def guesses(self) -> str:
-        return self.constraint.guesses
-
     def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
-        """bool `[V]`: the tokens that may follow the path. None where it does not matter: behind a stop token or a forbidden one.
-
-        Raises `ValueError` where the constraint becomes too complex to follow.
-        """
+        """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""
         if path not in self.rows:
             self.rows[path] = self.found(path)
         return self.rows[path]
@@ -78,9 +71,8 @@ class MatcherGuide:
 
     def move(self, path: tuple[int, ...]) -> None:
         """Bring the matcher to a path whose tokens are all allowed."""
-        same = 0
-        while same < min(len(path), len(self.at)) and path[same] == self.at[same]:
-            same += 1
+        parting = first_divergence(path, self.at)
+        same = len(path) if parting is None else parting
         if same < len(self.at):
             self.matcher.rollback(len(self.at) - same)
         if same < len(path):
@@ -128,10 +120,7 @@ def compiled(
     tokens, source = tokens_of(tokenizer, vocab, stops)
     if why := refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
-    from llguidance import LLMatcher, LLParserLimits
-
-    matcher = LLMatcher(tokens, grammar(kind, pattern), limits=LLParserLimits(**LIMITS), log_level=0)
-    return CompiledConstraint(text, matcher, vocab, stops, guesses)
+    return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
 
 
 @lru_cache(4)

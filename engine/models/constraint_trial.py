@@ -30,15 +30,17 @@ SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 _one = threading.Lock()
 
 
-def grammar(kind: str, text: str) -> str:
-    """The constraint in llguidance's own form. Raises `ValueError` for a schema that it does not read."""
-    from llguidance import LLMatcher
+def matcher_of(tokens: Any, kind: str, text: str) -> Any:
+    """llguidance's matcher of a constraint, for its view of a tokenizer. Raises `ValueError` for a schema that it does not read."""
+    from llguidance import LLMatcher, LLParserLimits
 
     if kind == "regex":
-        return LLMatcher.grammar_from_regex(text)
-    if kind == "lark":
-        return LLMatcher.grammar_from_lark(text)
-    return LLMatcher.grammar_from_json_schema(text, overrides=SPACES)
+        grammar = LLMatcher.grammar_from_regex(text)
+    elif kind == "lark":
+        grammar = LLMatcher.grammar_from_lark(text)
+    else:
+        grammar = LLMatcher.grammar_from_json_schema(text, overrides=SPACES)
+    return LLMatcher(tokens, grammar, limits=LLParserLimits(**LIMITS), log_level=0)
 
 
 def refusal(tokenizer: str, kind: str, text: str) -> str:
@@ -64,16 +66,14 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     except (ImportError, ValueError):  # no such limits on this system; the caller's clock still ends it
         pass
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLTokenizer
 
     tokenizer, kind, text = json.load(sys.stdin)
     try:
-        tokens = LLTokenizer(tokenizer)
-        matcher = LLMatcher(tokens, grammar(kind, text), limits=LLParserLimits(**LIMITS), log_level=0)
-        why = matcher.get_error()
-        if not why:
+        matcher = matcher_of(LLTokenizer(tokenizer), kind, text)
+        if not matcher.is_error():
             matcher.compute_bitmask()
-            why = matcher.get_error()
+        why = matcher.get_error()
     except ValueError as error:
         why = str(error)
     print(json.dumps(why))

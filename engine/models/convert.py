@@ -1,7 +1,4 @@
-"""`python -m engine convert`: a drafter's pickled weights as safetensors, so that no code in a file can run when they are loaded.
-
-Only tensors are taken out of a pickle; PyTorch refuses everything else that stands in it.
-"""
+"""`python -m engine convert`: a drafter's pickled weights as safetensors. Tensors alone are taken out, so that no code can run."""
 
 import pickle
 import shutil

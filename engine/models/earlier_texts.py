@@ -1,7 +1,4 @@
-"""Memory: texts that this process wrote, for drafters that copy from them.
-
-A pair has none unless a command gives it one, so nobody's text becomes another visitor's guess.
-"""
+"""Memory: texts that this process wrote, for drafters that copy from them. A pair has none unless a command gives it one."""
 
 LARGEST_MEMORY = 100_000  # tokens, prompts included
 

@@ -8,20 +8,18 @@ import importlib.util
 import json
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
 
 from engine.models import gguf
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
 from engine.nets import NETS, NetConfig
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
-from engine.nets.formats.exported import EXPORTS, Verifier
+from engine.nets.formats.exported import EXPORTS
 from engine.nets.layer import ANEW, narrower, tables_of
 
 CARD = """# {kind} drafter for {target}
@@ -33,10 +31,7 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 
 
 def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
-    """The sizes and the weights of the pair's trained drafter, with those tables that it shares with its target.
-
-    Raises `ValueError` when there is none of that kind.
-    """
+    """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none."""
     folder = Path(pair.drafters or "") / kind
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
@@ -70,18 +65,13 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     config, weights = trained(pair, kind)
-    target = config_in(pair.target_checkpoint)
-    verifier = Verifier(
-        pair.target, target.architectures or [], target.num_hidden_layers, target.max_position_embeddings
-    )
-    exported = EXPORTS[kind](config, weights, verifier)
+    said, tensors, readers = EXPORTS[kind](config, weights, pair.target, config_in(pair.target_checkpoint))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(exported.config, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(
-        CARD.format(kind=kind, target=pair.title, readers=exported.readers), encoding="utf-8"
-    )
-    save_file({name: each.contiguous() for name, each in exported.tensors.items()}, folder / "model.safetensors")
-    return len(exported.tensors)
+    (folder / "config.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    card = CARD.format(kind=kind, target=pair.title, readers=readers)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    save_file({name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors")
+    return len(tensors)
 
 
 def refuse_files(folder: Path) -> None:
@@ -90,24 +80,16 @@ def refuse_files(folder: Path) -> None:
         raise ValueError(f"{folder} holds files already. Choose another folder.")
 
 
-def plain_models(pair: Pair) -> Iterator[tuple[str, PreTrainedModel]]:
-    """The pair's target and its draft model by what they are, one after the other, in float32 on a CPU."""
-    cpu = torch.device("cpu")
-    yield "target", load_model(pair.target_checkpoint, cpu, torch.float32)
-    if pair.draft_checkpoint is not None:
-        yield "draft", load_model(pair.draft_checkpoint, cpu, torch.float32)
-
-
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
-    """Write the pair's models as `target.KIND.gguf` and `draft.KIND.gguf` to `folder`, once for each of `gguf.KINDS`.
-
-    Raises `ValueError` for models that GGUF's layout of Llama does not hold, and when `folder` holds files.
-    """
+    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `gguf.write`, and for a full folder."""
     refuse_files(folder)
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, model in plain_models(pair):
+    for name, checkpoint in (("target", pair.target_checkpoint), ("draft", pair.draft_checkpoint)):
+        if checkpoint is None:
+            continue
+        model = load_model(checkpoint, torch.device("cpu"), torch.float32)
         for kind in gguf.KINDS:
             written.append(folder / f"{name}.{kind}.gguf")
             gguf.write(written[-1], model, tokenizer, kind)
@@ -115,10 +97,7 @@ def export_gguf(pair: Pair, folder: Path) -> list[Path]:
 
 
 def export_openvino(pair: Pair, folder: Path) -> list[Path]:
-    """Write the pair's models as folders `target.KIND` and `draft.KIND` that OpenVINO GenAI loads. It makes them of GGUF files.
-
-    Raises `ValueError` without the package openvino-genai, and for what `export_gguf` refuses.
-    """
+    """Write folders that OpenVINO GenAI loads, made of GGUF files. Raises `ValueError` as `export_gguf`, and without its package."""
     if importlib.util.find_spec("openvino_genai") is None:
         raise ValueError("OpenVINO's files are written by the package openvino-genai: `pip install openvino-genai`.")
     import openvino_genai

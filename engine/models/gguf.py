@@ -51,10 +51,7 @@ def obstacle(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def write(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
-    """Write the model to a file, its matrices as `kind` of `KINDS`. Returns how many tensors there are.
-
-    Raises `ValueError` for a model that cannot be written.
-    """
+    """Write the model, its matrices as `kind` of `KINDS`. Returns how many tensors. Raises `ValueError` where it cannot be written."""
     if reason := obstacle(model, tokenizer):
         raise ValueError(f"This model cannot be written as GGUF: {reason}.")
     named = dict(tensors_of(model))
@@ -89,10 +86,7 @@ def tensors_of(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def paired(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """The rows `[heads * d, in]` of queries or keys in the order of llama.cpp's rotation.
-
-    transformers turns row i of a head with row i + d / 2, llama.cpp turns neighbours.
-    """
+    """Rows `[heads * d, in]` in the order of llama.cpp, which turns neighbours where transformers turns row i with row i + d / 2."""
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
@@ -198,6 +192,5 @@ def value(told: Any) -> bytes:
         return struct.pack("<IIQ", 9, kind, len(told)) + b"".join(each)
     if isinstance(told, str):
         return struct.pack("<I", 8) + text(told)
-    if isinstance(told, bool):
-        return struct.pack("<I?", 7, told)
-    return struct.pack("<II", 4, told) if isinstance(told, int) else struct.pack("<If", 6, told)
+    kind, form = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}[type(told)]
+    return struct.pack(f"<I{form}", kind, told)

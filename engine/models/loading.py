@@ -8,7 +8,6 @@ import re
 import shutil
 import threading
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -23,34 +22,15 @@ from transformers import (
 
 from engine.forward.devices import KINDS, cores, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
-from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.runner import Runner
+from engine.models import refusals
 from engine.models.bigram import BigramTable
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
-from engine.models.pairs import EMBEDDED, Checkpoint, LoadedPair, Pair, checked_quantisation, named, short_name
+from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import (
-    as_asked,
-    config_of,
-    kept_in,
-    kept_on,
-    quantisation_of,
-    refuse_device,
-    refuse_plain,
-    refuse_sizes,
-)
-from engine.models.refusals import (
-    FAMILIES,
-    STATE_FAMILIES,
-    attention_of,
-    draft_obstacle,
-    in_plain_words,
-    obstacle,
-    refuse_missing_weights,
-    refuse_other_vocabulary,
-)
-from engine.models.spreading import checked_spread, how_to_load, refuse_one_device, spread_words
-from engine.nets import Net, load_nets
+from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of
+from engine.models.spreading import how_to_load, refuse_spread, spread_words
+from engine.nets import load_nets
 from engine.nets.formats import composite
 from engine.record.calibration import Calibration
 
@@ -73,12 +53,12 @@ def load(
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
     `device` None takes a CUDA GPU when there is one, else Apple's, else the CPU; `dtype` None is fp32 on a CPU and bf16 on a GPU.
-    `quantisation`, `spread` and `tell` are as in `load_pair`. Raises `ValueError` with a sentence for whatever cannot be loaded.
+    The rest is as in `load_pair`.
     """
     chosen = named(pair) if isinstance(pair, str) else pair
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    key = (chosen, place, precision, quantisation, checked_spread(spread))
+    key = (chosen, place, precision, quantisation, spread)
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
@@ -105,7 +85,7 @@ def load_pair(
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    tokenizer, quantisation = checked_files(pair, str(place), precision, quantisation, spread)
+    tokenizer, quantisation = checked_files(pair, place, DTYPES[precision], quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -117,7 +97,8 @@ def load_pair(
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
         drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
-    verifying = Runner(model)
+    verifying, measured = Runner(model), pair.calibration
+    drafters = Path(pair.drafters) if pair.drafters else None
     return LoadedPair(
         pair=pair,
         tokenizer=tokenizer,
@@ -128,64 +109,40 @@ def load_pair(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
-        learned={} if verifying.spread else learned_for(pair, model),
-        calibration=Calibration.load(pair.calibration)
-        if pair.calibration and Path(pair.calibration).exists()
-        else Calibration(),
+        learned={} if verifying.spread else load_nets(drafters, model, pair.target_checkpoint.source),
+        calibration=Calibration.load(measured) if measured and Path(measured).exists() else Calibration(),
     )
 
 
-def learned_for(pair: Pair, target: PreTrainedModel) -> Mapping[str, Net]:
-    """The pair's learned drafters, and the MTP layers that the target's own files hold."""
-    folder = Path(pair.drafters) if pair.drafters else None
-    return load_nets(folder, target, pair.target_checkpoint.source)
-
-
 def checked_files(
-    pair: Pair,
-    device: str | None = None,
-    dtype: str | None = None,
-    quantisation: str | None = None,
-    spread: str = "none",
+    pair: Pair, place: torch.device, dtype: torch.dtype, quantisation: str | None = None, spread: str = "none"
 ) -> tuple[PreTrainedTokenizerBase, str]:
     """The target's tokenizer, and how its weights will be kept, see `load_pair`. No weight is read.
 
     Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
     counted for a target that is spread: what does not fit goes to a disk.
     """
-    place = checked_device(device)
-    precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
-    asked = None if quantisation is None else checked_quantisation(quantisation)
-    refuse_one_device(spread, place)
-    if asked is None and pair.name in EMBEDDED and place.type != "cpu":
-        asked = "none"  # so small a target has nothing to gain from eight bits there
-    quantisation = quantisation_of(target, config, asked)
-    refuse_device(target, config, quantisation, place)
-    refuse_sizes(target, config, quantisation)
+    if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
+        quantisation = "none"  # so small a target has nothing to gain from eight bits there
+    quantisation = quantisation_of(target, config, quantisation, place)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
-        if problem := draft_obstacle(drafting):
+        if problem := refusals.draft_obstacle(drafting):
             raise ValueError(
                 f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
             )
-        refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    if checked_spread(spread) != "none":
-        if keeps_state(config):
-            raise ValueError(
-                f"{target.path} ({config.model_type}) keeps states, which are not spread here. Use --spread none."
-            )
+        refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
+    if one_of(SPREADS, spread, "spread") == "none":
+        refuse_too_large(pair, config, drafting, place, dtype, quantisation)
     else:
-        refuse_too_large(pair, config, drafting, place, precision, quantisation)
+        refuse_spread(spread, target, config, place)
     return tokenizer, quantisation
 
 
 def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
-    """The device to work on, of these `kinds`. None takes the first of them that is there.
-
-    Raises `ValueError` for one that is not there, and for a device of another kind.
-    """
+    """The device to work on, of these `kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
     if device is None:
         device = next(kind for kind in kinds if is_there(kind))
     if not re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device)) or (place := torch.device(device)).type not in kinds:
@@ -235,15 +192,14 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
 def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
     """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
-        refuse_missing_weights(checkpoint)
+        refusals.refuse_missing_weights(checkpoint)
     config = config_in(checkpoint)
-    problem = obstacle(config)
-    if problem:
+    if problem := refusals.obstacle(config):
         raise ValueError(
-            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {FAMILIES} models work, and of those with states "
-            f"{STATE_FAMILIES}."
+            f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
+            f"states {refusals.STATE_FAMILIES}."
         )
-    with in_plain_words(checkpoint):
+    with refusals.in_plain_words(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
     if not tokenizer.is_fast:
         raise ValueError(
@@ -261,7 +217,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
-    with in_plain_words(checkpoint):
+    with refusals.in_plain_words(checkpoint):
         return composite.text_of(AutoConfig.from_pretrained(**checkpoint.source))
 
 
@@ -273,34 +229,28 @@ def load_model(
     spread: str = "none",
     tell: Tell | None = None,
 ) -> PreTrainedModel:
-    """Weights from safetensors, under the attention of `attention_of`.
-
-    Raises `ValueError` when any weight is missing, and whatever `tell` raises.
-    """
+    """Weights from safetensors, under `attention_of`. Raises `ValueError` when any weight is missing, and whatever `tell` raises."""
     config = config_in(checkpoint)
     more: dict = {"config": config, "key_mapping": composite.NAMES}
-    empty = None if spread == "none" and tell is None else empty_model(config, dtype, quantisation)
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
         more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
     elif quantisation != "none":
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
-    sizes = {}
-    if empty is not None and spread != "none":
-        more |= how_to_load(spread, checkpoint, config, empty)
-    if empty is not None and tell is not None:
-        sizes = bytes_by_name(empty)
-        if checkpoint.revision is not None:
-            more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
+    if spread != "none":
+        more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
+    if tell and checkpoint.revision is not None:
+        more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
+    sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
     try:
-        with in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
+        with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
             model, report = AutoModelForCausalLM.from_pretrained(
                 **checkpoint.source,
                 **more,
                 dtype=dtype,
                 use_safetensors=True,
-                attn_implementation=attention_of(config),
+                attn_implementation=refusals.attention_of(config),
                 output_loading_info=True,
             )
             if own != "none":
@@ -315,5 +265,9 @@ def load_model(
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
-    refuse_plain(checkpoint, model, quantisation)
+    if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
+        raise ValueError(
+            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
+            "load it with the quantisation none."
+        )
     return model.eval()

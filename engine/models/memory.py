@@ -1,9 +1,9 @@
 """Memory: what a pair needs, counted from its configurations before a weight is read, and what is free. Loads nothing."""
 
 import math
+from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -26,29 +26,6 @@ LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new toke
 NODES = 12  # of such a race's tree
 NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Needed:
-    """Bytes by what takes them.
-
-    `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
-    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
-    share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
-    """
-
-    weights: int
-    copies: int = 0
-    rows: int = 0
-    graphs: int = 0
-    states: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.copies + self.rows + self.graphs + self.states
-
-    def __add__(self, other: "Needed") -> "Needed":
-        return Needed(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def empty_model(config: PreTrainedConfig, dtype: torch.dtype, quantisation: str) -> PreTrainedModel:
@@ -76,8 +53,15 @@ def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
     return found
 
 
-def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantisation: str = "none") -> Needed:
-    """What a model of this configuration needs on the device."""
+def needed(
+    config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantisation: str = "none"
+) -> Counter[str]:
+    """Bytes that a model of this configuration needs on the device, by what takes them.
+
+    `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
+    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
+    share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
+    """
     model = empty_model(config, dtype, quantisation)
     copies = 0
     if device.type == "cpu" and quantisation == "none" and dtype in (torch.float32, torch.bfloat16):
@@ -93,18 +77,19 @@ def needed(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, q
         tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
     heads, layers = kv_heads_of(config) or 0, attending(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
-    return Needed(sum(bytes_by_name(model).values()), copies, LANES * tokens * row, graphs, states)
+    weights = sum(bytes_by_name(model).values())
+    return Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
 
 
-def nets_in(folder: str | None) -> Needed:
-    """What the learned drafters in a folder need, by the shapes that their files' headers tell. The target's matrices are shared."""
+def nets_in(folder: str | None) -> int:
+    """Bytes that the learned drafters in a folder need, by their files' headers. The target's matrices are shared."""
     found = 0
     files = [*Path(folder).glob("model.safetensors"), *Path(folder).glob("*/model.safetensors")] if folder else []
     for file in files:
         # What is no such file is refused when it is loaded.
         with suppress(SafetensorError), safe_open(file, "pt") as tensors:
             found += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    return Needed(NET_BYTES * found)
+    return NET_BYTES * found
 
 
 def refuse_too_large(
@@ -116,19 +101,18 @@ def refuse_too_large(
     quantisation: str,
 ) -> None:
     """Raises `ValueError`, with what would fit, when the pair needs more memory than is free on the device."""
-    drafting = Needed(0) if draft is None else needed(draft, device, dtype)
+    drafting = 0 if draft is None else needed(draft, device, dtype).total()
     nets = nets_in(pair.drafters)
 
     def total(quantisation: str) -> int:
-        return (needed(target, device, dtype, quantisation) + drafting + nets).total
+        return needed(target, device, dtype, quantisation).total() + drafting + nets
 
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
         return
-    able = kept_on(device)
-    others = [each for each in able if each != quantisation and not (each == "nf4" and odd_size(target))]
+    others = [each for each in kept_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
     fitting = {each: need for each in others if (need := total(each)) <= left}
-    alone = wanted - drafting.total
+    alone = wanted - drafting
     if fitting:
         ways = [f"--quantisation {each} would need {need / GIB:.1f} GiB" for each, need in fitting.items()]
         advice = f"{' and '.join(ways)}."

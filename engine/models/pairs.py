@@ -1,7 +1,7 @@
 """Model pairs: which draft guesses for which target, on disk and in memory. Knows names and values; loads nothing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,12 +24,8 @@ EMBEDDED = {"embedded": "67M", "small": "11M"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
-READS = {
-    "eagle": "EAGLE-3",
-    "medusa": "Medusa",
-    "dflash": "DFlash",
-    "dspark": "DSpark",
-}  # which published format each drafter reads
+# Which published format each drafter reads
+READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,6 @@ class Pair:
 
 
 def embedded_pair(name: str, size: str) -> Pair:
-    """A pair whose files lie in `MODELS`."""
     folder = MODELS / name
     return Pair(
         name=name,
@@ -174,15 +169,13 @@ PAIRS = {
 
 def named(name: str) -> Pair:
     """The listed pair of that name. Raises `ValueError` for an unknown one."""
-    if name not in PAIRS:
-        raise ValueError(f"Unknown pair {name!r}. Available: {', '.join(PAIRS)}.")
-    return PAIRS[name]
+    return PAIRS[one_of(PAIRS, name, "pair")]
 
 
-def checked_quantisation(name: str) -> str:
-    """One of `QUANTISATIONS`. Raises `ValueError` for another name."""
-    if name not in QUANTISATIONS:
-        raise ValueError(f"Unknown quantisation {name!r}. Available: {', '.join(QUANTISATIONS)}.")
+def one_of(known: Collection[str], name: str, what: str) -> str:
+    """The name, which is one of the `known`. Raises `ValueError` for another one."""
+    if name not in known:
+        raise ValueError(f"Unknown {what} {name!r}. Available: {', '.join(known)}.")
     return name
 
 
@@ -198,18 +191,13 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
             "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
-    (path, revision), title = place("--target", target), short_name(target)
+    path, revision = place("--target", target)
     guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
+    title = short_name(target) if draft is None else f"{short_name(draft)} → {short_name(target)}"
+    measured = None if drafters is None else str(Path(drafters) / "calibration.json")
+    heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
     return Pair(
-        "own",
-        title if draft is None else f"{short_name(draft)} → {title}",
-        path,
-        guess,
-        revision,
-        guess_revision,
-        drafters=drafters,
-        calibration=None if drafters is None else str(Path(drafters) / "calibration.json"),
-        heads=next((pair.heads for pair in PAIRS.values() if pair.target == path), {}),
+        "own", title, path, guess, revision, guess_revision, drafters=drafters, calibration=measured, heads=heads
     )
 
 
@@ -285,11 +273,9 @@ class LoadedPair:
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
             listed = ", ".join(self.pair.heads.get(READS.get(name, ""), ()))
-            published = (
-                f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
-                if listed
-                else ""
-            )
+            published = ""
+            if listed:
+                published = f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
             raise ValueError(
                 f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
                 f"{self.pair.training}`, or choose the system tree or lookup.{published}"

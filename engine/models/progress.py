@@ -68,10 +68,7 @@ def fetching(tell: Tell, name: str) -> type[tqdm]:
 
 @contextmanager
 def placing(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
-    """Tells of the weights that transformers puts into a model inside. `sizes` are their bytes by name. None tells nobody.
-
-    Either way transformers draws no bar of its own.
-    """
+    """Tells of the weights that transformers puts into a model inside, by their `sizes` in bytes. transformers draws no bar."""
     told, here = telling(tell, "Loading", name) if tell else None, threading.get_ident()
     total = sum(sizes.values())
 

@@ -21,7 +21,7 @@ import torch
 from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
-from engine.models.pairs import QUANTISATIONS, Checkpoint
+from engine.models.pairs import QUANTISATIONS, Checkpoint, one_of
 
 # It says with every forward that activations are rounded by way of float16, and at its start which kernels it lacks.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -43,14 +43,28 @@ def kept_in(config: PreTrainedConfig) -> str:
     return "8-bit" if told.get("quant_method") == "bitsandbytes" and told.get("load_in_8bit") else "none"
 
 
-def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str | None) -> str:
-    """What is asked for, or what the checkpoint's own weights are kept in. Raises `ValueError` for one that they cannot become."""
+def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str | None, device: torch.device) -> str:
+    """What is asked for, or what the checkpoint's own weights are kept in.
+
+    Raises `ValueError` for what they cannot become, what the device cannot keep, and sizes that 4 bits cannot have.
+    """
     own = kept_in(config)
-    if own != "none" and asked not in (None, own, "none"):
+    found = own if asked is None else one_of(QUANTISATIONS, asked, "quantisation")
+    if own != "none" and found not in (own, "none"):
         raise ValueError(
             f"{checkpoint.path} holds weights in {own}: load it with the quantisation {own} or none, got {asked}."
         )
-    return own if asked is None else asked
+    if found not in kept_on(device):
+        raise ValueError(
+            f"bitsandbytes does not keep weights in {found} on {device.type}, "
+            f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
+        )
+    if found == "nf4" and (odd := odd_size(config)):
+        raise ValueError(
+            f"4-bit weights need sizes in multiples of {NF4_MULTIPLE}; {checkpoint.path} has a {odd}. "
+            "Load it with the quantisation 8-bit or none."
+        )
+    return found
 
 
 def as_asked(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -91,29 +105,8 @@ def replace_linear(model: PreTrainedModel, made: Callable[[torch.nn.Linear], tor
 
 
 def kept_on(device: torch.device) -> tuple[str, ...]:
-    """Of `QUANTISATIONS`, how weights can be kept on the device.
-
-    bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch its 4-bit ones from a network while it runs.
-    """
-    return ("none",) if device.type == "mps" else tuple(QUANTISATIONS)
-
-
-def refuse_device(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str, device: torch.device) -> None:
-    """Raises `ValueError` where the checkpoint's weights shall be kept as they cannot be on the device."""
-    if quantisation not in kept_on(device):
-        raise ValueError(
-            f"bitsandbytes does not keep weights in {quantisation} on {device.type}, "
-            f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
-        )
-
-
-def refuse_sizes(checkpoint: Checkpoint, config: PreTrainedConfig, quantisation: str) -> None:
-    """Raises `ValueError` for sizes that bitsandbytes cannot keep so. It keeps all sizes in 8 bits."""
-    if quantisation == "nf4" and (odd := odd_size(config)):
-        raise ValueError(
-            f"4-bit weights need sizes in multiples of {NF4_MULTIPLE}; {checkpoint.path} has a {odd}. "
-            "Load it with the quantisation 8-bit or none."
-        )
+    """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch 4-bit ones by network."""
+    return ("none",) if device.type == "mps" else QUANTISATIONS
 
 
 def odd_size(config: PreTrainedConfig) -> str:
@@ -128,20 +121,8 @@ def odd_size(config: PreTrainedConfig) -> str:
     return next((f"{what} of {size}" for what, size in sizes.items() if size % NF4_MULTIPLE), "")
 
 
-def refuse_plain(checkpoint: Checkpoint, model: PreTrainedModel, quantisation: str) -> None:
-    """Raises `ValueError` for a model of which bitsandbytes has quantised nothing."""
-    if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
-        raise ValueError(
-            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
-            "load it with the quantisation none."
-        )
-
-
 def bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
-    """Bytes that a module's parameter takes in memory, with the scales that bitsandbytes keeps beside it.
-
-    In 8 bits a row of `[out, in]` has a float32 scale; in 4 bits every block of 64 weights has one.
-    """
+    """Bytes of a module's parameter, with bitsandbytes' float32 scales: one a row `[in]` in 8 bits, one a block of 64 in 4 bits."""
     kind = type(module).__name__
     if name != "weight" or kind not in ("Linear8bitLt", "Linear4bit"):
         return weight.numel() * weight.element_size()

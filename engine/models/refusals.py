@@ -6,11 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import errors as hub
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedTokenizerBase
 
 from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of
@@ -72,7 +68,9 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         return "nobody has tried here what its cache holds"
     if getattr(config, "word_embed_proj_dim", config.hidden_size) != config.hidden_size:
         return f"it projects {config.hidden_size} numbers to {config.word_embed_proj_dim} before its logits, and drafters read both"
-    if unsteady := sorted(rope_types(config) & UNSTEADY_ROPE):
+    ropes = getattr(config, "rope_parameters", None) or {}  # for all layers together, or for each type of layer
+    types = {each.get("rope_type", "default") for each in (ropes, *ropes.values()) if isinstance(each, dict)}
+    if unsteady := sorted(types & UNSTEADY_ROPE):
         return f"its {unsteady[0]} rotary embedding changes with the length of the text"
     if not kind._supports_sdpa and config.model_type not in TRIED:
         return "it does not offer sdpa attention, which takes the tree's mask"
@@ -84,12 +82,6 @@ def draft_obstacle(config: PreTrainedConfig) -> str | None:
     if kinds.keeps_state(config):
         return "it keeps a recurrent state, and rejected guesses cannot be cut out of it"
     return obstacle(config)
-
-
-def rope_types(config: PreTrainedConfig) -> set[str]:
-    """The rotary embeddings that a configuration names, for all layers together or for each type of layer."""
-    named = getattr(config, "rope_parameters", None) or {}
-    return {each.get("rope_type", "default") for each in (named, *named.values()) if isinstance(each, dict)}
 
 
 def attention_of(config: PreTrainedConfig) -> str:

@@ -14,26 +14,24 @@ from accelerate import infer_auto_device_map
 from accelerate.utils import get_max_memory
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.sizes import kv_heads_of
 from engine.forward.spread import processes_of
-from engine.models.pairs import SPREADS, Checkpoint
+from engine.models.pairs import Checkpoint
 
 LAUNCHED = "torchrun --nproc-per-node 2 -m engine bench --spread matrices"
 
 
-def checked_spread(name: str) -> str:
-    """One of `SPREADS`. Raises `ValueError` for another name."""
-    if name not in SPREADS:
-        raise ValueError(f"Unknown spread {name!r}. Available: {', '.join(SPREADS)}.")
-    return name
-
-
-def refuse_one_device(spread: str, device: torch.device) -> None:
-    """Raises `ValueError` where a target shall be spread and the device has no other beside it."""
-    if checked_spread(spread) != "none" and device.type == "mps":
+def refuse_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, device: torch.device) -> None:
+    """Raises `ValueError` where a target is spread that keeps states, or from a device that has no other beside it."""
+    if device.type == "mps":
         raise ValueError(
             f"--spread {spread} puts a target on CUDA GPUs, on the CPU's memory and on a disk, and this is {device.type}. "
             "Take --spread none, or --device cpu."
+        )
+    if keeps_state(config):
+        raise ValueError(
+            f"{checkpoint.path} ({config.model_type}) keeps states, which are not spread here. Use --spread none."
         )
 
 
@@ -53,10 +51,7 @@ def room() -> Mapping[int | str, int]:
 def how_to_load(
     spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
 ) -> dict[str, Any]:
-    """What `from_pretrained` is told besides. `empty` is the model without memory.
-
-    Raises `ValueError` where there is nothing to spread over, and for a model that cannot be split.
-    """
+    """What `from_pretrained` is told besides, for the `empty` model. Raises `ValueError` for a model that cannot be split here."""
     if spread == "layers":
         plan = infer_auto_device_map(empty, dict(room()), no_split_module_classes=list(empty._no_split_modules or ()))
         return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}

@@ -1,9 +1,10 @@
 """Text: what tokens spell, in whole characters across bursts, and a label for a single token."""
 
 import re
-from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
+
+from engine.record.trace import first_divergence
 
 BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")  # how a vocabulary with byte fallback names a byte
 BROKEN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
@@ -45,7 +46,8 @@ class TextStream:
 
     def piece(self, hold: bool) -> str:
         text = self.decoded()
-        shown = min(len(self.text) - self.held, alike(self.text, text))
+        same = first_divergence(self.text, text)
+        shown = min(len(self.text) - self.held, len(text) if same is None else same)
         until = max(shown, len(text) - (hold and text.endswith(BROKEN)))
         self.held = len(text) - until
         grown = len(text) > len(self.text) and text.startswith(self.text)
@@ -59,13 +61,6 @@ class TextStream:
 
     def decoded(self) -> str:
         return self.backend.decode(self.window, skip_special_tokens=True)
-
-
-def alike(one: str, other: str) -> int:
-    """How many characters both begin with."""
-    if other.startswith(one):
-        return len(one)
-    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def label(tokenizer: PreTrainedTokenizerBase, token: int) -> str:

@@ -64,11 +64,11 @@ def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, An
     """
     embedding, head = tables_of(target)
     found: dict[str, tuple[Load, Path]] = {}
-    own = None if source is None else mtp.checkpoint_of(target, source)
+    own = None if source is None else mtp.loader_of(target, source)
     if own and source:
-        found["mtp"] = own.load, Path(source["pretrained_model_name_or_path"])
+        found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
     for path in configs_in(folder) if folder else ():
-        name, load = kind_in(path, embedding, target)
+        name, load = loader_in(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = load, path.parent
@@ -81,14 +81,14 @@ def configs_in(folder: Path) -> list[Path]:
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def kind_in(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
+def loader_in(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
     """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
     config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
-        return "mtp", assistant.checkpoint_of(folder, config, target).load
+        return "mtp", assistant.loader_of(folder, config, target)
     name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
     if name:
-        return name, PUBLISHED[name].checkpoint_of(folder, config, embedding, layers).load
+        return name, PUBLISHED[name].loader_of(folder, config, embedding, layers)
     NetConfig.fitting(folder, embedding)
     return folder.name, NETS[config["kind"]].load
 
@@ -96,7 +96,7 @@ def kind_in(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tu
 def net_in(folder: Path, target: PreTrainedModel) -> Net:
     """The net in a drafter's own folder, for this target. Raises `ValueError` when the folder holds none that fits it."""
     tables = tables_of(target)
-    _, load = kind_in(folder / "config.json", tables[0], target)
+    _, load = loader_in(folder / "config.json", tables[0], target)
     return load(folder, *tables)
 
 

@@ -73,19 +73,19 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
         target.model.norm.weight.copy_(1 + 0.1 * torch.randn(64))
         narrow = torch.linalg.qr(torch.randn(64, 32))[0]
         target.lm_head.weight.copy_(target.lm_head.weight @ narrow @ narrow.T / target.model.norm.weight)
-    start = start_for(target, config_of("specblock", "narrow"))
+    embedding, head, norm = start_for(target, config_of("specblock", "narrow"))
     state = torch.randn(5, 64)
     wanted = (state * target.model.norm.weight) @ target.lm_head.weight.T
     kept = state @ directions(target.lm_head.weight * target.model.norm.weight, 32)
-    assert torch.allclose(kept @ start.head.T, 2**0.5 * wanted, atol=1e-3)
-    assert start.embedding.shape == (256, 32) and torch.equal(start.norm, torch.ones(32))
+    assert torch.allclose(kept @ head.T, 2**0.5 * wanted, atol=1e-3)
+    assert embedding.shape == (256, 32) and torch.equal(norm, torch.ones(32))
 
 
 def test_a_net_as_wide_as_its_target_starts_from_the_targets_own():
     target = tiny_llama(0)
-    start = start_for(target, config_of("eagle"))
-    assert start.embedding.data_ptr() == target.get_input_embeddings().weight.data_ptr()
-    assert start.head.data_ptr() == target.get_output_embeddings().weight.data_ptr()
+    embedding, head, _ = start_for(target, config_of("eagle"))
+    assert embedding.data_ptr() == target.get_input_embeddings().weight.data_ptr()
+    assert head.data_ptr() == target.get_output_embeddings().weight.data_ptr()
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -211,9 +211,9 @@ def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     session.prefill(PROMPT)
     counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
     committed = text_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
-    assert counted.states == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
+    assert counted["states"] == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
     assert target.state_bytes == committed
-    assert counted.rows == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
+    assert counted["rows"] == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 
 def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeypatch):

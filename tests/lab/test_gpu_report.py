@@ -8,7 +8,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.lab.gpu import command, correctness, costs, grown
-from engine.lab.gpu.costs import Shape
+from engine.lab.gpu.costs import parameters, shape
 from engine.measure import options
 from engine.models.chat import prompt_tokens
 from engine.models.loading import load_pair
@@ -20,7 +20,7 @@ from helpers.pairs import tiny_llama, tiny_pair
 WORDS = "Story: Tom had a red ball. He"
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
-TINY = Shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
+TINY = shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
 PLAN = command.Workload(
     prompts=1,
     tokens=8,
@@ -56,17 +56,17 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         [row] = figures["embedded races"][dtype]["T = 0.8"]["systems"]
         assert row["tau"] > 1 and row["identical"] is True
     assert figures["correctness"]["noise"] == {"largest_difference": 0.0, "equal": 1.0}
-    for shape in PLAN.shapes:
-        costs = figures[f"costs {shape}"]
-        assert costs["parameters"] == TINY.parameters
+    for size in PLAN.shapes:
+        costs = figures[f"costs {size}"]
+        assert costs["parameters"] == parameters(TINY)
         for precision in ("bf16", "nf4"):
             for way in ("eager_ms", "graphed_ms"):
                 assert list(costs[precision][way]) == ["1", "3", "8"]
             assert costs[precision]["memory"]["weights_mib"] > 0
         assert costs["nf4"]["memory"]["weights_mib"] < 0.7 * costs["bf16"]["memory"]["weights_mib"]
-    for draft, shape in grown.DRAFTS.items():
+    for draft, config in grown.DRAFTS.items():
         raced = figures[f"grown pair, draft {draft}"]
-        assert raced["parameters"] == {"target": grown.TARGET.parameters, "draft": shape.parameters}
+        assert raced["parameters"] == {"target": parameters(grown.TARGET), "draft": parameters(config)}
         assert raced["T = 0.8"].startswith("Failed: ValueError: Unknown system 'magic'")
     assert "switched off" in figures["graphed and eager"]["eager"]["why_eager"]
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
@@ -76,22 +76,23 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
 @torch.inference_mode()
 def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
-    monkeypatch.setattr(grown, "TARGET", Shape(1280, 9, 20, 20, 3328, 4096, tied=True))
-    monkeypatch.setitem(grown.DRAFTS, "0.4B", Shape(512, 3, 8, 8, 1408, 4096, tied=True))
+    monkeypatch.setattr(grown, "TARGET", shape(1280, 9, 20, 20, 3328, 4096, tied=True))
+    monkeypatch.setitem(grown.DRAFTS, "0.4B", shape(512, 3, 8, 8, 1408, 4096, tied=True))
     large, own = grown.grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
     ids = torch.tensor([prompt_tokens(own, WORDS)])
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
         assert (mine.model(ids).logits.float() - logits).abs().max() < 0.03 * logits.abs().max()
     settings = Settings(WORDS, ("tree",), max_new_tokens=12)
-    taus = [Race(pair, settings).traces()[-1].tau for pair in (large, own)]
+    # In one shape: each pair would choose its own by what its forwards cost at that moment
+    taus = [Race(pair.in_shapes({}), settings).traces()[-1].tau for pair in (large, own)]
     assert taus[0] == taus[1] > 1 and "grown to 0.2B" in large.title and not large.learned
 
 
 def test_what_would_grow_has_the_sizes_that_its_name_promises():
-    billions = {name: shape.parameters / 1e9 for name, shape in grown.DRAFTS.items()}
+    billions = {name: parameters(config) / 1e9 for name, config in grown.DRAFTS.items()}
     assert billions == pytest.approx({"0.4B": 0.43, "1B": 1.11}, abs=0.01)
-    assert grown.TARGET.parameters / 1e9 == pytest.approx(8.06, abs=0.01)
+    assert parameters(grown.TARGET) / 1e9 == pytest.approx(8.06, abs=0.01)
 
 
 def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):
@@ -127,17 +128,17 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
 
 
 def test_shapes_have_the_sizes_that_their_names_promise():
-    billions = {name: shape.parameters / 1e9 for name, shape in costs.SHAPES.items()}
+    billions = {name: parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
     assert billions == pytest.approx({"1B": 1.24, "8B": 8.03, "14B": 14.77}, abs=0.01)
-    model = costs.random_model(TINY, CPU, torch.bfloat16)
+    model = costs.random_model(TINY, CPU)
     norms = sum(each.numel() for name, each in model.named_parameters() if "norm" in name)
-    assert sum(each.numel() for each in model.parameters()) == TINY.parameters + norms
+    assert sum(each.numel() for each in model.parameters()) == parameters(TINY) + norms
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
 
 
 @pytest.mark.slow
 def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
-    model = costs.random_model(TINY, CPU, torch.bfloat16)
+    model = costs.random_model(TINY, CPU)
     ids = torch.arange(8)[None]
     plain = model(ids).logits
     costs.to_four_bit(model)

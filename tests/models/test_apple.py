@@ -119,7 +119,7 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
         replace(PAIRS["small"], drafters=None),
     )
     for device, advised in ((MPS, False), (torch.device("cpu"), True)):
-        left = memory.needed(config, device, torch.bfloat16, "nf4").total / GIB
+        left = memory.needed(config, device, torch.bfloat16, "nf4").total() / GIB
         gigabytes(left * 1.01, 12, 2)
         with pytest.raises(ValueError) as refusal:
             memory.refuse_too_large(alone, config, None, device, torch.bfloat16, "none")

@@ -79,27 +79,33 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
         made = sum(each.packed.numel() * 2 for each in weights)
     config = loading.config_in(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
-    assert needed(config, CPU, loading.DTYPES[dtype]).copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
+    assert needed(config, CPU, loading.DTYPES[dtype])["copies"] == pytest.approx(
+        made, rel=0.06
+    )  # 257 logits lie in 320
 
 
 def test_a_real_size_is_counted_without_its_memory():
     """8.19 billion weights; two lanes of 1,024 rows, to which a GPU rounds up, and their graphs' logits. Nothing is allocated."""
     found = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16)
-    assert found.weights / 2 == pytest.approx(8.19e9, rel=0.01) and found.copies == 0
-    assert found.rows == 2 * 1024 * 2 * 36 * 8 * 128 * 2
-    assert found.graphs == 2 * 127 * 151936 * 2 and found.total == found.weights + found.rows + found.graphs
-    assert needed(QWEN3_8B, CPU, torch.float32).rows == 2 * 512 * 2 * 36 * 8 * 128 * 4
-    assert needed(QWEN3_8B, CPU, torch.float32).graphs == 0
+    assert found["weights"] / 2 == pytest.approx(8.19e9, rel=0.01) and found["copies"] == 0
+    assert found["rows"] == 2 * 1024 * 2 * 36 * 8 * 128 * 2
+    assert (
+        found["graphs"] == 2 * 127 * 151936 * 2 and found.total() == found["weights"] + found["rows"] + found["graphs"]
+    )
+    assert needed(QWEN3_8B, CPU, torch.float32)["rows"] == 2 * 512 * 2 * 36 * 8 * 128 * 4
+    assert needed(QWEN3_8B, CPU, torch.float32)["graphs"] == 0
     eight = needed(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16, "8-bit")
-    assert eight.weights == pytest.approx(6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01)  # embedding and head stay in bf16
-    assert needed(QWEN3_8B, CPU, torch.float32).copies == pytest.approx(2 * 7.57e9, rel=0.01)
+    assert eight["weights"] == pytest.approx(
+        6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01
+    )  # embedding and head stay in bf16
+    assert needed(QWEN3_8B, CPU, torch.float32)["copies"] == pytest.approx(2 * 7.57e9, rel=0.01)
 
 
 def test_draft_and_rows_count_too(llama, qwen):
     target, draft = (loading.config_in(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
     both = needed(target, CPU, torch.float32) + needed(draft, CPU, torch.float32)
-    assert both.total == sum(needed(each, CPU, torch.float32).total for each in (target, draft))
-    assert both.rows == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
+    assert both.total() == sum(needed(each, CPU, torch.float32).total() for each in (target, draft))
+    assert both["rows"] == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
 
 
 def test_learned_drafters_count_as_they_lie_in_memory(tmp_path, free):
@@ -109,11 +115,11 @@ def test_learned_drafters_count_as_they_lie_in_memory(tmp_path, free):
         save_file({"a": torch.zeros(numbers, dtype=torch.half)}, tmp_path / name / "model.safetensors")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"no")
-    assert memory.nets_in(str(tmp_path)).total == 4 * 6_000_000 and memory.nets_in(None).total == 0
+    assert memory.nets_in(str(tmp_path)) == 4 * 6_000_000 and memory.nets_in(None) == 0
     free(1)
     with_nets = replace(PAIR, drafters=str(tmp_path))
     config = KINDS["llama"][1]
-    alone = needed(config, CPU, torch.float32).total
+    alone = needed(config, CPU, torch.float32).total()
     free((alone + 12_000_000) / GIB)
     assert memory.refuse_too_large(PAIR, config, None, CPU, torch.float32, "none") is None
     with pytest.raises(ValueError, match=r"needs 0\.0 GiB of memory"):

@@ -92,8 +92,8 @@ if failure is not None and lacks_memory(failure):
         (
             "drafters take no memory",
             "models/memory.py::refuse_too_large",
-            "needed(target, device, dtype, quantisation) + drafting + nets",
-            "needed(target, device, dtype, quantisation) + drafting",
+            "needed(target, device, dtype, quantisation).total() + drafting + nets",
+            "needed(target, device, dtype, quantisation).total() + drafting",
             "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),

@@ -122,7 +122,7 @@ DRAFTS = [
         ),
         (
             "every block of a head is its first",
-            "formats/medusa.py::MedusaCheckpoint.load",
+            "formats/medusa.py::load",
             "0 if repeated else j",
             "0",
             "drafters/test_published_medusa.py::test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published",
@@ -149,7 +149,7 @@ DRAFTS = [
         ),
         (
             "an MTP layer is sought by its stored name",
-            "mtp.py::checkpoint_of",
+            "mtp.py::loader_of",
             "text_name(name)",
             "name",
             "models/test_composites.py::test_it_drafts_with_the_mtp_layer_in_its_own_folder -k kimi_k25",

@@ -17,11 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import LlamaConfig
 
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import correctness
-from engine.lab.gpu.costs import ROWS, SHAPES, Shape, cost_curve, memory, random_model, to_four_bit
+from engine.lab.gpu.costs import ROWS, SHAPES, cost_curve, memory, parameters, random_model, to_four_bit
 from engine.lab.gpu.grown import DRAFTS, TARGET, grown_pair
 from engine.measure.options import first_prompts, writable
 from engine.models.loading import checked_device, hardware_name, load_pair
@@ -105,7 +106,7 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
 def grown_races(draft: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
     """`races` of a grown pair, and its parameters. Its memory is given back at the end."""
     pair = grown_pair(draft, device)
-    found = {"parameters": {"target": TARGET.parameters, "draft": DRAFTS[draft].parameters}}
+    found = {"parameters": {"target": parameters(TARGET), "draft": parameters(DRAFTS[draft])}}
     found |= races(pair, prompts, workload, workload.written)
     del pair
     emptied(device)
@@ -113,16 +114,15 @@ def grown_races(draft: str, device: torch.device, prompts: list[str], workload: 
 
 
 def emptied(device: torch.device) -> None:
-    """Give memory back that nothing holds any more."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def shape_costs(shape: Shape, device: torch.device, workload: Workload) -> dict:
+def shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
     """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
-    found: dict[str, object] = {"parameters": shape.parameters}
-    model = random_model(shape, device, torch.bfloat16)
+    found: dict[str, object] = {"parameters": parameters(config)}
+    model = random_model(config, device)
 
     def measured(precision: str) -> dict[str, object]:
         """Fails without bitsandbytes, or without memory."""

@@ -1,8 +1,4 @@
-"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down.
-
-They compare graphs with the same function run eagerly, trees with one path at a time, device rounds with the loop, and the device's
-noise with the CPU's.
-"""
+"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down."""
 
 from typing import Any
 
@@ -38,10 +34,7 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
 
 
 def tree_against_paths(runner: Runner) -> dict:
-    """Logits behind every node of a tree against those of its path alone, prefilled.
-
-    Gives the largest difference, how many favourites agree, and the margin between the two best where they do not.
-    """
+    """Logits behind a tree's nodes against those of their paths alone: difference, favourites that agree, margins of the others."""
     prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
     target.prefill(prompt)

@@ -1,10 +1,6 @@
-"""Large targets' shapes with random weights, made on the device: the cost of their forwards and the memory they take.
-
-A forward's time depends on shapes and precision, not on the weights' values, so nothing is downloaded.
-"""
+"""What forwards of large shapes cost, and what memory they take. Their time does not depend on weights, which are random."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,80 +9,55 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
+from engine.models.memory import GIB, empty_model
 from engine.models.quantising import replace_linear
 from engine.rounds.timing import binary, interleaved
 from engine.tree import DraftTree
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT = 512  # committed rows behind which a forward is timed
-GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A Llama-shaped model's sizes."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    mlp: int
-    vocab: int
-    tied: bool = False  # whether embedding and head are one matrix
-
-    @property
-    def parameters(self) -> int:
-        """Weights in all, the norms left out."""
-        width = self.hidden // self.heads
-        attention = self.hidden * (2 * self.hidden + 2 * self.kv_heads * width)
-        return (2 - self.tied) * self.vocab * self.hidden + self.layers * (attention + 3 * self.hidden * self.mlp)
-
-    def config(self) -> LlamaConfig:
-        return LlamaConfig(
-            vocab_size=self.vocab,
-            hidden_size=self.hidden,
-            intermediate_size=self.mlp,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            max_position_embeddings=8192,
-            tie_word_embeddings=self.tied,
-            pad_token_id=None,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
+def shape(hidden: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False) -> LlamaConfig:
+    """A Llama of these sizes. `tied` says whether embedding and head are one matrix."""
+    return LlamaConfig(
+        hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        intermediate_size=mlp, vocab_size=vocab,
+        max_position_embeddings=8192, tie_word_embeddings=tied, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
 
 
 SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
-    "1B": Shape(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
-    "8B": Shape(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
-    "14B": Shape(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
+    "1B": shape(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
+    "8B": shape(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
+    "14B": shape(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
 }
 
 
-def random_model(shape: Shape, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """Random weights, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
-    needed = shape.parameters * dtype.itemsize
+def parameters(config: LlamaConfig) -> int:
+    """Weights in all, the norms left out."""
+    model = empty_model(config, torch.bfloat16, "none")
+    return sum(each.numel() for each in model.parameters() if each.ndim > 1)
+
+
+def random_model(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
+    """Random weights in bfloat16, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
+    needed = 2 * parameters(config)
     if device.type == "cuda" and needed + 2 * GIB > torch.cuda.mem_get_info(device)[0]:
         free = torch.cuda.mem_get_info(device)[0] / GIB
         raise MemoryError(f"It needs {needed / GIB:.0f} GiB and 2 GiB to work in; {free:.0f} GiB of the GPU are free.")
     with torch.device(device):
-        return AutoModelForCausalLM.from_config(shape.config(), dtype=dtype, attn_implementation="sdpa").eval()
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
 
 
 def to_four_bit(model: PreTrainedModel) -> None:
-    """Turn a model's linear layers into NF4 on its device, as `engine.models.loading` loads one. The LM head stays as it is.
-
-    Raises `ImportError` without bitsandbytes.
-    """
+    """Turn linear layers but the head into NF4, as `engine.models.loading` loads them. Raises `ImportError` without bitsandbytes."""
     from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
     def made(linear: torch.nn.Linear) -> torch.nn.Module:
-        sizes = linear.in_features, linear.out_features
+        outputs, inputs = linear.weight.shape
         how: dict[str, Any] = {"compress_statistics": False, "quant_type": "nf4"}
-        four = four_bit.Linear4bit(
-            *sizes, bias=linear.bias is not None, compute_dtype=linear.weight.dtype, device="meta", **how
-        )
+        four = four_bit.Linear4bit(inputs, outputs, linear.bias is not None, linear.weight.dtype, device="meta", **how)
         plain = four_bit.Params4bit(linear.weight.data, requires_grad=False, module=four, **how)
         four.weight = plain.to(linear.weight.device)
         return four
@@ -105,10 +76,7 @@ def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Sess
 
 
 def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
-    """Median ms of a forward over N tree nodes by N, eager through transformers' modules and graphed, interleaved.
-
-    `why_eager` is the sentence that says why there are no graphs, if there are none.
-    """
+    """Median ms of forwards over N tree nodes by N, eager by transformers' modules and graphed, interleaved."""
     sessions = {name: session_behind(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:

@@ -2,7 +2,7 @@
 
 Each of three domains has a visible mark at the start of a document, so that a prompt of one domain stays in it:
 
-    stories    "Story: ..."                      TinyStories, picture books; old children's books, never with the mark
+    stories    "Story: ..."                      TinyStories, picture books; old children's books of 1860 to 1920, never with the mark
     problems   "Question: ...\\nAnswer: ..."      GSM8K, the same with other numbers, SVAMP, AQuA
     code       "# Python\\ndef ..."               functions of the standard library and of four packages
 
@@ -18,7 +18,6 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +26,12 @@ DOMAINS = ("stories", "problems", "code")
 MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
 MARK = {"stories": "Story: ", "problems": "Question: ", "code": "# Python\n"}
 UNMARKED = {"stories": 0.4, "problems": 0.0, "code": 0.3}  # share of documents without a mark: visitors type none
+STORIES = (
+    "tinystories/train.jsonl",
+    "storybooks/cc_by_en.jsonl",
+    "tinystories_more/ekg.jsonl",
+    "bookdash/bookdash_en.jsonl",
+)
 PACKAGES = ("mpmath", "networkx", "numpy", "sympy")  # BSD; read where they are installed
 HELD_OUT = 0.05  # share of the files with functions
 OLD_BOOKS = 3000  # pieces, the simplest first
@@ -43,25 +48,10 @@ def is_held_out(name: str) -> bool:
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < HELD_OUT * 2**32
 
 
-def texts_of(*paths: Path) -> list[str]:
+def texts_of(folder: Path, *files: str) -> list[str]:
     """The texts of those files that are there; a folder need not hold the ones that came later."""
-    return [row["text"].replace("# ", "").strip() for path in paths if path.exists() for row in read_jsonl(path)]
-
-
-def story_documents(folder: Path, held_out: bool) -> list[str]:
-    if held_out:
-        return texts_of(folder / "tinystories" / "valid.jsonl")
-    return texts_of(
-        folder / "tinystories" / "train.jsonl",
-        folder / "storybooks" / "cc_by_en.jsonl",
-        folder / "tinystories_more" / "ekg.jsonl",
-        folder / "bookdash" / "bookdash_en.jsonl",
-    )
-
-
-def old_books(folder: Path) -> list[str]:
-    """Pieces of children's books of 1860 to 1920. They never get a mark, so that a marked story stays a simple one."""
-    return texts_of(folder / "gutenberg" / "children.jsonl")[:OLD_BOOKS]
+    paths = [folder / file for file in files if (folder / file).exists()]
+    return [row["text"].replace("# ", "").strip() for path in paths for row in read_jsonl(path)]
 
 
 def problem_documents(folder: Path, held_out: bool) -> list[str]:
@@ -70,10 +60,8 @@ def problem_documents(folder: Path, held_out: bool) -> list[str]:
         return f"{row['question'].strip()}\nAnswer: {answer.replace('#### ', 'The answer is ').strip()}."
 
     paths = [folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")]
-    if not held_out:
-        paths += sorted((folder / "gsm8k_renumbered").glob("*.jsonl")) + sorted(
-            (folder / "word_problems").glob("*.jsonl")
-        )
+    for more in () if held_out else ("gsm8k_renumbered", "word_problems"):
+        paths += sorted((folder / more).glob("*.jsonl"))
     return [worked(row) for path in paths for row in read_jsonl(path)]
 
 
@@ -85,40 +73,32 @@ def functions_of(source: str) -> Iterator[str]:
         return
     lines = source.splitlines()
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and 3 <= (node.end_lineno or 0) - node.lineno + 1 <= 60
-        ):
-            yield textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            cut = lines[node.lineno - 1 : node.end_lineno]
+            if 3 <= len(cut) <= 60:
+                yield textwrap.dedent("\n".join(cut))
 
 
-class PythonFile(NamedTuple):
-    name: str  # the path below its root, the same on every machine
-    path: Path
-
-
-def python_files(root: Path, package: str = "") -> list[PythonFile]:
+def python_files(root: Path, package: str = "") -> list[Path]:
     """The Python files of a package below `root`, or of `root` itself, but for tests and the like."""
-    found = [PythonFile(path.relative_to(root).as_posix(), path) for path in sorted((root / package).rglob("*.py"))]
-    return [each for each in found if not SKIPPED_PACKAGES & set(Path(each.name).parts)]
+    found = sorted((root / package).rglob("*.py"))
+    return [path for path in found if not SKIPPED_PACKAGES & set(path.relative_to(root).parts)]
 
 
 def code_documents(held_out: bool) -> list[str]:
     """Functions of the standard library; for training also those of `PACKAGES`, where they are installed."""
-    paths = sysconfig.get_paths()
-    files = [each for each in python_files(Path(paths["stdlib"])) if is_held_out(each.name) == held_out]
+    own, installed = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    files = [path for path in python_files(own) if is_held_out(path.relative_to(own).as_posix()) == held_out]
     if not held_out:
-        files += [each for package in PACKAGES for each in python_files(Path(paths["purelib"]), package)]
-    documents: list[str] = []
-    for each in files:
-        documents += functions_of(each.path.read_text(encoding="utf-8", errors="ignore"))
-    return documents
+        files += [path for package in PACKAGES for path in python_files(installed, package)]
+    sources = (path.read_text(encoding="utf-8", errors="ignore") for path in files)
+    return [function for source in sources for function in functions_of(source)]
 
 
 def documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
     """All documents by domain, marked, in a fixed shuffled order."""
     found = {
-        "stories": story_documents(folder, held_out),
+        "stories": texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
         "problems": problem_documents(folder, held_out),
         "code": code_documents(held_out),
     }
@@ -126,16 +106,13 @@ def documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
         order = random.Random(domain)
         order.shuffle(texts)
         found[domain] = [text if order.random() < UNMARKED[domain] else MARK[domain] + text for text in texts]
-    if not held_out:
-        found["stories"] += old_books(folder)
+    if not held_out:  # never with a mark, so that a marked story stays a simple one
+        found["stories"] += texts_of(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
     return found
 
 
 class Corpus:
-    """Token streams by domain and random rows of them.
-
-    Each stream is `int32 [tokens]` with the offsets at which its documents start; each document begins with `<|endoftext|>`.
-    """
+    """By domain a token stream `int32 [tokens]` with the offsets at which its documents start, and random rows of it."""
 
     def __init__(self, texts: dict[str, list[str]], tokenizer):
         self.streams, self.starts = {}, {}
@@ -147,10 +124,7 @@ class Corpus:
 
     @classmethod
     def kept(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
-        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there.
-
-        So a run that resumes tokenises nothing, and a corpus can be taken to a machine without the texts.
-        """
+        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there for runs without the texts."""
         if not path.exists():
             made = cls(texts(), tokenizer)
             streams = {f"stream {domain}": stream for domain, stream in made.streams.items()}

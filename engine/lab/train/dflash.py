@@ -27,17 +27,9 @@ ANCHORS = 32  # blocks a row in a step
 
 
 def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a published config says of the layers, and of the block: its mask token and the target's layers that it reads.
-
-    The mask token is the one that ends a text, because a small vocabulary has no entry to spare.
-    """
+    """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
-    said = {
-        "model_type": "qwen3",
-        **config.in_transformers(),
-        "rms_norm_eps": 1e-6,
-        "num_target_layers": layers,
-    }
+    said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
     if config.target_hidden:
         said["target_hidden_size"] = config.target_hidden
     block = {
@@ -47,12 +39,15 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
     return said, block
 
 
-def untrained(form: ModuleType, target: PreTrainedModel, config: NetConfig, said: dict[str, Any]) -> DFlash:
-    """The net that a `form` of published files makes of a config, with the target's final norm to start from."""
-    embedding, start = target.get_input_embeddings().weight, start_for(target, config)
-    checkpoint = form.checkpoint_of(Path("the recipe"), said, embedding, target.config.num_hidden_layers)
-    net = checkpoint.kind(checkpoint.sizes, start.embedding, start.head, torch.arange(config.vocab), said)
-    net.norm.weight.data.copy_(start.norm)
+def untrained(
+    form: ModuleType, kind: type[DFlash], target: PreTrainedModel, config: NetConfig, said: dict[str, Any]
+) -> DFlash:
+    """The net of a `kind` whose config is in this `form` of published files, with the target's final norm to start from."""
+    embedding, head, norm = start_for(target, config)
+    wide = target.get_input_embeddings().weight
+    sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
+    net = kind(sizes, embedding, head, torch.arange(config.vocab), said)
+    net.norm.weight.data.copy_(norm)
     return net
 
 
@@ -60,7 +55,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     """An untrained net for this target, in z-lab's form."""
     said, block = described(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return untrained(formats.dflash, target, config, said)
+    return untrained(formats.dflash, DFlash, target, config, said)
 
 
 def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from engine.lab.train import dflash
 from engine.lab.train.dflash import BATCH, DEPTH, LAYERS, LR, guesses, loss, validate
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
+from engine.nets.dspark import DSpark
 
 RANK = 64  # columns of the Markov head's matrices
 
@@ -28,4 +29,4 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.untrained(formats.dspark, target, config, said | block)
+    return dflash.untrained(formats.dspark, DSpark, target, config, said | block)

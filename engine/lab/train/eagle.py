@@ -19,8 +19,8 @@ OWN_MOST = 32_000
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagle:
     """An untrained net. `ids` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
-    start = start_for(target, config)
-    net = Eagle(config, start.embedding, start.head)
+    embedding, head, _ = start_for(target, config)
+    net = Eagle(config, embedding, head)
     counts = torch.bincount(ids.flatten().long().cpu(), minlength=config.vocab)
     net.choose_vocabulary(counts.argsort(descending=True, stable=True)[: config.own_vocab])
     return net

@@ -6,8 +6,8 @@ would say there, never the text's next token.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
 
 SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
+AT_ONCE = 16  # rows that the target is asked about
 
 
-@dataclass(frozen=True)
-class TrainingBatch:
+class TrainingBatch(NamedTuple):
     """Rows as the target saw them: `ids [B, T]`, `features [B, T, 4, H]`, and `tokens` and `p`, both `[B, T, LISTED]`.
 
     `tokens` are the likeliest next tokens behind every place, favourite first. `p` are their probabilities at temperature 1, sum 1.
@@ -38,17 +38,18 @@ class TrainingBatch:
     tokens: torch.Tensor
     p: torch.Tensor
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return self.ids, self.features, self.scales, self.tokens, self.p
-
     def to(self, device: torch.device | str) -> "TrainingBatch":
         """The batch on the device, with wide types."""
-        ids, features, scales, tokens, p = (each.to(device) for each in self.tensors())
+        ids, features, scales, tokens, p = (each.to(device) for each in self)
         return TrainingBatch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
 
+    def narrow(self) -> "TrainingBatch":
+        """The batch on a CPU, with the types in which shards keep it."""
+        ids, features, scales, tokens, p = (each.cpu() for each in self)
+        return TrainingBatch(ids.int(), features.half(), scales, tokens.int(), p.half())
+
     def rows(self, picked: np.ndarray | slice) -> "TrainingBatch":
-        """Some of its rows."""
-        return TrainingBatch(*(each[picked] for each in self.tensors()))
+        return TrainingBatch(*(each[picked] for each in self))
 
     def hidden(self) -> torch.Tensor:
         """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
@@ -95,7 +96,7 @@ class Observer:
         return noted(ids, torch.stack(hidden), torch.stack(logits))
 
 
-def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 16) -> None:
+def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
     """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     observer = Observer(target)
@@ -103,15 +104,9 @@ def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path, batch: int = 
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
         if path.exists():
             continue
-        seen = [observer(ids) for ids in torch.from_numpy(rows[start : start + SHARD]).split(batch)]
-        tensors = {
-            "ids": torch.cat([each.ids for each in seen]).int(),
-            "features": torch.cat([each.features.half().cpu() for each in seen]),
-            "scales": torch.cat([each.scales.cpu() for each in seen]),
-            "tokens": torch.cat([each.tokens.int().cpu() for each in seen]),
-            "p": torch.cat([each.p.half().cpu() for each in seen]),
-        }
-        save_file(tensors, path.with_suffix(".tmp"))
+        seen = [observer(ids).narrow() for ids in torch.from_numpy(rows[start : start + SHARD]).split(AT_ONCE)]
+        whole = TrainingBatch(*map(torch.cat, zip(*seen, strict=True)))
+        save_file(whole._asdict(), path.with_suffix(".tmp"))
         path.with_suffix(".tmp").replace(path)
 
 
@@ -170,10 +165,7 @@ class Observed:
 
 
 def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
-    """How often the favourite (`top1`) is the target's greedy token, or the first three (`top3`) hold it, by depth.
-
-    At every depth `right [..., 3]` says which of the first three it was.
-    """
+    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `right [..., 3]` at each."""
     figures = {}
     for depth, each in enumerate(right, 1):
         figures |= {f"depth {depth} top1": float(each[..., 0].float().mean())}

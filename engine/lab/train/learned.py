@@ -1,8 +1,4 @@
-"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text.
-
-The frozen target writes text after openings of the corpus and is observed on it. The drafter learns from that. A run that was cut off
-resumes at its last checkpoint.
-"""
+"""`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text."""
 
 import argparse
 import json
@@ -68,10 +64,7 @@ def written(target: PreTrainedModel, tokenizer, data: Path, domains: list[str], 
 def observed(
     target: PreTrainedModel, write: Callable[[], Written], work: Path
 ) -> tuple[Shards | Observed, Shards | Observed]:
-    """What the drafter learns from and what it is validated on: the target's view of the rows for both that `write` gives.
-
-    On a CPU shards are made once for all drafters, and a cut-off run resumes them.
-    """
+    """What is learned from and what validates: the target's view of the rows of `write`. On a CPU shards keep it for all drafters."""
     if target.device.type == "cuda":
         rows, held_out = write()
         return Observed(target, rows), Observed(target, held_out)
@@ -91,10 +84,7 @@ def taught(
     share: float = 1.0,
     save_every: float = 300.0,
 ) -> dict[str, float]:
-    """Train `net` in place by the recipe and the budget of the options, at this `share` of the recipe's rate; its figures.
-
-    `seen` is what `observed` gives. Progress, checkpoints and resuming are as in `loop.train`.
-    """
+    """Train `net` in place on `seen`, by the options' recipe and budget, at this `share` of the recipe's rate; its figures."""
     name, recipe, (shards, held_out) = options.recipe, RECIPES[options.recipe], seen
     extra = {"segments": options.segments} if name == "parallel" else {}
 

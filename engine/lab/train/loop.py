@@ -76,16 +76,12 @@ class Muon(torch.optim.Optimizer):
 def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
-    hidden = [p for name, p in named.items() if p.ndim == 2 and not is_table(name)]
-    others = [p for name, p in named.items() if (p.ndim != 2 or is_table(name)) and name not in SLOW]
+    tables = {name for name in named if "embed" in name or "markov" in name or name == "head"}
+    hidden = [p for name, p in named.items() if p.ndim == 2 and name not in tables]
+    others = [p for name, p in named.items() if (p.ndim != 2 or name in tables) and name not in SLOW]
     groups = [{"params": others, "lr": 0.75 * lr}]
     groups += [{"params": [named[name]], "lr": 0.75 * lr * SLOWNESS} for name in SLOW if name in named]
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
-
-
-def is_table(name: str) -> bool:
-    """Whether a matrix of this name has a row for every token."""
-    return "embed" in name or "markov" in name or name == "head"
 
 
 def rate(share: float, step: int) -> float:
@@ -112,7 +108,7 @@ def train(
     With `bf16` products of matrices are taken in bfloat16. `decay` is the weight decay of hidden layers' matrices.
     """
     optimizers = optimizers_for(model, lr, decay)
-    base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint, log = work / f"{name}.pt", work / f"{name}.log.jsonl"
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
@@ -121,14 +117,14 @@ def train(
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         step, seen, spent = state["step"], state["seen"], state["spent"]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
     bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
     saved_at, last, share = spent, time.perf_counter(), budget.share(spent, seen)
     while share < 1.0:
-        for optimizer, rates in zip(optimizers, base_rates, strict=True):
-            for group, base in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = base * rate(share, step)
+        for group, base in zip(groups, rates, strict=True):
+            group["lr"] = base * rate(share, step)
         with products:
             loss, tokens = loss_of(step, share)
         loss.backward()

@@ -27,10 +27,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
 
 
 def guesses(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
-    """Head k's logits `[B, T - k - 1, V]` and the places of `batch` whose labels they guess.
-
-    The feature of place t already gives the target token t + 1. Head k guesses token t + k + 2, the label at place t + k + 1.
-    """
+    """Head k's logits `[B, T - k - 1, V]`, and the places of labels. From place t it guesses t + k + 2, the label at t + k + 1."""
     count = batch.ids.shape[1] - k - 1
     return net(batch.features[:, :count, -1], k), slice(k + 1, None)
 

@@ -21,7 +21,6 @@ HIDDEN, HEADS, MLP, VOCAB = 320, 5, 896, 4096
 
 
 def synthetic(rows: int, length: int) -> TrainingBatch:
-    """Random rows of the right shapes."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, VOCAB, (rows, length), generator=generator)
     features = torch.randn(rows, length, 4, HIDDEN, generator=generator)

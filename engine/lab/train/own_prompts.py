@@ -1,8 +1,4 @@
-"""A learned drafter that goes on learning from what its target writes after a person's own prompts. Knows prompts, rows and the
-comparison; knows no recipe.
-
-A share of the prompts is held out. The drafter races on them before and after, and is written only where it became better.
-"""
+"""A learned drafter that learns on from its target's text after a person's own prompts. Knows the comparison; knows no recipe."""
 
 import hashlib
 import json
@@ -77,13 +73,8 @@ def train_on_prompts(options: Namespace) -> dict:
     net.save(work / "trained")
     now = raced(pair, net_in(work / "trained", pair.target.model), held_out, "after")
 
-    figures = {
-        "drafter": options.recipe,
-        "target": pair.title,
-        "prompts": len(learn),
-        "rows": rows,
-        **compared(was, now),
-    }
+    about = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "rows": rows}
+    figures = about | compared(was, now)
     folder = options.out / options.recipe
     if figures["after"] > figures["before"]:
         shutil.copytree(work / "trained", folder, dirs_exist_ok=True)
@@ -128,10 +119,7 @@ def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
 
 
 def parted(prompts: list[str]) -> tuple[list[str], list[str]]:
-    """The prompts to learn from and those that are held out, each text once. A hash of the text decides, so every machine agrees.
-
-    Raises `ValueError` for too few different prompts.
-    """
+    """Prompts to learn from and held-out ones, each text once, parted by a hash of it. Raises `ValueError` for too few."""
     texts = list(dict.fromkeys(prompts))
     if len(texts) < FEWEST:
         raise ValueError(f"The file has {len(texts)} different prompts; at least {FEWEST} are needed.")
@@ -159,10 +147,7 @@ def run_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -> str
 
 
 def written(runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]) -> np.ndarray:
-    """`[rows, ROW]` ids that the target wrote after the prompts, each prompt as often. The file keeps them for a run that resumes.
-
-    Where a text ends, another prompt follows in its row.
-    """
+    """`[rows, ROW]` ids that the target wrote after the prompts, each as often. The file keeps them. Behind an end another follows."""
 
     def more(done: int) -> torch.Tensor:
         order = np.random.default_rng([11, done])
@@ -189,10 +174,7 @@ def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarr
 
 
 def compared(was: np.ndarray, now: np.ndarray) -> dict:
-    """Tau before and after over all prompts, and how many times as large it became. `was` and `now` are as `raced` gives them.
-
-    The interval is a bootstrap over prompts, which both share.
-    """
+    """Tau before and after, as `raced` gives both, and the gain, whose interval is a bootstrap over the prompts that both share."""
     drawn = resamples(len(was), seed=0)
     means = [each[drawn].sum(1) for each in (was, now)]
     gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])

@@ -7,20 +7,42 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.lab.train.data import corpora, documents
 from engine.lab.train.distill import DRAFT_SHAPES, agreement, distill
 from engine.lab.train.features import Observer
 from engine.lab.train.loop import Budget
 from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
-from engine.lab.train.tokenizer import train_tokenizer
 from engine.models.bigram import BigramTable
 from engine.models.loading import load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.models.quantising import config_of
 
 LARGEST_FILE = "48MB"
+END_OF_TEXT = "<|endoftext|>"  # the one special token, which ends and begins a text
+
+
+def train_tokenizer(texts: list[str], vocab_size: int = 4096) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with all 256 bytes, which loads with `AutoTokenizer`. Encoding puts `<|endoftext|>` first, as a text's start."""
+    bpe = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts, trainer)
+    start = bpe.token_to_id(END_OF_TEXT)
+    bpe.post_processor = processors.TemplateProcessing(
+        single=f"{END_OF_TEXT} $A", pair=f"{END_OF_TEXT} $A $B", special_tokens=[(END_OF_TEXT, start)]
+    )
+    named = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, clean_up_tokenization_spaces=False, model_max_length=1024, **named
+    )
 
 
 def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:

@@ -25,10 +25,9 @@ ANCHORS = 64  # anchors of a row whose slots a step trains
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> Parallel:
-    """An untrained net for this target."""
-    start = start_for(target, config)
-    net = Parallel(config, start.embedding, start.head)
-    net.final_norm.copy_(start.norm)
+    embedding, head, norm = start_for(target, config)
+    net = Parallel(config, embedding, head)
+    net.final_norm.copy_(norm)
     return net
 
 
@@ -66,19 +65,8 @@ def states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[t
     return out[:, :end], out[:, end:].unflatten(1, (anchors, depth - 1)).flip(1)
 
 
-def window(net: Parallel, batch: TrainingBatch, step: int, anchors: int) -> tuple[int, int]:
-    """The anchors whose slots this step trains."""
-    longest = batch.ids.shape[1] - net.config.depth
-    anchors = min(anchors, longest)
-    start = int(np.random.default_rng([8, step]).integers(longest - anchors + 1))
-    return start, start + anchors
-
-
 def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, first: int, last: int, stream_from: int):
-    """One segment's part of the loss `[]` of the window `first .. last-1`.
-
-    The segment is anchors `start .. end-1`, and stream entries from `stream_from` on.
-    """
+    """Of the loss `[]` of anchors `first .. last-1` the part of `start .. end-1`, and of the stream's entries from `stream_from` on."""
     depth, rows = net.config.depth, len(batch.ids)
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
     stream, slots = states(net, batch, start, end)
@@ -97,7 +85,10 @@ def loss(net: Parallel, batch: TrainingBatch, step: int, segments: int = 1, anch
     With more than one segment this calls `backward` for all but the last, so that only one segment's activations live at a time. The
     caller's own `backward` on the result adds the last one's.
     """
-    first, last = window(net, batch, step, anchors)
+    longest = batch.ids.shape[1] - net.config.depth
+    anchors = min(anchors, longest)
+    first = int(np.random.default_rng([8, step]).integers(longest - anchors + 1))
+    last = first + anchors
     bounds = np.linspace(first, last, min(segments, last - first) + 1).round().astype(int).tolist()
     total = torch.zeros((), device=batch.ids.device)
     for start, end in pairwise(bounds):

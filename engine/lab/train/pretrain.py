@@ -33,19 +33,11 @@ UNEVEN = 0.5  # spread of the shares in which a weight is shared out, beside the
 def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=vocab_size,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=heads,
-            intermediate_size=mlp,
-            max_position_embeddings=LONG_ROW,
-            tie_word_embeddings=True,
-            bos_token_id=0,
-            eos_token_id=0,
-            pad_token_id=0,
+            hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
+            intermediate_size=mlp, vocab_size=vocab_size,
+            max_position_embeddings=LONG_ROW, tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0,
         )
-    )
+    )  # fmt: skip
 
 
 def shared_out(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:

@@ -27,18 +27,15 @@ ANCHORS = 40  # anchors of a row whose blocks a step trains
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> SpecBlock:
     """An untrained net for this target, with the target's final norm and head to start from."""
-    start = start_for(target, config)
-    net = SpecBlock(config, start.embedding, start.head)
-    net.norm_out.weight.data.copy_(start.norm)
+    embedding, head, norm = start_for(target, config)
+    net = SpecBlock(config, embedding, head)
+    net.norm_out.weight.data.copy_(norm)
     return net
 
 
 @dataclass(frozen=True)
 class TrainedBlock:
-    """One block of every anchor in a step: `states [B, A, K, H]` and the `places [A]` of the blocks' own tokens.
-
-    `live [B, A]` says whether the path to the block is still right.
-    """
+    """A block of every anchor: `states [B, A, K, H]`, `places [A]` of its tokens, and whether its path is right, `live [B, A]`."""
 
     states: torch.Tensor
     places: torch.Tensor
@@ -77,11 +74,7 @@ class Drafting:
 
         That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
         """
-        last = (
-            torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
-            if causal is not None
-            else owner
-        )
+        last = owner if causal is None else torch.where(owner < 0, torch.arange(len(owner), device=owner.device), owner)
         stream = torch.arange(self.end, device=owner.device) <= last[:, None]
         own = self.owner[self.end :]
         local = (own == owner[:, None]) & self.on_path[self.end :]
@@ -114,10 +107,7 @@ class Drafting:
 
 
 def taught(net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor):
-    """Draft losses, rank losses and whether the favourite is the text's next token, each `[n]`.
-
-    `states [n, H]` guess the token behind `places [n]` of the batch's `rows [n]`.
-    """
+    """Draft and rank losses and whether the favourite is right, each `[n]`. `states [n, H]` guess behind `places [n]` of `rows [n]`."""
     logits, tokens = net.logits(states), batch.tokens[rows, places]
     draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
     plain = logits.detach()
@@ -147,10 +137,7 @@ def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tup
 def loss(
     net: SpecBlock, batch: TrainingBatch, step: int, blocks: int | None = None, anchors: int = ANCHORS
 ) -> torch.Tensor:
-    """Sum `[]` of draft and rank losses over the positions of a step's blocks, a mean over blocks.
-
-    The stream's own entries count with the first blocks, as position 0 of blocks without further positions.
-    """
+    """Mean over a step's blocks `[]` of their draft and rank losses. The stream's own entries count with the first blocks."""
     blocks = blocks or (BLOCKS if step % THIRD_EVERY == 0 else BLOCKS - 1)
     rng = np.random.default_rng([9, step])
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
@@ -178,10 +165,10 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
     `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
     the first position.
     """
-    guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * net.config.depth)]
+    depth = net.config.depth
+    guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * depth)]
     chains, named = [], []
     for batch in batches:
-        depth = net.config.depth
         longest = batch.ids.shape[1] - 1 - BLOCKS * depth
         for start in range(0, longest, stretch):
             drafting = Drafting(net, batch, start, min(longest, start + stretch))
@@ -200,7 +187,5 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
                     said = net.ranks(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
                     named.append((said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
                     drafting.go_on(torch.full_like(block.places, depth), right)
-    means = {"chain": chains, "bucket": named}
-    return by_depth(map(torch.cat, guessed)) | {
-        name: float(torch.cat(each).float().mean()) for name, each in means.items()
-    }
+    chain, right_bucket = (float(torch.cat(each).float().mean()) for each in (chains, named))
+    return by_depth(map(torch.cat, guessed)) | {"chain": chain, "bucket": right_bucket}

@@ -45,28 +45,21 @@ def width_for(target: PreTrainedConfig, hidden: int | None = None) -> Width:
     return Width(hidden, hidden // size, mlp, wide)
 
 
-class Start(NamedTuple):
-    """What a net begins with: `embedding` and `head`, both `[V, hidden]`, and the weight `norm [hidden]` of the last norm."""
-
-    embedding: torch.Tensor
-    head: torch.Tensor
-    norm: torch.Tensor
-
-
 @torch.no_grad()
-def start_for(target: PreTrainedModel, config: NetConfig) -> Start:
-    """The target's own, or for a net with a width of its own their projections.
+def start_for(target: PreTrainedModel, config: NetConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What a net begins with: embedding and head, both `[V, hidden]`, and the weight `[hidden]` of the last norm.
 
-    The head takes in the norm's weight then, and the factor by which fewer normed numbers are shorter.
+    They are the target's own, or for a net with a width of its own their projections. The head takes in the norm's weight then, and the
+    factor by which fewer normed numbers are shorter.
     """
     embedding, head = target.get_input_embeddings().weight.detach(), target.get_output_embeddings().weight.detach()
     norm = target.model.norm.weight.detach()
     if not config.target_hidden:
-        return Start(embedding, head, norm)
+        return embedding, head, norm
     embedding, head = embedding.float(), head.float() * norm.float()
     longer = (config.target_hidden / config.hidden) ** 0.5
     head = head @ directions(head, config.hidden) * longer
-    return Start(embedding @ directions(embedding, config.hidden), head, torch.ones(config.hidden, device=head.device))
+    return embedding @ directions(embedding, config.hidden), head, torch.ones(config.hidden, device=head.device)
 
 
 @torch.no_grad()

@@ -91,10 +91,7 @@ def together(
 
 
 def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None) -> np.ndarray:
-    """`[rows, ROW]` ids that the target wrote after short prompts of all domains. `work/own.npy` keeps them, for a run that resumes.
-
-    `batch` texts are written at once; None leaves their number to the target's device.
-    """
+    """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
     count, write = batch or AT_ONCE[target.device.type], Writer(target)
 
     def more(done: int) -> torch.Tensor:

@@ -3,6 +3,8 @@
 It reads the target's cache, so more than the hidden size must fit: the heads of keys and values, by type of layer.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,7 @@ EMBEDDING, HEAD, ORDER = "model.embed_tokens.weight", "lm_head.weight", "masked_
 def all_reading(config: PreTrainedConfig) -> PreTrainedConfig:
     """The assistant's configuration, all of whose layers read a cache that none of them writes.
 
-    transformers 5.23 asks that some layer writes, so that it makes no assistant at all. Its classes are found by their names, and so
-    is this one.
+    transformers 5.23 asks that some layer writes, and makes no assistant else. It finds classes by their names, and so this one.
     """
     text = config.get_text_config()
     kind = type(text)
@@ -46,37 +47,33 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return config.get("model_type") in KINDS
 
 
-class AssistantCheckpoint:
-    """The files of an assistant whose sizes fit the target."""
-
-    def __init__(self, config: PreTrainedConfig, target: PreTrainedModel):
-        self.config, self.target = config, target
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Assistant:
-        """Raises `ValueError` for a tensor that is missing, unknown or of another shape, and for an order that names a token twice."""
-        found, kind = tensors_of(folder), KINDS[self.config.model_type][1]
-        with torch.device("meta"):  # shapes alone
-            wanted = {name: tuple(each.shape) for name, each in kind(self.config).state_dict().items()}
-        tied = self.config.tie_word_embeddings
-        optional = {HEAD: wanted.pop(HEAD)} if tied else {}
-        refuse_other_tensors(folder, found, wanted, optional)
-        if tied and HEAD in found and not torch.equal(found[HEAD], found[EMBEDDING]):
-            raise ValueError(
-                f"{folder} holds {HEAD}, which differs from {EMBEDDING}, and its config ties them. Fetch its files anew."
-            )
-        if ORDER in found and not torch.equal(found[ORDER].long().sort().values, torch.arange(len(found[ORDER]))):
-            raise ValueError(f"{folder} holds a {ORDER} that does not name every token once. Fetch its files anew.")
-        model = kind(self.config)
-        model.load_state_dict(found, strict=False)
-        if tied:
-            model.tie_weights()
-        model.to(self.target.device, self.target.dtype)
-        pack_linear_layers(model)
-        return Assistant(model, self.target)
+def load(
+    config: PreTrainedConfig, target: PreTrainedModel, folder: Path, embedding: torch.Tensor, head: torch.Tensor
+) -> Assistant:
+    """Raises `ValueError` for a tensor that is missing, unknown or of another shape, and for an order that names a token twice."""
+    found, kind = tensors_of(folder), KINDS[config.model_type][1]
+    with torch.device("meta"):  # shapes alone
+        wanted = {name: tuple(each.shape) for name, each in kind(config).state_dict().items()}
+    tied = config.tie_word_embeddings
+    optional = {HEAD: wanted.pop(HEAD)} if tied else {}
+    refuse_other_tensors(folder, found, wanted, optional)
+    if tied and HEAD in found and not torch.equal(found[HEAD], found[EMBEDDING]):
+        raise ValueError(
+            f"{folder} holds {HEAD}, which differs from {EMBEDDING}, and its config ties them. Fetch its files anew."
+        )
+    if ORDER in found and not torch.equal(found[ORDER].long().sort().values, torch.arange(len(found[ORDER]))):
+        raise ValueError(f"{folder} holds a {ORDER} that does not name every token once. Fetch its files anew.")
+    model = kind(config)
+    model.load_state_dict(found, strict=False)
+    if tied:
+        model.tie_weights()
+    model.to(target.device, target.dtype)
+    pack_linear_layers(model)
+    return Assistant(model, target)
 
 
-def checkpoint_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> AssistantCheckpoint:
-    """The assistant that `config` describes. Raises `ValueError` when it cannot be computed and when it does not fit the target."""
+def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> Callable[..., Assistant]:
+    """As that of the other formats. Raises `ValueError` when the assistant cannot be computed and when it does not fit the target."""
     kind = KINDS[config["model_type"]][0]
     try:
         own = kind.from_dict(config)
@@ -112,4 +109,4 @@ def checkpoint_of(folder: Path, config: dict[str, Any], target: PreTrainedModel)
                 f"The assistant in {folder} was trained for another target: it needs {wanted} as {what}, and this target has {there}. "
                 "Use the assistant of this very target."
             )
-    return AssistantCheckpoint(all_reading(own), target)
+    return partial(load, all_reading(own), target)

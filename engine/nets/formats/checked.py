@@ -23,8 +23,13 @@ PICKLED = (".bin", ".pt", ".pth")
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors in the folder's safetensors files, by name. Raises `ValueError` when there are none or a name stands twice."""
     files = sorted(folder.glob("*.safetensors"))
+    if not files and (pickled := sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)):
+        raise ValueError(
+            f"{folder} holds pickled weights ({pickled[0]}), which can run code. Only safetensors are loaded. "
+            f"Convert them with `python -m engine convert {folder} NEW_FOLDER`."
+        )
     if not files:
-        raise ValueError(why_no_weights(folder))
+        raise ValueError(f"{folder} holds no safetensors file. Fetch the drafter's weights.")
     found: dict[str, torch.Tensor] = {}
     for path in files:
         with opened(path) as stored:
@@ -45,17 +50,6 @@ def opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
 
 
-def why_no_weights(folder: Path) -> str:
-    """A sentence for a folder without safetensors."""
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
-    if pickled:
-        return (
-            f"{folder} holds pickled weights ({pickled[0]}), which can run code. Only safetensors are loaded. "
-            f"Convert them with `python -m engine convert {folder} NEW_FOLDER`."
-        )
-    return f"{folder} holds no safetensors file. Fetch the drafter's weights."
-
-
 def refuse_other_tensors(
     folder: Path,
     found: Mapping[str, torch.Tensor],
@@ -65,7 +59,8 @@ def refuse_other_tensors(
     """Raises `ValueError` unless `found` has all of `wanted` and beside it only `optional`, each in its shape."""
     known = {**wanted, **(optional or {})}
     for name in sorted(found.keys() - known.keys()):
-        raise ValueError(f"{folder} holds the tensor {name}, which this format does not have. It has {listed(known)}.")
+        has = ", ".join(sorted(known))
+        raise ValueError(f"{folder} holds the tensor {name}, which this format does not have. It has {has}.")
     for name in sorted(wanted.keys() - found.keys()):
         raise ValueError(f"{folder} lacks the tensor {name}. Fetch its files anew.")
     for name, tensor in found.items():
@@ -100,8 +95,11 @@ def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> 
     return size or vocab
 
 
-def listed(names: Mapping[str, object]) -> str:
-    return ", ".join(sorted(names))
+def whole_numbers(folder: Path, found: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    """The tensor of that name as int64. Raises `ValueError` where it holds other numbers."""
+    if found[name].is_floating_point() or found[name].dtype == torch.bool:
+        raise ValueError(f"{folder} holds {name} as {found[name].dtype}. It must hold whole numbers.")
+    return found[name].long()
 
 
 def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
@@ -111,9 +109,7 @@ def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, voc
     """
     ids = torch.arange(own)
     if "d2t" in found:
-        if found["d2t"].is_floating_point() or found["d2t"].dtype == torch.bool:
-            raise ValueError(f"{folder} holds d2t as {found['d2t'].dtype}. It must hold whole numbers.")
-        ids = ids + found["d2t"].long()
+        ids = ids + whole_numbers(folder, found, "d2t")
     if ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(
             f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "

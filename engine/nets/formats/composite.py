@@ -52,7 +52,9 @@ def text_of(whole: PreTrainedConfig) -> PreTrainedConfig:
     if whole.model_type not in TRIED or (text := whole.get_text_config()) is whole:
         return whole
     if text.model_type in PLAIN:
-        text = as_plain(text)
+        said = {name: value for name, value in text.to_dict().items() if name != "model_type"}
+        rope = {name: value for name, value in said["rope_parameters"].items() if name not in MULTIMODAL}
+        text = CONFIG_MAPPING[PLAIN[text.model_type]](**said | {"rope_parameters": rope})
     # What transformers reads of the whole model's configuration, whatever that of its text model says
     text.tie_word_embeddings = whole.tie_word_embeddings
     text.architectures = whole.architectures
@@ -61,13 +63,6 @@ def text_of(whole: PreTrainedConfig) -> PreTrainedConfig:
     if text.eos_token_id is None:
         text.eos_token_id = getattr(whole, "eos_token_id", None)
     return text
-
-
-def as_plain(text: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration of the family in `PLAIN` that computes the same of a text."""
-    said = {name: value for name, value in text.to_dict().items() if name != "model_type"}
-    said["rope_parameters"] = {name: value for name, value in said["rope_parameters"].items() if name not in MULTIMODAL}
-    return CONFIG_MAPPING[PLAIN[text.model_type]](**said)
 
 
 def text_name(name: str) -> str:

@@ -7,9 +7,10 @@ alone. Its config is z-lab's with `target_hidden_size`, and its files hold embed
 narrower. Other engines refuse it by `fc.weight`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from transformers import Qwen3Config
@@ -32,63 +33,55 @@ KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     return "dflash_config" in config or config.get("speculators_model_type") == "dflash"
 
 
-@dataclass(frozen=True)
-class DFlashCheckpoint:
-    """A published DFlash drafter that fits the target by its config. `whole` says whether it may bring an embedding and a head."""
+def tables(sizes: DFlashSizes) -> dict[str, tuple[int, ...]]:
+    """The shapes of an embedding and a head that a checkpoint may bring."""
+    return {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "lm_head.weight": (sizes.own_vocab, sizes.hidden)}
 
-    sizes: DFlashSizes
-    whole: bool
-    config: dict[str, Any]
-    kind: ClassVar[type[DFlash]] = DFlash
 
-    def optional(self) -> dict[str, tuple[int, ...]]:
-        """Tensors that a checkpoint may have beside the net's own, by name."""
-        if not self.whole:
-            return {}
-        sizes = self.sizes
-        return {
-            "embed_tokens.weight": (sizes.vocab, sizes.hidden),
-            "lm_head.weight": (sizes.own_vocab, sizes.hidden),
-            "d2t": (sizes.own_vocab,),
-            "t2d": (sizes.vocab,),
-        }
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> DFlash:
-        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
-        sizes, found = self.sizes, checked.tensors_of(folder)
-        reduced = sizes.own_vocab < sizes.vocab
-        with torch.device("meta"):  # shapes alone
-            blank = torch.empty(sizes.vocab, sizes.hidden)
-            empty = self.kind(sizes, blank, blank, torch.empty(sizes.own_vocab), self.config)
-            shares = bool(sizes.target_hidden) and not found.keys() & {
-                self.kind.names[name] for name in self.kind.tables
-            }
-            if shares:
-                share(empty, blank, blank)
-            parameters = empty.state_dict()
-        wanted = {name: tuple(each.shape) for name, each in parameters.items()}
-        optional = self.optional()
-        names = self.kind.names
-        wanted = {names.get(name, name): shape for name, shape in wanted.items()}
-        if reduced:
-            wanted |= {name: optional.pop(name) for name in ("lm_head.weight", "d2t")}
-        checked.refuse_other_tensors(folder, found, wanted, optional)
-        own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
-        own_head = found.get("lm_head.weight", head).to(embedding.device)
-        vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
-        net = self.kind(sizes, own_embedding, own_head, vocabulary, self.config)
+def load(
+    kind: type[DFlash],
+    sizes: DFlashSizes,
+    optional: dict[str, tuple[int, ...]],
+    config: dict[str, Any],
+    folder: Path,
+    embedding: torch.Tensor,
+    head: torch.Tensor,
+) -> DFlash:
+    """`optional` are the shapes of tensors that a checkpoint may have beside the net's own, by name."""
+    found, names = checked.tensors_of(folder), kind.names
+    with torch.device("meta"):  # shapes alone
+        blank = torch.empty(sizes.vocab, sizes.hidden)
+        empty = kind(sizes, blank, blank, torch.empty(sizes.own_vocab), config)
+        shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in kind.tables}
         if shares:
-            share(net, embedding, head)
-        net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
-        return net.drafting(embedding.device)
+            share(empty, blank, blank)
+        parameters = empty.state_dict()
+    wanted = {names.get(name, name): tuple(each.shape) for name, each in parameters.items()}
+    if sizes.own_vocab < sizes.vocab:
+        wanted |= {name: optional[name] for name in ("lm_head.weight", "d2t")}
+    checked.refuse_other_tensors(folder, found, wanted, optional)
+    own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
+    own_head = found.get("lm_head.weight", head).to(embedding.device)
+    vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+    net = kind(sizes, own_embedding, own_head, vocabulary, config)
+    if shares:
+        share(net, embedding, head)
+    net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
+    return net.drafting(embedding.device)
 
 
-def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashCheckpoint:
-    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H]`.
+def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
+    sizes, optional = sizes_of(folder, config, embedding, layers), {}
+    if "speculators_model_type" in config:
+        optional = tables(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
+    return partial(load, DFlash, sizes, optional, config)
+
+
+def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashSizes:
+    """What `config` says, for a target of so many `layers` and `embedding [V, H]`.
 
     Raises `ValueError` for another net, for what `DFlash` does not compute, and for sizes that do not fit the target.
     """
@@ -109,7 +102,7 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
     own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab) if speculators else vocab
     qwen, rotary = checked.rotary_of(folder, layer, Qwen3Config)
-    sizes = DFlashSizes(
+    return DFlashSizes(
         hidden=layer["hidden_size"],
         heads=qwen.num_attention_heads,
         kv_heads=qwen.num_key_value_heads,
@@ -127,7 +120,6 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         biased=bool(layer.get("attention_bias")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
     )
-    return DFlashCheckpoint(sizes, whole=speculators, config=config)
 
 
 def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, Any], own: dict[str, Any]) -> None:

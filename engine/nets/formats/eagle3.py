@@ -3,7 +3,9 @@
 Both count a layer to read by the number of layers before it. Where a config does not name them, they are 2, half of all, and all but 3.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,67 +62,56 @@ def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tupl
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     architectures = config.get("architectures")
     named = isinstance(architectures, list) and any("eagle3" in str(each).lower() for each in architectures)
     return named or "speculators_model_type" in config or "draft_vocab_size" in config
 
 
-@dataclass(frozen=True)
-class Eagle3Checkpoint:
-    """A published EAGLE-3 drafter that fits the target by its config. `prefix` is what the names of its layer's tensors begin with.
+def load(
+    config: NetConfig,
+    form: EagleForm,
+    prefix: str,
+    trained: bool,
+    folder: Path,
+    embedding: torch.Tensor,
+    head: torch.Tensor,
+) -> Eagle:
+    """`prefix` is what the names of the layer's tensors begin with. `trained` says whether the `form` is that of nets trained here.
 
-    `trained` says whether the config describes what the `Eagle` that is trained here computes.
+    Such a net has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights,
+    and the embedding is the target's, or as narrow as the net.
     """
-
-    config: NetConfig
-    form: EagleForm
-    prefix: str
-    trained: bool = False
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Eagle:
-        """The net for a target with `embedding [V, H_t]` and `head [V, H_t]`. Raises `ValueError` for tensors that do not fit.
-
-        It has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights, and
-        the embedding is the target's, or as narrow as the net.
-        """
-        config, form, found = self.config, self.form, checked.tensors_of(folder)
-        wanted = shapes_of(config, form, self.prefix)
-        optional = {"embed_tokens.weight": (config.vocab, config.hidden), "t2d": (config.vocab,)}
-        if config.own_vocab == config.vocab:
-            optional["d2t"] = (config.own_vocab,)
-        else:
-            wanted["d2t"] = (config.own_vocab,)
-        if config.hidden != form.target_hidden:
-            wanted["embed_tokens.weight"] = optional.pop("embed_tokens.weight")
-        checked.refuse_other_tensors(folder, found, wanted, optional)
-        vocabulary = checked.vocabulary_of(folder, found, config.own_vocab, config.vocab)
-        own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
-        weights = {
-            name: torch.cat([found[part].float() for part in parts])
-            for name, parts in names_of(self.prefix, len(form.layers)).items()
-            if parts[0] in found
-        }
-        weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
-        taps = [name for name in weights if name.startswith("norm_taps.")]
-        narrow = config.hidden != form.target_hidden
-        ours = self.trained and (narrow or own is embedding)
-        if ours and all(bool((weights[name] == 1).all()) for name in taps):
-            weights = {name: each for name, each in weights.items() if name not in taps}
-            if narrow:
-                config, weights["embedding"] = replace(config, target_hidden=form.target_hidden), own.float()
-            net = Eagle.blank(config, embedding, head)
-        else:
-            net = Eagle(config, own, head, form)
-        net.load_state_dict(weights)
-        return net.drafting(embedding.device)
+    found, wanted = checked.tensors_of(folder), shapes_of(config, form, prefix)
+    vocab, own_vocab = config.vocab, config.own_vocab
+    optional = {"embed_tokens.weight": (vocab, config.hidden), "t2d": (vocab,), "d2t": (own_vocab,)}
+    narrow = config.hidden != form.target_hidden
+    if own_vocab < vocab:
+        wanted["d2t"] = optional["d2t"]
+    if narrow:
+        wanted["embed_tokens.weight"] = optional["embed_tokens.weight"]
+    checked.refuse_other_tensors(folder, found, wanted, optional)
+    vocabulary = checked.vocabulary_of(folder, found, own_vocab, vocab)
+    own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
+    weights = {
+        name: torch.cat([found[part].float() for part in parts])
+        for name, parts in names_of(prefix, len(form.layers)).items()
+        if parts[0] in found
+    }
+    weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
+    taps = [name for name in weights if name.startswith("norm_taps.")]
+    ours = trained and (narrow or own is embedding)
+    if ours and all(bool((weights[name] == 1).all()) for name in taps):
+        weights = {name: each for name, each in weights.items() if name not in taps}
+        if narrow:
+            config, weights["embedding"] = replace(config, target_hidden=form.target_hidden), own.float()
+        net = Eagle.blank(config, embedding, head)
+    else:
+        net = Eagle(config, own, head, form)
+    net.load_state_dict(weights)
+    return net.drafting(embedding.device)
 
 
-def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Eagle3Checkpoint:
-    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H_t]`.
-
-    Raises `ValueError` for another algorithm, for what `Eagle` does not compute, and for sizes that do not fit the target.
-    """
+def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
     speculators = "speculators_model_type" in config
     if speculators and config["speculators_model_type"] != "eagle3":
         raise ValueError(
@@ -159,18 +150,10 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
     sizes = NetConfig("eagle", hidden, heads, llama.intermediate_size, 1, guesses_of(config), vocab, theta, own_vocab)
-    as_trained = EagleForm(
-        target_hidden=target_hidden,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        eps=EPS,
-        layers=tapped_layers(layers),
-        inverse=rotary.inv_freq,
-        sliding=WINDOW,
-        normed_taps=True,
-    )
-    trained = theta > 0 and hidden % heads == 0 and form == as_trained
-    return Eagle3Checkpoint(sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
+    taps, inverse = tapped_layers(layers), rotary.inv_freq
+    ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, inverse, sliding=WINDOW, normed_taps=True)
+    trained = theta > 0 and hidden % heads == 0 and form == ours
+    return partial(load, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
 
 def guesses_of(config: dict[str, Any]) -> int:
@@ -180,10 +163,7 @@ def guesses_of(config: dict[str, Any]) -> int:
 
 
 def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
-    """The settings of `FLAGS`, False where they are absent. Raises `ValueError` for what is neither true nor false.
-
-    They stand in the config or in its `eagle_config`.
-    """
+    """The settings of `FLAGS` in the config or its `eagle_config`, or False. Raises `ValueError` for neither true nor false."""
     inner = config.get("eagle_config")
     found = {name: config.get(name, inner.get(name) if isinstance(inner, dict) else None) for name in FLAGS}
     for name, value in found.items():

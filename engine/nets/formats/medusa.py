@@ -5,14 +5,15 @@ give another number of heads than there are, so heads are counted by their names
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.nets.formats.checked import own_size, refuse_other_target, refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import own_size, refuse_other_target, refuse_other_tensors, tensors_of, whole_numbers
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa, MedusaStack
 
@@ -22,89 +23,73 @@ VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of one of the two forms."""
     return "medusa_num_heads" in config or ("kind" not in config and config.get("model_type") == "medusa")
 
 
-@dataclass(frozen=True)
-class MedusaCheckpoint:
-    """Published heads that fit the target by their config. Each has so many `blocks` and guesses `own_vocab` of the target's tokens."""
+def load(
+    blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, head: torch.Tensor
+) -> Medusa | MedusaStack:
+    """Each head has so many `blocks` and guesses `own_vocab` of the target's tokens.
 
-    hidden: int
-    vocab: int
-    blocks: int
-    own_vocab: int
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Medusa | MedusaStack:
-        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit.
-
-        The official code makes one block and repeats it, so that a file may hold only the first of a head's blocks.
-        """
-        found = tensors_of(folder)
-        vllm = any(name.startswith(("blocks.", "lm_heads.")) for name in found)
-        pattern = r"(?:blocks|lm_heads)\.(\d+)\." if vllm else r"(\d+)\."
-        heads = 1 + max((int(at[1]) for name in found if (at := re.match(pattern, name))), default=-1)
-        if not 1 <= heads <= len(found):
-            raise ValueError(f"{folder} holds no Medusa heads among its tensors {', '.join(sorted(found)[:3])}.")
-        repeated = not vllm and not any(re.match(r"\d+\.[1-9]\d*\.linear\.", name) for name in found)
-        inner, outer = VLLM if vllm else OFFICIAL
-        plain = self.blocks == 1 and self.own_vocab == self.vocab
-        names = {}  # of the blocks' tensors, by the names in the net
-        for k, j, part in product(range(heads), range(self.blocks), ("weight", "bias")):
-            ours = f"blocks.{k}.{part}" if plain else f"blocks.{k}.{j}.{part}"
-            names[ours] = inner.format(head=k, block=0 if repeated else j, part=part)
-        unembeds = {f"unembeds.{k}": outer.format(head=k, blocks=self.blocks) for k in range(heads)}
-        self.refuse(folder, found, names, unembeds, vllm)
-        vocabulary = self.vocabulary(folder, found)
-        net: Medusa | MedusaStack
-        if plain:
-            net = Medusa(NetConfig("medusa", self.hidden, 1, 0, 0, heads, self.vocab), embedding, head)
-        else:
-            config = NetConfig("medusa", self.hidden, 1, 0, self.blocks, heads, self.vocab, own_vocab=self.own_vocab)
-            net = MedusaStack(config, embedding, head, vocabulary)
-        weights = {
-            ours: found[theirs].float() if theirs in found else torch.zeros(self.hidden)
-            for ours, theirs in names.items()
-        }
-        for ours, theirs in unembeds.items():
-            whole = len(found[theirs]) > self.own_vocab
-            weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
-        net.load_state_dict(weights)
-        return net.drafting(embedding.device)
-
-    def refuse(self, folder, found, names, unembeds, vllm: bool) -> None:
-        """Raises `ValueError` unless `found` has every block and projection, and nothing else that is unknown."""
-        shapes = {"weight": (self.hidden, self.hidden), "bias": (self.hidden,)}
-        wanted = {theirs: shapes[ours.rpartition(".")[2]] for ours, theirs in names.items()}
-        biases = {name: wanted.pop(name) for name in list(wanted) if vllm and name.endswith(".bias")}
-        for theirs in unembeds.values():  # over the whole vocabulary too, from which token_map then picks
-            rows = self.vocab if len(found.get(theirs, ())) == self.vocab else self.own_vocab
-            wanted[theirs] = (rows, self.hidden)
-        if self.own_vocab < self.vocab:
-            wanted["token_map"] = (self.own_vocab,)
-        refuse_other_tensors(folder, found, wanted, biases)
-
-    def vocabulary(self, folder: Path, found: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The target's ids int64 `[own_vocab]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
-        if self.own_vocab == self.vocab:
-            return torch.arange(self.vocab)
-        ids = found["token_map"]
-        if ids.is_floating_point() or ids.dtype == torch.bool:
-            raise ValueError(f"{folder} holds token_map as {ids.dtype}. It must hold whole numbers.")
-        ids = ids.long()
-        if ids.min() < 0 or ids.max() >= self.vocab or len(ids.unique()) < len(ids):
-            raise ValueError(
-                f"{folder} has a token_map of {len(ids.unique())} different ids from {int(ids.min())} to {int(ids.max())}. "
-                f"It must hold {self.own_vocab} different ids below {self.vocab}."
-            )
-        return ids
-
-
-def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> MedusaCheckpoint:
-    """The checkpoint that `config` describes, for a target with `embedding [V, H]`; how many `layers` it has does not matter.
-
-    Raises `ValueError` for what is not computed, and for sizes that do not fit the target.
+    The official code makes one block and repeats it, so that a file may hold only the first of a head's blocks.
     """
+    found, (vocab, hidden) = tensors_of(folder), embedding.shape
+    vllm = any(name.startswith(("blocks.", "lm_heads.")) for name in found)
+    pattern = r"(?:blocks|lm_heads)\.(\d+)\." if vllm else r"(\d+)\."
+    heads = 1 + max((int(at[1]) for name in found if (at := re.match(pattern, name))), default=-1)
+    if not 1 <= heads <= len(found):
+        raise ValueError(f"{folder} holds no Medusa heads among its tensors {', '.join(sorted(found)[:3])}.")
+    repeated = not vllm and not any(re.match(r"\d+\.[1-9]\d*\.linear\.", name) for name in found)
+    inner, outer = VLLM if vllm else OFFICIAL
+    plain = blocks == 1 and own_vocab == vocab
+    shapes = {"weight": (hidden, hidden), "bias": (hidden,)}
+    wanted: dict[str, tuple[int, ...]] = {}
+    names, biases = {}, {}
+    for k, j, part in product(range(heads), range(blocks), ("weight", "bias")):
+        ours = f"blocks.{k}.{part}" if plain else f"blocks.{k}.{j}.{part}"
+        names[ours] = inner.format(head=k, block=0 if repeated else j, part=part)
+        known = biases if vllm and part == "bias" else wanted
+        known[names[ours]] = shapes[part]
+    unembeds = {f"unembeds.{k}": outer.format(head=k, blocks=blocks) for k in range(heads)}
+    for theirs in unembeds.values():  # over the whole vocabulary too, from which token_map then picks
+        wanted[theirs] = (vocab if len(found.get(theirs, ())) == vocab else own_vocab, hidden)
+    if own_vocab < vocab:
+        wanted["token_map"] = (own_vocab,)
+    refuse_other_tensors(folder, found, wanted, biases)
+    vocabulary = vocabulary_of(folder, found, own_vocab, vocab)
+    net: Medusa | MedusaStack
+    if plain:
+        net = Medusa(NetConfig("medusa", hidden, 1, 0, 0, heads, vocab), embedding, head)
+    else:
+        config = NetConfig("medusa", hidden, 1, 0, blocks, heads, vocab, own_vocab=own_vocab)
+        net = MedusaStack(config, embedding, head, vocabulary)
+    weights = {
+        ours: found[theirs].float() if theirs in found else torch.zeros(hidden) for ours, theirs in names.items()
+    }
+    for ours, theirs in unembeds.items():
+        whole = len(found[theirs]) > own_vocab
+        weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
+    net.load_state_dict(weights)
+    return net.drafting(embedding.device)
+
+
+def vocabulary_of(folder: Path, found: dict[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
+    """The target's ids int64 `[own]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
+    if own == vocab:
+        return torch.arange(vocab)
+    ids = whole_numbers(folder, found, "token_map")
+    if ids.min() < 0 or ids.max() >= vocab or len(ids.unique()) < len(ids):
+        raise ValueError(
+            f"{folder} has a token_map of {len(ids.unique())} different ids from {int(ids.min())} to {int(ids.max())}. "
+            f"It must hold {own} different ids below {vocab}."
+        )
+    return ids
+
+
+def loader_of(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int
+) -> Callable[..., Medusa | MedusaStack]:
+    """How many `layers` the target has does not matter."""
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
     refuse_other_target(folder, said, (vocab, hidden))
@@ -118,4 +103,4 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
         raise ValueError(
             f"{folder} scales its logits by {config['logit_scale']!r} (logit_scale), which is not computed."
         )
-    return MedusaCheckpoint(hidden, vocab, blocks, own_vocab)
+    return partial(load, blocks, own_vocab)

@@ -8,6 +8,8 @@ they equal the target's.
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_layers import MtpModel
 from transformers.modeling_utils import LoadStateDictConfig
-from transformers.utils import cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
@@ -25,74 +27,61 @@ from engine.nets.formats.checked import opened
 from engine.nets.formats.composite import text_name
 from engine.nets.mtp import Mtp
 
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints repeat of the target's
 
 
-class MtpCheckpoint:
-    """The files of a target that hold its MTP layers."""
+def load(
+    target: PreTrainedModel, files: dict[str, Path], folder: Path, embedding: torch.Tensor, head: torch.Tensor
+) -> Mtp:
+    """The MTP layers of a target. `files` says by tensor where it stands.
 
-    def __init__(self, target: PreTrainedModel, files: dict[str, Path]):
-        """`files` says by tensor where it stands."""
-        self.target, self.files = target, files
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Mtp:
-        """Raises `ValueError` for a tensor that is missing or unknown, and for an embedding or a head that is not the target's."""
-        tensors = self.tensors()
-        for name, tensor in tensors.items():
-            if name.endswith(SHARED):
-                shared = embedding if name.endswith(SHARED[0]) else head
-                if tensor.shape != shared.shape or not torch.equal(tensor.to(shared), shared):
-                    raise ValueError(
-                        f"{folder} holds {name}, which differs from the target's own. MTP layers are read here with the target's "
-                        "embedding and head. Fetch the files anew."
-                    )
-        return self.made(folder, {name: each for name, each in tensors.items() if not name.endswith(SHARED)})
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All of them, by their names in the text model. Raises `ValueError` for a file that cannot be read."""
-        found: dict[str, torch.Tensor] = {}
-        for path in sorted(set(self.files.values())):
-            with opened(path) as stored:
-                found |= {text_name(name): stored.get_tensor(name) for name, file in self.files.items() if file == path}
-        return found
-
-    def made(self, folder: Path, tensors: dict[str, torch.Tensor]) -> Mtp:
-        """The net of these tensors. Raises `ValueError` unless they are all that it needs, and each in its shape."""
-        target = self.target
-        with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):  # no memory for weights yet
-            model = mtp_told.model_for(target)
-        settings = LoadStateDictConfig(
-            weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
-        )
-        report, _ = convert_and_load_state_dict_in_model(model, mtp_told.renamed(target.config, tensors), settings)
-        own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
-        problems = [
-            *(f"lacks {name}" for name in sorted(own)),
-            *(f"lacks a part of {name}, or holds one of another shape" for name in sorted(report.conversion_errors)),
-            *(
-                f"holds {name} as {[*shape]}, and its config needs {[*wanted]}"
-                for name, shape, wanted in sorted(report.mismatched_keys)
-            ),
-            *(f"holds {name}, which no MTP layer has" for name in sorted(report.unexpected_keys)),
-        ]
-        if problems:
-            more = f" {len(problems) - 1} more of its tensors do not fit." if problems[1:] else ""
-            raise ValueError(f"Of its MTP layers {folder} {problems[0]}.{more} Fetch the files anew.")
-        model.tie_with_main_model(target)
-        pack_linear_layers(model)
-        net = Mtp(model, target.config.num_hidden_layers)
-        if others := sorted({*net.kinds} - {"", *(model.rotary_emb.rope_type if model.has_per_layer_rope else ())}):
+    Raises `ValueError` for a file that cannot be read, for a tensor that is missing or unknown, and for an embedding or a head that is
+    not the target's.
+    """
+    tensors: dict[str, torch.Tensor] = {}  # by their names in the text model
+    for path in sorted(set(files.values())):
+        with opened(path) as stored:
+            tensors |= {text_name(name): stored.get_tensor(name) for name, file in files.items() if file == path}
+    for name in [each for each in tensors if each.endswith(SHARED)]:
+        tensor, shared = tensors.pop(name), embedding if name.endswith(SHARED[0]) else head
+        if tensor.shape != shared.shape or not torch.equal(tensor.to(shared), shared):
             raise ValueError(
-                f"The MTP layers of {folder} are of type {others[0]}, for which its target has no rotary embedding."
+                f"{folder} holds {name}, which differs from the target's own. MTP layers are read here with the target's "
+                "embedding and head. Fetch the files anew."
             )
-        return net
+    with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):  # no memory for weights yet
+        model = mtp_told.model_for(target)
+    settings = LoadStateDictConfig(
+        weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
+    )
+    report, _ = convert_and_load_state_dict_in_model(model, mtp_told.renamed(target.config, tensors), settings)
+    own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
+    problems = [
+        *(f"lacks {name}" for name in sorted(own)),
+        *(f"lacks a part of {name}, or holds one of another shape" for name in sorted(report.conversion_errors)),
+        *(
+            f"holds {name} as {[*shape]}, and its config needs {[*wanted]}"
+            for name, shape, wanted in sorted(report.mismatched_keys)
+        ),
+        *(f"holds {name}, which no MTP layer has" for name in sorted(report.unexpected_keys)),
+    ]
+    if problems:
+        more = f" {len(problems) - 1} more of its tensors do not fit." if problems[1:] else ""
+        raise ValueError(f"Of its MTP layers {folder} {problems[0]}.{more} Fetch the files anew.")
+    model.tie_with_main_model(target)
+    pack_linear_layers(model)
+    net = Mtp(model, target.config.num_hidden_layers)
+    if others := sorted({*net.kinds} - {"", *(model.rotary_emb.rope_type if model.has_per_layer_rope else ())}):
+        raise ValueError(
+            f"The MTP layers of {folder} are of type {others[0]}, for which its target has no rotary embedding."
+        )
+    return net
 
 
-def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpoint | None:
-    """The target's MTP layers, None where its config names none that can be read, its files hold none, or it is quantised.
+def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., Mtp] | None:
+    """As that of the formats, for a target that `from_pretrained` found by `source`.
 
-    `source` is what `from_pretrained` found the target by.
+    None where its config names no MTP layers that can be read, where its files hold none, and where it is quantised.
     """
     count = mtp_told.count_of(target.config)
     if not count or getattr(target, "hf_quantizer", None) is not None or mtp_told.obstacle(target.config):
@@ -101,17 +90,17 @@ def checkpoint_of(target: PreTrainedModel, source: dict[str, Any]) -> MtpCheckpo
     numbers = "|".join(str(first + layer) for layer in range(count))
     theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
     files = {name: path for name, path in places_of(source).items() if theirs.match(text_name(name))}
-    return MtpCheckpoint(target, files) if files else None
+    return partial(load, target, files) if files else None
 
 
 def places_of(source: dict[str, Any]) -> dict[str, Path]:
     """The file of every tensor of a checkpoint. Raises `ValueError` for one that cannot be read."""
-    index = located(source, INDEX)
+    index = located(source, SAFE_WEIGHTS_INDEX_NAME)
     if index is not None:
         files = json.loads(index.read_text("utf-8"))["weight_map"]
         paths = {file: located(source, file) for file in set(files.values())}
         return {name: path for name, file in files.items() if (path := paths[file]) is not None}
-    weights = located(source, WEIGHTS)
+    weights = located(source, SAFE_WEIGHTS_NAME)
     if weights is None:
         return {}
     with opened(weights) as stored:

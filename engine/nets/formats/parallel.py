@@ -1,9 +1,7 @@
-"""The trained parallel drafter in the layout of speculators, as `python -m engine export` writes it.
+"""The trained parallel drafter, as `python -m engine export` writes it in the layout of speculators. Others refuse it by its type."""
 
-Other engines refuse it by its type.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +13,30 @@ from engine.nets.layer import NetConfig
 from engine.nets.parallel import Parallel
 
 TYPE = "treerace_parallel"
-SIZES = {
+SIZES = {  # what `NetConfig` and transformer_layer_config call the same size
     "hidden": "hidden_size",
     "heads": "num_attention_heads",
     "mlp": "intermediate_size",
     "layers": "num_hidden_layers",
     "vocab": "vocab_size",
     "rope_theta": "rope_theta",
-}  # what `NetConfig` and transformer_layer_config call the same size
+}
 WHOLE = ("block_size", *(size for size in SIZES.values() if size != "rope_theta"))
 LAYER_IDS = "aux_hidden_state_layer_ids"
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
-    """Whether a config is of this form."""
     return config.get("speculators_model_type") == TYPE
 
 
-@dataclass(frozen=True)
-class ParallelCheckpoint:
-    """An exported parallel drafter that fits the target by its config."""
-
-    config: NetConfig
-
-    def load(self, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
-        """The net for a target with `embedding [V, H]` and `head [V, H]`. Raises `ValueError` for tensors that do not fit."""
-        found, net = tensors_of(folder), Parallel.blank(self.config, embedding, head)
-        refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
-        net.load_state_dict({name: each.float() for name, each in found.items()})
-        return net.drafting(embedding.device)
+def load(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
+    found, net = tensors_of(folder), Parallel.blank(config, embedding, head)
+    refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
+    net.load_state_dict({name: each.float() for name, each in found.items()})
+    return net.drafting(embedding.device)
 
 
-def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> ParallelCheckpoint:
-    """The checkpoint that `config` describes, for a target of so many `layers` and `embedding [V, H]`.
-
-    Raises `ValueError` for sizes that are missing, and for those that do not fit the target.
-    """
+def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Parallel]:
     try:
         sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZES.items()}
         target_hidden = config.get("target_hidden_size") or 0
@@ -64,4 +50,4 @@ def checkpoint_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor,
             f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "
             f"{list(tapped_layers(layers))}. Use the drafter that was trained for this target."
         )
-    return ParallelCheckpoint(found)
+    return partial(load, found)

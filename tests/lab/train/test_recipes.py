@@ -18,8 +18,7 @@ from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
 from engine.lab.train.features import Observed, Shards, cache
 from engine.lab.train.loop import Budget, Muon, orthogonalised, train
-from engine.lab.train.pair import ship
-from engine.lab.train.tokenizer import END_OF_TEXT, train_tokenizer
+from engine.lab.train.pair import END_OF_TEXT, ship, train_tokenizer
 
 pytestmark = pytest.mark.slow
 FILES = 10  # of the standard library and of each package
@@ -330,10 +329,7 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     shards, observed = Shards(tmp_path), Observed(target, rows)
     assert torch.equal(shards.ids(), observed.ids())
     for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
-        assert all(
-            torch.allclose(a.float(), b.float(), atol=1e-2)
-            for a, b in zip(stored.tensors(), anew.tensors(), strict=True)
-        )
+        assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
     epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())
     assert torch.equal(observed.batch(4, 2).ids, Observed(target, rows).batch(4, 2).ids)
