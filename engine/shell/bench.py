@@ -42,6 +42,7 @@ def add_peers(parser: ArgumentParser) -> None:
 
 
 def bench(parser: ArgumentParser) -> None:
+    """Race systems over held-out prompts, or measure cost by length, tree, size …"""
     parser.add_argument(
         "--by",
         metavar="THING",
@@ -78,8 +79,17 @@ def bench(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def growth(parser: ArgumentParser) -> None:
-    """Of `--by length` and `--by context`."""
+def length(parser: ArgumentParser) -> None:
+    """Ms a token up to 128 ... 900 written tokens."""
+    add_growth(parser)
+
+
+def context(parser: ArgumentParser) -> None:
+    """Ms a round and a token behind 64 ... 900 tokens of prompt."""
+    add_growth(parser)
+
+
+def add_growth(parser: ArgumentParser) -> None:
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
     parser.add_argument("--domain", choices=held_out(), default="stories")
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
@@ -88,17 +98,20 @@ def growth(parser: ArgumentParser) -> None:
 
 
 def races(parser: ArgumentParser) -> None:
+    """Memory of this process after many races."""
     parser.add_argument("--races", type=int, default=100)
-    growth(parser)
+    add_growth(parser)
 
 
 def tree(parser: ArgumentParser) -> None:
+    """Ms of a verification by its number of nodes."""
     parser.add_argument("--repeats", type=count, default=25, help="timings of each number of nodes; the median counts")
     add_pair(parser)
     add_json(parser)
 
 
 def state(parser: ArgumentParser) -> None:
+    """What trees and chains cost a target with states, in time and memory."""
     parser.add_argument(
         "--families",
         nargs="+",
@@ -112,6 +125,7 @@ def state(parser: ArgumentParser) -> None:
 
 
 def size(parser: ArgumentParser) -> None:
+    """How near forwards come to the machine's bandwidth, by model, storage and tree."""
     parser.add_argument("--sizes", nargs="+", choices=MODEL_SIZES, default=list(USUAL_SIZES))
     parser.add_argument("--stored", nargs="+", choices=STORED, default=list(STORED))
     parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS), help="tokens before the tree")
@@ -121,6 +135,7 @@ def size(parser: ArgumentParser) -> None:
 
 
 def part(parser: ArgumentParser) -> None:
+    """Where a round's time goes: forwards, policy, rule, commit."""
     add_pair(parser)
     parser.add_argument("--systems", default="vanilla,tree,eagle,auto", help="names, separated by commas")
     parser.add_argument("--prompts", type=int, default=4, help="held-out stories to write on")
@@ -130,6 +145,7 @@ def part(parser: ArgumentParser) -> None:
 
 
 def change(parser: ArgumentParser) -> None:
+    """One drafter over a changing subject, frozen against adapting."""
     add_pair(parser)
     parser.add_argument(
         "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
@@ -145,6 +161,7 @@ def change(parser: ArgumentParser) -> None:
 
 
 def order(parser: ArgumentParser) -> None:
+    """Attention that skips a tree mask's empty tiles, by node order."""
     parser.add_argument("--sizes", type=count, nargs="+", default=TREE_SIZES, help="nodes")
     parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
     parser.add_argument("--block", type=int, choices=BLOCKS, default=32, help="tile of the timed paths")
@@ -155,6 +172,7 @@ def order(parser: ArgumentParser) -> None:
 
 
 def segments(parser: ArgumentParser) -> None:
+    """Peak memory of a training step by its number of segments."""
     parser.add_argument("--segments", type=count, nargs="+", default=[1, 2, 3, 6])
     parser.add_argument("--length", type=count, default=512, help="tokens a row")
     parser.add_argument("--rows", type=count, default=1)
