@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from engine.page.web.bodies import Bodies, Doors, Refused, last
+from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
 from engine.page.web.pace import READS, Pace, sender
 from engine.page.web.sessions import LISTENERS
 from engine.page.web.shelf import Shelf
@@ -70,7 +70,7 @@ class Guard:
     """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
 
     def __init__(self, app: Callable, doors: Doors, document: Callable[[bytes], bytes] = bytes):
-        self.app, self.bodies, self.held = app, Bodies(doors), Counter[str]()
+        self.app, self.doors, self.held = app, doors, Counter[str]()
         self.shelf = Shelf(app, doors.files, document, HEADERS)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
         self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
@@ -86,9 +86,9 @@ class Guard:
             if asked == "POST" and WRITTEN.fullmatch(path):
                 address = sender(scope)
                 unhurried(self.addresses.allows(address))
-                length = length_of(scope, self.bodies.most(path))
+                length = length_of(scope, MOST.get(last(path), SMALL))
                 with self.room(address) as hold:
-                    body, session = self.bodies.checked(path, await whole(scope, receive, length, hold))
+                    body, session = self.doors.checked(path, await whole(scope, receive, length, hold))
                     if RUNS.fullmatch(path) or last(path) == "component_server":
                         unhurried(self.visitors.allows(session or address))
                     await self.pass_on(plain(scope, len(body)), once(body, receive), send)

@@ -12,7 +12,7 @@ from engine.page.screens.gallery import PROMPTS
 from engine.page.screens.pays import ALLOWED
 from engine.page.screens.sent_values import ordered
 from engine.page.screens.sweep import Plan
-from engine.page.web.form import Form
+from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import call, carried, part, trigger
 from engine.page.web.streams import QUIET, api, runs
@@ -21,7 +21,7 @@ PLANNED = {each.name for each in dataclasses.fields(Plan)}  # what an order of a
 ASKED = {"prompts", "system"}  # what an order of own prompts holds
 
 
-def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     about = {
         "systems": cards(),
         "prompts": PROMPTS,
@@ -37,7 +37,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
     fill_prediction(served, form, halt)
 
 
-def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
+def fill_sweep(served: Served, form: Fields, halt: gr.Button) -> None:
     def sweep_on_page(order, pair, **_):
         return ordered(order, {"prompts"}, PLANNED) | {"pair": pair}
 
@@ -62,12 +62,12 @@ def fill_sweep(served: Served, form: Form, halt: gr.Button) -> None:
         return locals()
 
     begin = trigger("sweep-start")
-    order = {"order": carried()}  # the page's script fills it from its own menus and the form
-    runs(begin, halt, served, "sweep", sweep_on_page, order | form.fields("prompt", "temperature", "seed"), "treelab")
+    fields = {"order": carried()} | some(form, "prompt", "temperature", "seed")  # the page's script fills the first
+    runs(begin, halt, served, "sweep", sweep_on_page, fields, "treelab")
     api(served, "sweep", sweep)
 
 
-def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
+def fill_own_prompts(served: Served, form: Fields, halt: gr.Button) -> None:
     def prompts_on_page(order, **dialled):
         return ordered(order, ASKED, ASKED) | dialled
 
@@ -88,12 +88,12 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
         return locals()
 
     begin = trigger("prompts-start")
-    fields = {"order": carried()} | form.fields("temperature", "max_new_tokens", "seed")
+    fields = {"order": carried()} | some(form, "temperature", "max_new_tokens", "seed")
     runs(begin, halt, served, "prompts", prompts_on_page, fields, "treeprompts")
     api(served, "prompt_file", prompts)
 
 
-def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
+def fill_pays(served: Served, form: Fields, halt: gr.Button) -> None:
     def pays_on_page(order, **dialled):
         given = {"prompts", "systems", "max_new_tokens"}
         return ordered(order, given, given) | dialled
@@ -118,15 +118,15 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         return locals()
 
     begin = trigger("pays-start")
-    fields = {"order": carried()} | form.fields("temperature", "seed", "constraint")
+    fields = {"order": carried()} | some(form, "temperature", "seed", "constraint")
     runs(begin, halt, served, "pays", pays_on_page, fields, "treepays")
     api(served, "pays_file", pays)
 
 
-def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
+def fill_prediction(served: Served, form: Fields, halt: gr.Button) -> None:
     def prediction_on_page(order, **dialled):
         return prediction.asked(served.drafts, order) | dialled
 
     begin = trigger("predict-start")
-    fields = {"order": carried()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
+    fields = {"order": carried()} | some(form, "prompt", "temperature", "max_new_tokens", "seed")
     runs(begin, halt, served, "prix", prediction_on_page, fields, "treepredict")

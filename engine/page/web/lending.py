@@ -1,11 +1,11 @@
 """Lending: ZeroGPU lends a GPU for one call at a time, in a process of its own. Knows orders as plain values; knows no page.
 
-`spaces.GPU` wraps what an order does, on every machine. Elsewhere it changes nothing, and the device's worker carries orders out.
+`spaces.GPU` wraps what an order does, where GPUs are lent. Elsewhere the device's worker carries orders out.
 """
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -55,23 +55,13 @@ class Served:
 
 
 PACE = TokenPace()
-SERVED: dict[str, Served] = {}  # what a loan's process inherits instead of being sent it
-
-
-def serve(served: Served) -> None:
-    """The page's pair is the one that orders are carried out on."""
-    SERVED["page"] = served
+SERVED: dict[str, Served] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
 def duration(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
     """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `carried_out`."""
     expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].chosen(pair), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
-
-
-def lendable(function: Callable) -> Callable:
-    """The function as ZeroGPU runs it, in another process; the function itself where no GPU is lent."""
-    return import_module("spaces").GPU(duration=duration)(function) if LENDS else function
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,6 @@ class Failed:
     kind: type[Exception] = RuntimeError
 
 
-@lendable
 def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[News | Failed]:
     """The order's news, in the run of that name. What it raises comes last."""
     try:
@@ -95,6 +84,10 @@ def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Itera
         yield Failed(str(error), ValueError)
     except Exception as error:
         yield Failed(f"{type(error).__name__}: {error}")
+
+
+if LENDS:
+    carried_out = import_module("spaces").GPU(duration=duration)(carried_out)
 
 
 async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:

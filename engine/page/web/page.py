@@ -20,11 +20,10 @@ from engine.page.views import fonts, page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
-from engine.page.web.document import with_ours, without_api
-from engine.page.web.form import Form, dials, prompt_box
+from engine.page.web.document import files_of, link, styles, with_ours, without_api
+from engine.page.web.form import Fields, dials, prompt_box
 from engine.page.web.guard import Guard
-from engine.page.web.head import links, styles
-from engine.page.web.lending import Served, serve
+from engine.page.web.lending import SERVED, Served
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
 from engine.page.web.streams import QUIET, visitor
@@ -44,7 +43,7 @@ class Screen:
     name: str
     title: str
     start: str
-    fill: Callable[[Served, Form, gr.Button, gr.Button], None]
+    fill: Callable[[Served, Fields, gr.Button, gr.Button], None]
 
 
 SCREENS = (  # the first one is open at the start
@@ -56,7 +55,7 @@ SCREENS = (  # the first one is open at the start
 
 def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
-    serve(served)
+    SERVED["page"] = served
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(served, screens)
         with gr.Row(elem_id="entry"):
@@ -64,7 +63,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
             buttons = [start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = Form(prompt, **dials(**shape(LANES[1], served.pairs)))
+            form = {"prompt": prompt} | dials(**shape(LANES[1], served.pairs))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)
@@ -139,7 +138,8 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     letters = (f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files())
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
     css = "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote)))
-    return with_ours(without_api(made), links(types, *letters, drawing), styles(css), page_files.scripts("page"))
+    links = "\n".join((*map(link, files_of(types)), *letters, drawing))
+    return with_ours(without_api(made), links, styles(css), page_files.scripts("page"))
 
 
 def dress(page: gr.Blocks) -> dict[str, Any]:

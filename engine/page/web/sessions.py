@@ -47,8 +47,7 @@ class Listeners:
             yield
         finally:
             self.streams[name] -= 1
-            if not self.streams[name]:
-                del self.streams[name]
+            self.streams = +self.streams  # without those that nobody listens to
 
     def hear(self, *names: str) -> bool:
         """Whether somebody listens to one of these."""

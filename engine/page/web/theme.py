@@ -34,18 +34,15 @@ def theme() -> gr.themes.Base:
 
 
 def rules(screens: Iterable[str], remote: Server | None = None) -> str:
-    """The style rules of a page that has these screens, by name, and perhaps another server in its menus."""
-    return "\n".join((*map(unless_shown, screens), menu_headings(remote)))
+    """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
 
-
-def unless_shown(screen: str) -> str:
-    """The style rule that hides a screen's column and buttons while another one is shown."""
-    own = ", ".join(f"#{screen}-{element}" for element in ("screen", "go", "halt"))
-    return f'#screen:not([data-screen="{screen}"]) :is({own}) {{ display: none; }}'
-
-
-def menu_headings(remote: Server | None) -> str:
-    """Style rules that write each promise beside its first system in the menus."""
-    return "\n".join(
+    They hide a screen's column and buttons while another one is shown, and write each promise beside its first system in the menus.
+    """
+    hiding = (
+        f'#screen:not([data-screen="{name}"]) :is(#{name}-screen, #{name}-go, #{name}-halt) {{ display: none; }}'
+        for name in screens
+    )
+    heading = (
         f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings(remote).items()
     )
+    return "\n".join((*hiding, *heading))
