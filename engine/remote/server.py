@@ -50,9 +50,8 @@ class Server:
         except ValueError:
             whole = False
         if not whole:
-            raise ValueError(
-                f"A server's address must be one such as http://127.0.0.1:8000/v1, got {self.address[:80]!r}."
-            )
+            got = self.address[:80]
+            raise ValueError(f"A server's address must be one such as http://127.0.0.1:8000/v1, got {got!r}.")
 
     @property
     def label(self) -> str:
@@ -116,7 +115,7 @@ class Answer:
         self.task = self.loop.create_task(self.read())
         Thread(target=self.work, name="remote", daemon=True).start()
 
-    def arrived(self) -> Piece | None:
+    def next_piece(self) -> Piece | None:
         """The next piece, or None when nothing more has arrived yet."""
         with suppress(Empty):
             return self.pieces.get_nowait()
@@ -224,10 +223,8 @@ class Answer:
         self.characters, self.count = self.characters + len(text), self.count + 1
         if self.characters > LONGEST_TEXT:
             raise Failure(f"{self.server.label} sent more than {LONGEST_TEXT:,} characters, the most that are read.")
-        if self.count >= STEPS[1]:
-            raise Failure(
-                f"{self.server.label} sent its text in more than {STEPS[1]:,} pieces, the most that are read."
-            )
+        if self.count >= (most := STEPS[1]):
+            raise Failure(f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read.")
         self.pieces.put(Piece(text, time.perf_counter() - self.begun, end, self.note))
         self.note = ""
 

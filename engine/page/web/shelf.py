@@ -81,9 +81,8 @@ class Shelf:
             body = without_address(body, address_of(scope).encode(), at="" if "config" in path else "/")
         short = await asyncio.to_thread(gzip.compress, body, 6, mtime=0)
         tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
-        age = (
-            YEAR if path in self.files or path.startswith("/assets/") else DAY if path.startswith("/static/") else NONE
-        )
+        lasting = path in self.files or path.startswith("/assets/")
+        age = YEAR if lasting else DAY if path.startswith("/static/") else NONE
         about = {"etag": tag, "cache-control": age, "vary": "accept-encoding", **self.headers}
         typed = about | {"content-type": kind}
         whole = Response(body, headers=typed)

@@ -6,7 +6,7 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import wraps
 from inspect import signature
@@ -57,10 +57,7 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
         who, address = visitor(watched), visitor(watched=False)
         run = run_of(name)
         work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
-        news_of: AsyncGenerator[str, None] = (
-            lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
-        )
-        async with aclosing(news_of) as stream:
+        async with aclosing(lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)) as stream:
             is_heard, heard = hearing(), time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
                 heard = time.monotonic() if is_heard() else heard
