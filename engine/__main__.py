@@ -140,13 +140,9 @@ def main(arguments: list[str]) -> None:
         print(json.dumps(figures))
 
 
-def hush() -> None:
-    """Warnings of libraries are no news to who runs a command: none is printed, unless the environment or `python -W` asks for them."""
+if __name__ == "__main__":
+    # Warnings of libraries are no news to who runs a command: none is printed, unless the environment or `python -W` asks for them
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-
-
-if __name__ == "__main__":
-    hush()
     main(sys.argv[1:])

@@ -4,17 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count, held_out
-from engine.shell.names import (
-    BLOCKS,
-    CONTEXTS,
-    MODEL_SIZES,
-    PREFIXES,
-    SHAPE,
-    STATE_FAMILIES,
-    STORED,
-    TREE_SIZES,
-    USUAL_SIZES,
-)
+from engine.shell import names
 
 
 def add_acceptance(parser: ArgumentParser, systems: str) -> None:
@@ -71,7 +61,7 @@ def bench(parser: ArgumentParser) -> None:
         default="masked",
         help="under a constraint: drafts without all that is forbidden, with forced tokens alone, or as they are",
     )
-    for name in SHAPE:
+    for name in names.SHAPE:
         parser.add_argument(f"--{name}", type=int, help="the same for all systems; as --shape says when left out")
     add_shape(parser)
     add_memory(parser)
@@ -115,8 +105,8 @@ def state(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--families",
         nargs="+",
-        choices=STATE_FAMILIES,
-        default=list(STATE_FAMILIES),
+        choices=names.STATE_FAMILIES,
+        default=list(names.STATE_FAMILIES),
         help="random models; without --target",
     )
     parser.add_argument("--repeats", type=count, default=15, help="timings of each verification; the median counts")
@@ -126,10 +116,10 @@ def state(parser: ArgumentParser) -> None:
 
 def size(parser: ArgumentParser) -> None:
     """How near forwards come to the machine's bandwidth, by model, storage and tree."""
-    parser.add_argument("--sizes", nargs="+", choices=MODEL_SIZES, default=list(USUAL_SIZES))
-    parser.add_argument("--stored", nargs="+", choices=STORED, default=list(STORED))
-    parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS), help="tokens before the tree")
-    parser.add_argument("--threads", nargs="+", type=count, default=None, help="1 and all cores when left out")
+    parser.add_argument("--sizes", nargs="+", choices=names.MODEL_SIZES, default=list(names.USUAL_SIZES))
+    parser.add_argument("--stored", nargs="+", choices=names.STORED, default=list(names.STORED))
+    parser.add_argument("--contexts", nargs="+", type=int, default=list(names.CONTEXTS), help="tokens before the tree")
+    parser.add_argument("--threads", nargs="+", type=count, help="1 and all cores when left out")
     parser.add_argument("--repeats", type=count, default=15, help="timings of each number of nodes; the median counts")
     add_json(parser)
 
@@ -162,12 +152,14 @@ def change(parser: ArgumentParser) -> None:
 
 def order(parser: ArgumentParser) -> None:
     """Attention that skips a tree mask's empty tiles, by node order."""
-    parser.add_argument("--sizes", type=count, nargs="+", default=TREE_SIZES, help="nodes")
-    parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
-    parser.add_argument("--block", type=int, choices=BLOCKS, default=32, help="tile of the timed paths")
+    parser.add_argument("--sizes", type=count, nargs="+", default=names.TREE_SIZES, help="nodes")
+    parser.add_argument(
+        "--prefixes", type=int, nargs="+", default=names.PREFIXES, help="committed rows before the tree"
+    )
+    parser.add_argument("--block", type=int, choices=names.BLOCKS, default=32, help="tile of the timed paths")
     parser.add_argument("--repeats", type=count, default=7)
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
-    parser.add_argument("--out", type=Path, default=None, help="also write the table and the JSON object to this file")
+    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
+    parser.add_argument("--out", type=Path, help="also write the table and the JSON object to this file")
     add_json(parser)
 
 
@@ -177,5 +169,5 @@ def segments(parser: ArgumentParser) -> None:
     parser.add_argument("--length", type=count, default=512, help="tokens a row")
     parser.add_argument("--rows", type=count, default=1)
     parser.add_argument("--depth", type=count, default=6, help="positions an anchor predicts")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
     add_json(parser)

@@ -14,7 +14,6 @@ def calibrate(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        default=None,
         help="a file of prompts: .txt with a blank line between them, or .jsonl; the gallery's when left out",
     )
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
@@ -112,7 +111,7 @@ def add_how(recipe: ArgumentParser) -> None:
     recipe.add_argument(
         "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
     )
-    recipe.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    recipe.add_argument("--device", help="cpu or cuda; the best one when left out")
 
 
 def convert(parser: ArgumentParser) -> None:
