@@ -4,6 +4,7 @@ Its clock is the server's own: seconds since the request, network included. No l
 """
 
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 from engine.record.costs import Costs
@@ -24,7 +25,9 @@ class RemoteLane(Answer):
 
     def arrived(self) -> Step | None:
         """The step of the next piece, or None when nothing has arrived. Never waits."""
-        if (piece := self.next_piece()) is None:
+        try:
+            piece = self.pieces.get_nowait()
+        except Empty:
             return None
         tokens = self.tokens_of(self.trace.text + piece.text)
         fresh, self.counted = tokens[self.counted :], max(self.counted, len(tokens))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -114,12 +114,6 @@ class Answer:
         self.loop = asyncio.new_event_loop()
         self.task = self.loop.create_task(self.read())
         Thread(target=self.work, name="remote", daemon=True).start()
-
-    def next_piece(self) -> Piece | None:
-        """The next piece, or None when nothing more has arrived yet."""
-        with suppress(Empty):
-            return self.pieces.get_nowait()
-        return None
 
     def all(self) -> list[Piece]:
         """All pieces, as soon as the last one arrives, which has an `end`."""
@@ -258,18 +252,14 @@ def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
         return "", None
     choice = choices[0]
     delta = choice.get("delta")
-    text = choice.get("text") if delta is None else spoken(delta)
+    if isinstance(delta, dict):  # of a chat: a model that thinks aloud does so in a field of its own, named in two ways
+        text = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+    else:
+        text = choice.get("text") if delta is None else 0  # which is no text
     finish = choice.get("finish_reason")
     if not isinstance(text, str | None) or not isinstance(finish, str | None):
         raise ValueError("The text and the finish reason of a piece must be texts.")
     return text or "", finish
-
-
-def spoken(delta: Any) -> Any:
-    """What a piece of a chat says. A model that thinks aloud does so in a field of its own, named in two ways."""
-    if not isinstance(delta, dict):
-        return 0
-    return delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
 
 
 async def reason(response: httpx.Response) -> str:
