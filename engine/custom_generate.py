@@ -4,7 +4,7 @@ generate() prepares lengths, logits processors and stopping criteria; the decode
 refused by name.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -94,7 +94,10 @@ def treerace(
         raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     refuse_others(input_ids, generation_config, model_kwargs)
     sampling = sampling_of(model, logits_processor, generation_config, seed)
-    stops, others = stops_of(stopping_criteria)
+    ends = [each.eos_token_id.tolist() for each in stopping_criteria if isinstance(each, EosTokenCriteria)]
+    stops = frozenset(token for each in ends for token in each)
+    others = [each for each in stopping_criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
+    ended = StoppingCriteriaList(others)  # what else may end a text, which is asked after every token
     pair = pair_of(model, draft, draft_tokenizer)
     if constraint:
         if constraint_tokenizer is None:
@@ -115,7 +118,7 @@ def treerace(
             text = torch.cat((text, torch.tensor([[token]])), 1)
             for streamer in streamers:
                 streamer.put(text[0, -1:])
-            if others and bool(others(text, None).all()):
+            if others and bool(ended(text, None).all()):
                 break
     for streamer in streamers:
         streamer.end()
@@ -178,13 +181,6 @@ def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConf
             )
         honoured[name] = getattr(each, name)
     return Sampling(**honoured, seed=seed, device=noise_place(model.device))
-
-
-def stops_of(criteria: StoppingCriteriaList) -> tuple[frozenset[int], Callable | None]:
-    """The tokens that end a text, and what else may end it, which is asked after every token."""
-    ends = [each.eos_token_id.tolist() for each in criteria if isinstance(each, EosTokenCriteria)]
-    others = [each for each in criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
-    return frozenset(token for each in ends for token in each), StoppingCriteriaList(others) if others else None
 
 
 def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:

@@ -220,7 +220,8 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
         at = parted(base, trace, attrgetter("text" if by_text else "tokens"))
         same: bool | str = at is None
         if by_text:
-            same = "failed" if failed(base) or failed(trace) else "text" if same else "other text"
+            failed = FAILED in (each.steps[-1].end for each in (base, trace) if each.steps)
+            same = "failed" if failed else "text" if same else "other text"
         elif not same:
             same = promised(guarantee, first_guarantee, base.temperature)
         if at is not None and divergence is None:
@@ -290,11 +291,6 @@ def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool |
     """What other tokens mean where the two lanes promise this: "lossy", "law", or False for a broken promise."""
     worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
     return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
-
-
-def failed(trace: Trace) -> bool:
-    """Whether the lane's server failed."""
-    return bool(trace.steps) and trace.steps[-1].end == FAILED
 
 
 def worst_of(verdicts: list[bool | str]) -> bool | str:
