@@ -83,8 +83,8 @@ STRANGERS = [
         (
             "an unheard run goes on",
             "streams.py::order_stream",
-            "time.monotonic() if is_heard() else heard",
-            "time.monotonic()",
+            "request is None or LISTENERS.hear(str(request.session_hash), str(event))",
+            "True",
             "page/web/test_sessions.py::test_a_run_that_nobody_listens_to_ends",
             "others",
         ),

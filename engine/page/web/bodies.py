@@ -14,16 +14,16 @@ MOST = {
     "reset": 20_000,
 }  # of others; the first may be a race file of 20 MB
 FEW, MANY = 20_000, 200_000  # bytes outside of texts, and texts, of a body
-SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
+NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 UNREADABLE = "This is no JSON that can be read here."
 
 
 class Refused(Exception):
-    """A request that is answered with a sentence. `fields` stand beside the sentence in the answer."""
+    """A request that is answered with a sentence. What is `shown` stands under "refused" too, which the page's parts read."""
 
-    def __init__(self, status: int, words: str, fields: Mapping[str, Any] | None = None):
+    def __init__(self, status: int, words: str, shown: bool = False):
         super().__init__(status, words)
-        self.status, self.words, self.fields = status, words, fields or {}
+        self.status, self.words, self.shown = status, words, shown
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,15 @@ class Doors:
         """The body as the application gets it, and the session that it names. Raises `Refused` with a sentence."""
         given, asked = parsed(body), last(path)
         if asked == "component_server":
-            self.check_function(given)
+            at, name = given.get("component_id"), given.get("fn_name")
+            if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
+                raise Refused(404, "The page has no such function.")
+            check_session(given, needed=True)
+            if "data" not in given:
+                raise Refused(422, "The function's value is missing: send it as data.")
             return body, given["session_hash"]
         kept = ending(given) if asked in ("cancel", "reset") else self.event(asked, given)
         return json.dumps(kept).encode(), given.get("session_hash")
-
-    def check_function(self, given: dict) -> None:
-        at, name = given.get("component_id"), given.get("fn_name")
-        if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
-            raise Refused(404, "The page has no such function.")
-        check_session(given, needed=True)
-        if "data" not in given:
-            raise Refused(422, "The function's value is missing: send it as data.")
 
     def event(self, asked: str, given: dict) -> dict[str, Any]:
         check_session(given, needed=asked == "join")
@@ -82,7 +79,7 @@ def ending(given: dict) -> dict[str, Any]:
     """What ends a run, or forgets it."""
     check_session(given)
     kept = {name: given[name] for name in ("session_hash", "event_id") if isinstance(given.get(name), str)}
-    if not all(SESSION.fullmatch(each) for each in kept.values()):
+    if not all(NAME.fullmatch(each) for each in kept.values()):
         raise Refused(422, "The race to end has no such name.")
     return {**kept, "fn_index": number(given.get("fn_index"))}
 
@@ -109,7 +106,7 @@ def check_session(given: dict, needed: bool = False) -> None:
     name = given.get("session_hash")
     if name is None and not needed:
         return
-    if not isinstance(name, str) or not SESSION.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Refused(422, "A session's name has 1 to 64 letters, digits and dashes.")
 
 

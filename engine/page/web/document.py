@@ -31,7 +31,12 @@ def with_ours(document: bytes, links: str, styles: str, javascript: str) -> byte
 
 def without_api(document: bytes) -> bytes:
     """The document without the API's events, their components and their description: Gradio's script goes through all of them often."""
-    return API.sub(NO_API, CONFIG.sub(lambda found: written(of_page(json.loads(found[0]))), document))
+
+    def bare(found: re.Match[bytes]) -> bytes:
+        config = json.dumps(of_page(json.loads(found[0])), ensure_ascii=False, separators=(",", ":"))
+        return config.translate(ESCAPED).encode()
+
+    return API.sub(NO_API, CONFIG.sub(bare, document))
 
 
 def of_page(config: dict[str, Any]) -> dict[str, Any]:
@@ -48,10 +53,6 @@ def laid_out(layout: dict[str, Any], kept: set[int]) -> dict[str, Any]:
     if "children" not in layout:
         return layout
     return {**layout, "children": [laid_out(each, kept) for each in layout["children"] if each["id"] in kept]}
-
-
-def written(config: dict[str, Any]) -> bytes:
-    return json.dumps(config, ensure_ascii=False, separators=(",", ":")).translate(ESCAPED).encode()
 
 
 def styles(css: str) -> str:

@@ -6,9 +6,8 @@ Whatever else comes is one sentence in bounded time, before Gradio reads it. Kno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import anyio
 from starlette.datastructures import MutableHeaders
@@ -17,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
 from engine.page.web.pace import READS, Pace, sender
-from engine.page.web.sessions import LISTENERS
+from engine.page.web.sessions import LISTENERS, GoingOn
 from engine.page.web.shelf import Shelf
 
 HEADERS = {
@@ -74,7 +73,7 @@ class Guard:
         self.shelf = Shelf(app, doors.files, document, HEADERS)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
         self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
-        self.going_on = Counter[str]()
+        self.going_on = GoingOn()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -102,9 +101,8 @@ class Guard:
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
-            # The page's parts read answers, and no errors
-            seen = refusal.fields and "component_server" in scope["path"]
-            told = sentence(200 if seen else refusal.status, refusal.words, refusal.fields)
+            part = refusal.shown and "component_server" in scope["path"]  # it reads answers, and no errors
+            told = sentence(200 if part else refusal.status, refusal.words, refusal.shown)
             await told(scope, receive, send)
 
     @contextmanager
@@ -117,7 +115,7 @@ class Guard:
             mine += count
             self.held[address] += count
             if mine > ALWAYS and (self.held[address] > HELD_OF_ADDRESS or self.held.total() > HELD):
-                raise Refused(503, BUSY, {"refused": BUSY})
+                raise Refused(503, BUSY, shown=True)
 
         try:
             yield hold
@@ -125,17 +123,11 @@ class Guard:
             self.held[address] -= mine
             self.held = +self.held  # without those that hold nothing
 
-    @contextmanager
-    def open(self, address: str) -> Iterator[None]:
+    def open(self, address: str) -> AbstractContextManager:
         """An answer that may go on for as long as a page is open. Raises `Refused` when the address has `GOING_ON` of them."""
         if self.going_on[address] >= GOING_ON:
             raise Refused(503, FULL)
-        self.going_on[address] += 1
-        try:
-            yield
-        finally:
-            self.going_on[address] -= 1
-            self.going_on = +self.going_on  # without those that have none
+        return self.going_on.one(address)
 
     async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
@@ -161,7 +153,7 @@ class Guard:
 
 def unhurried(allowed: bool) -> None:
     if not allowed:
-        raise Refused(429, HURRY, {"refused": HURRY})
+        raise Refused(429, HURRY, shown=True)
 
 
 def news_of(scope: dict) -> str:
@@ -177,7 +169,7 @@ def listening(scope: dict) -> AbstractContextManager:
     name = news_of(scope)
     if FETCHED.fullmatch(scope["path"]) and not LISTENERS.fetches(name):
         raise Refused(404, FETCHED_ONCE)
-    return LISTENERS.listening(name) if name else nullcontext()
+    return LISTENERS.streams.one(name) if name else nullcontext()
 
 
 def plain(scope: dict, length: int | None = None) -> dict:
@@ -222,8 +214,7 @@ async def whole(scope: dict, receive: Callable, most: int, hold: Callable[[int],
 
 
 def too_large(most: int) -> Refused:
-    words = f"What was sent is too large: at most {most / 1e6:g} MB are read here."
-    return Refused(413, words, {"refused": words})
+    return Refused(413, f"What was sent is too large: at most {most / 1e6:g} MB are read here.", shown=True)
 
 
 def once(body: bytes, receive: Callable) -> Callable:
@@ -236,5 +227,5 @@ def once(body: bytes, receive: Callable) -> Callable:
     return handed
 
 
-def sentence(status: int, words: str, fields: Mapping[str, Any] | None = None) -> JSONResponse:
-    return JSONResponse({"detail": words, **(fields or {})}, status, HEADERS)
+def sentence(status: int, words: str, shown: bool = False) -> JSONResponse:
+    return JSONResponse({"detail": words} | ({"refused": words} if shown else {}), status, HEADERS)

@@ -5,9 +5,10 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -23,15 +24,6 @@ LENDS = "SPACES_ZERO_GPU" in os.environ
 LEAST, MOST = 15, 120  # seconds that a loan is asked for
 ARRIVING = 10.0  # seconds until the first step: a GPU arrives, weights move, systems warm up
 SPARE = 1.5  # times the expected seconds
-
-
-class TokenPace:
-    """Seconds that a token takes, of the calls so far."""
-
-    seconds = 0.05  # before a call has ended
-
-    def note(self, seconds: float, tokens: int) -> None:
-        self.seconds += (seconds / max(1, tokens) - self.seconds) / 4
 
 
 @dataclass(eq=False)
@@ -54,7 +46,7 @@ class Served:
         return chosen(self.pairs, name)
 
 
-PACE = TokenPace()
+PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far; it begins with a guess
 SERVED: dict[str, Served] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
@@ -72,7 +64,7 @@ class Failed:
     kind: type[Exception] = RuntimeError
 
 
-def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[News | Failed]:
+def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generator[News | Failed, None, None]:
     """The order's news, in the run of that name. What it raises comes last."""
     try:
         for event in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
@@ -100,6 +92,6 @@ async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncG
             if isinstance(event, Failed):
                 raise event.kind(event.words)
             yield event.text
-        PACE.note(time.monotonic() - begun, tokens)
+        PACE.seconds += ((time.monotonic() - begun) / max(1, tokens) - PACE.seconds) / 4
     finally:
         await run_sync(steps.close)

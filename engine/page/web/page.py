@@ -1,8 +1,8 @@
-"""The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
+"""The page: its screens, the form, the head and the look that they share, and how it is served. Knows no screen from inside."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens.answers import Answer, opened, recorded, replay_page
-from engine.page.screens.cards import LANES, shape
+from engine.page.screens.cards import LANES, headings, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
 from engine.page.views import fonts, page_files
@@ -27,7 +27,6 @@ from engine.page.web.lending import SERVED, Served
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
 from engine.page.web.streams import QUIET, visitor
-from engine.page.web.theme import rules, theme
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -160,3 +159,43 @@ def dress(page: gr.Blocks) -> dict[str, Any]:
         "ssr_mode": False,
         "mcp_server": False,
     }
+
+
+def theme() -> gr.themes.Base:
+    weights = (*fonts.WEIGHTS.values(),)
+    return gr.themes.Base(
+        primary_hue="orange",
+        secondary_hue="blue",
+        neutral_hue="stone",
+        radius_size="md",
+        font=[gr.themes.LocalFont(fonts.SANS, weights=weights), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont(fonts.MONO, weights=weights), "ui-monospace", "monospace"],
+    ).set(
+        body_background_fill="#f4f3ee",
+        body_background_fill_dark="#0f1113",
+        body_text_color="#1b1c1e",
+        body_text_color_dark="#f1f2f3",
+        body_text_color_subdued="#5b5c5e",
+        body_text_color_subdued_dark="#a4abb3",
+        block_background_fill="#ffffff",
+        block_background_fill_dark="#181b1f",
+        border_color_primary="#d9d8d1",
+        border_color_primary_dark="#33383e",
+        slider_color="#a84300",
+        slider_color_dark="#f08a24",
+    )
+
+
+def rules(screens: Iterable[str], remote: Server | None = None) -> str:
+    """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
+
+    They hide a screen's column and buttons while another one is shown, and write each promise beside its first system in the menus.
+    """
+    hiding = (
+        f'#screen:not([data-screen="{name}"]) :is(#{name}-screen, #{name}-go, #{name}-halt) {{ display: none; }}'
+        for name in screens
+    )
+    heading = (
+        f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings(remote).items()
+    )
+    return "\n".join((*hiding, *heading))

@@ -36,18 +36,12 @@ class KeptAnswer:
 
 
 class Shelf:
-    def __init__(
-        self,
-        app: Callable,
-        files: Mapping[str, Path],
-        document: Callable[[bytes], bytes] = bytes,
-        headers: Mapping[str, str] | None = None,
-    ):
+    def __init__(self, app: Callable, files: Mapping[str, Path], document: Callable, headers: Mapping[str, str]):
         """`files` are the page's own, by address. Their addresses change when they do. All others are the application's.
 
-        `document` makes what browsers get of the application's page. Every answer has the `headers`.
+        `document` makes what browsers get of the application's page, as bytes of bytes. Every answer has the `headers`.
         """
-        self.app, self.files, self.document, self.headers = app, files, document, headers or {}
+        self.app, self.files, self.document, self.headers = app, files, document, headers
         self.kept: dict[str, KeptAnswer] = {}
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
