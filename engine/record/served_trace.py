@@ -34,12 +34,9 @@ class ServedTrace:
 
     def by_position(self) -> list[dict[str, int]]:
         """For each position in the draft, from 1: the verifications that drafted so far, and those that accepted so far."""
+        counts = {"reached": self.drafted, "accepted": self.accepted}
         return [
-            {
-                "depth": depth,
-                "reached": sum(each >= depth for each in self.drafted),
-                "accepted": sum(each >= depth for each in self.accepted),
-            }
+            {"depth": depth} | {name: sum(each >= depth for each in steps) for name, steps in counts.items()}
             for depth in range(1, max(self.drafted) + 1)
         ]
 

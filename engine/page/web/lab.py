@@ -23,13 +23,8 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 
 def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
-    about = {
-        "systems": cards(),
-        "prompts": PROMPTS,
-        "allowed": own_prompts.ALLOWED,
-        "pays": ALLOWED,
-        "trees": prediction.trees(served.drafts),
-    }
+    trees = prediction.trees(served.drafts)
+    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED, "trees": trees}
     part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production])
     go.click(None, js=call("lab.start"), **QUIET)
 

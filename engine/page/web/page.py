@@ -71,12 +71,8 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 
 
 def masthead(served: Served, screens: Sequence[Screen]) -> None:
-    about = {
-        **spoken_of(served),
-        "prompts": PROMPTS,
-        "screens": {screen.name: screen.title for screen in screens},
-        "races": races(),
-    }
+    titles = {screen.name: screen.title for screen in screens}
+    about = {**spoken_of(served), "prompts": PROMPTS, "screens": titles, "races": races()}
     part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
 
 
@@ -123,9 +119,7 @@ def doors(page: gr.Blocks) -> Doors:
         quick={at: len(each.inputs) for at, each in events.items() if not each.queue},
         named={str(each.api_name): len(each.inputs) for each in events.values() if each.api_visibility == "public"},
         functions=frozenset(
-            (at, function.__name__)
-            for at, component in page.blocks.items()
-            for function in getattr(component, "server_fns", ())
+            (at, each.__name__) for at, block in page.blocks.items() for each in getattr(block, "server_fns", ())
         ),
         files={f"/{DRAWING}": PLOTLY},
     )
@@ -151,14 +145,8 @@ def dress(page: gr.Blocks) -> dict[str, Any]:
     queue.pending_messages_per_session = Sessions(queue)
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
-    return {
-        "theme": theme(),
-        "footer_links": [],
-        "enable_monitoring": False,
-        "run_history": False,
-        "ssr_mode": False,
-        "mcp_server": False,
-    }
+    left_out = ("enable_monitoring", "run_history", "ssr_mode", "mcp_server")
+    return {"theme": theme(), "footer_links": [], **dict.fromkeys(left_out, False)}
 
 
 def theme() -> gr.themes.Base:
