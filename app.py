@@ -10,21 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
-from engine.models.pairs import EMBEDDED, PAIRS, QUANTISATIONS, Pair, one_of
+from engine.models.pairs import EMBEDDED, PAIRS, QUANTISATIONS, LoadedPair, Pair, one_of
 from engine.page.screens.heap import share_arenas
-from engine.page.views import opening
+from engine.page.views import standalone
 from engine.page.web import import_gradio
 from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
-
-if TYPE_CHECKING:
-    from engine.models.pairs import LoadedPair
-    from engine.models.progress import Progress
-    from engine.record.quiet import Quiet
+from engine.record.quiet import Quiet
 
 AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when nothing is asked for
 
@@ -43,14 +39,13 @@ def main() -> None:
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
-            raise ValueError(
-                "--spread matrices needs several processes, and the page is served by one. Use --spread layers."
-            )
+            instead = "the page is served by one. Use --spread layers."
+            raise ValueError(f"--spread matrices needs several processes, and {instead}")
         kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
         remote = given_remote(options)
 
-    def as_served(own: "LoadedPair") -> "LoadedPair":
+    def as_served(own: LoadedPair) -> LoadedPair:
         return shaped(options, replace(own, remote=remote, raw=options.raw))
 
     # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
@@ -66,7 +61,7 @@ def main() -> None:
             own = as_served(load(pair, **how))
         beside = second(pair, how, as_served)
         return launch(build(Served(own, beside, drafts=pair.draft is not None)), host, port, remote)
-    front = Front(opening.html())
+    front = Front(standalone.opening())
     with usable(port):
         port = front.serve(host, port)
     beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
@@ -81,9 +76,8 @@ def main() -> None:
     except Exception as error:
         if not any(map(lacks_memory, chain(error))):
             raise
-        end(
-            f"There is too little memory here for {pair.title}. Free some, choose another --pair, or take a larger machine."
-        )
+        instead = "Free some, choose another --pair, or take a larger machine."
+        end(f"There is too little memory here for {pair.title}. {instead}")
 
 
 def end(refused: str = "") -> NoReturn:
@@ -113,14 +107,14 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], "LoadedPair"]) -> None:
+def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
-    meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. A pair that cannot be loaded
-    ends the process with a sentence, because whoever started it asked for that pair and reads the terminal; a page that went on without
-    it would hide the failure. Beside the default pair visitors may choose the small one, which is made ready last.
-    `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server among it.
+    meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. One that cannot be loaded
+    ends the process with a sentence: whoever started it reads the terminal, and a page that went on would hide the failure. Beside the
+    default pair visitors may choose the small one, which is made ready last. `how` is what `load` takes besides; `as_served` gives a
+    loaded pair what it has as a served one, its remote server among it.
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
@@ -130,10 +124,10 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
 
     set_apart()
 
-    def hear(progress: "Progress") -> None:
+    def hear(progress):
         front.words = lambda: progress.words
 
-    def opened(own: "LoadedPair") -> Readiness:
+    def opened(own: LoadedPair) -> Readiness:
         """The pair's readiness, with its opening race ready."""
         ready = Readiness(as_served(own), DEVICE, waits=lambda: front.page_is_coming)
         front.words = lambda: ready.words
@@ -144,11 +138,10 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
-    first = PAIRS["small"] if another else pair
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
-        ready = opened(load(first, how["device"]))
+        ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
     beside = second(pair, how, as_served)
     front.words = lambda: "Building the live page"
     import_gradio()
@@ -178,10 +171,8 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     print("Everything is ready.", flush=True)
 
 
-def collected() -> "Iterator[Quiet]":
+def collected() -> Iterator[Quiet]:
     """Collects what compiling has left, in a turn of the device: on no lane's clock."""
-    from engine.record.quiet import Quiet
-
     gc.collect()
     yield Quiet.STEP
 
@@ -192,7 +183,7 @@ def set_apart() -> None:
     gc.enable()
 
 
-def second(pair: Pair, how: dict[str, str], as_served: Callable[["LoadedPair"], "LoadedPair"]) -> "LoadedPair | None":
+def second(pair: Pair, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
     """The pair that visitors may choose beside this one: the small embedded pair beside the default, if that is kept as its files are.
 
     Where it cannot be loaded the page goes on without it, and the terminal has a sentence.

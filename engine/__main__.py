@@ -16,156 +16,63 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.measure.options import Parser, refusals
-from engine.shell import bench, measure, media, models, race
+from engine.shell import bench, models, race
 
 
 class Command(NamedTuple):
-    """A module with `main(options)`, one line on what it does, its options, and the arguments of an example.
+    """A module with `main(options)`, what adds its options, and the arguments of an example.
 
-    `main` returns the figures that --json prints, or None.
+    The docstring of `options` says what the command does. `main` returns the figures that --json prints, or None.
     """
 
     module: str
-    about: str
     options: Callable[[ArgumentParser], None]
     example: str
+
+    @property
+    def about(self) -> str:
+        """What it does, for a list."""
+        words = (self.options.__doc__ or "").rstrip(".")
+        return words[:1].lower() + words[1:]
 
 
 GROUPS = {
     "race": {
-        "bench": Command(
-            "engine.lab.bench.command",
-            "race systems over held-out prompts, or measure cost by length, tree, size …",
-            bench.bench,
-            "--systems auto,eagle,tree --prompts 5",
-        ),
-        "pays": Command(
-            "engine.lab.pays.command",
-            "tell whether speculative decoding pays for your own prompts",
-            race.pays,
-            "--prompts my.jsonl --systems auto,lookup",
-        ),
-        "doctor": Command(
-            "engine.lab.pays.doctor",
-            "tell where two runs part and why, or what is wrong with a learned drafter",
-            race.doctor,
-            "mine.json yours.json",
-        ),
-        "load": Command(
-            "engine.lab.load",
-            "let fifty visitors race at once, and tell what each of them got",
-            race.load,
-            "--visitors 10 --waves 1",
-        ),
+        "bench": Command("engine.lab.bench.command", bench.bench, "--systems auto,eagle,tree --prompts 5"),
+        "pays": Command("engine.lab.pays.command", race.pays, "--prompts my.jsonl --systems auto,lookup"),
+        "doctor": Command("engine.lab.pays.doctor", race.doctor, "mine.json yours.json"),
+        "load": Command("engine.lab.load", race.load, "--visitors 10 --waves 1"),
     },
     "measure": {
-        "study": Command(
-            "engine.lab.study.command",
-            "tell which of the papers' claims hold here, by counts alone",
-            measure.study,
-            "--claims gbv --prompts 2",
-        ),
-        "gpu": Command(
-            "engine.lab.gpu.command",
-            "measure everything that a GPU changes and write it to one JSON file",
-            measure.gpu,
-            "--quick --out gpu.json",
-        ),
+        "study": Command("engine.lab.study.command", race.study, "--claims gbv --prompts 2"),
+        "gpu": Command("engine.lab.gpu.command", race.gpu, "--quick --out gpu.json"),
     },
     "models": {
         "calibrate": Command(
-            "engine.lab.calibrate",
-            "measure a pair and write the calibration for its static trees",
-            models.calibrate,
-            "--target FOLDER --draft FOLDER --out calibration.json",
+            "engine.lab.calibrate", models.calibrate, "--target FOLDER --draft FOLDER --out calibration.json"
         ),
-        "train": Command(
-            "engine.lab.train.recipes",
-            "train an embedded pair, or a learned drafter for any target",
-            models.train,
-            "medusa --data FOLDER --minutes 15",
-        ),
-        "convert": Command(
-            "engine.models.convert",
-            "write a published drafter's pickled weights as safetensors",
-            models.convert,
-            "pytorch_model.bin FOLDER",
-        ),
-        "export": Command(
-            "engine.models.export",
-            "write a trained drafter in the layout of speculators, or models as GGUF or for OpenVINO",
-            models.export,
-            "eagle FOLDER",
-        ),
+        "train": Command("engine.lab.train.recipes", models.train, "medusa --data FOLDER --minutes 15"),
+        "convert": Command("engine.models.convert", models.convert, "pytorch_model.bin FOLDER"),
+        "export": Command("engine.models.export", models.export, "eagle FOLDER"),
     },
     "media": {
-        "record": Command(
-            "engine.lab.record_races",
-            "record a race to a file, or the page's recorded races anew",
-            media.record,
-            '--prompt "Story: A fox" --system auto -o race.json',
-        ),
-        "replay": Command(
-            "engine.page.views.standalone",
-            "turn a race file into a page that plays without a network, or into a GIF",
-            media.replay,
-            "race.json -o race.html",
-        ),
+        "record": Command("engine.lab.record_races", race.record, '--prompt "Story: A fox" --system auto -o race.json'),
+        "replay": Command("engine.page.views.standalone", race.replay, "race.json -o race.html"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-BY = {
-    "length": Command(
-        "engine.lab.bench.growth",
-        "ms a token up to 128 ... 900 written tokens",
-        bench.growth,
-        "--systems tree,auto --prompts 2",
-    ),
-    "context": Command(
-        "engine.lab.bench.growth",
-        "ms a round and a token behind 64 ... 900 tokens of prompt",
-        bench.growth,
-        "--systems tree,auto --prompts 2",
-    ),
-    "tree": Command("engine.lab.bench.tree", "ms of a verification by its number of nodes", bench.tree, "--repeats 15"),
-    "state": Command(
-        "engine.lab.bench.state",
-        "what trees and chains cost a target with states, in time and memory",
-        bench.state,
-        "--families mamba2 --repeats 7",
-    ),
-    "size": Command(
-        "engine.lab.bench.sizes",
-        "how near forwards come to the machine's bandwidth, by model, storage and tree",
-        bench.size,
-        "--sizes 11M --stored fp16",
-    ),
-    "part": Command(
-        "engine.lab.bench.parts",
-        "where a round's time goes: forwards, policy, rule, commit",
-        bench.part,
-        "--systems tree,auto",
-    ),
-    "change": Command(
-        "engine.lab.bench.change",
-        "one drafter over a changing subject, frozen against adapting",
-        bench.change,
-        "--stories 5 --code 10",
-    ),
-    "races": Command("engine.lab.bench.races", "memory of this process after many races", bench.races, "--races 100"),
-    "order": Command(
-        "engine.lab.bench.order",
-        "attention that skips a tree mask's empty tiles, by node order",
-        bench.order,
-        "--sizes 256 512 --prefixes 0",
-    ),
-    "segments": Command(
-        "engine.lab.train.memory",
-        "peak memory of a training step by its number of segments",
-        bench.segments,
-        "--segments 1 2 --length 256",
-    ),
-}  # what `bench --by` measures in place of a race
+BY = {  # what `bench --by` measures in place of a race
+    "length": Command("engine.lab.bench.growth", bench.length, "--systems tree,auto --prompts 2"),
+    "context": Command("engine.lab.bench.growth", bench.context, "--systems tree,auto --prompts 2"),
+    "tree": Command("engine.lab.bench.tree", bench.tree, "--repeats 15"),
+    "state": Command("engine.lab.bench.state", bench.state, "--families mamba2 --repeats 7"),
+    "size": Command("engine.lab.bench.sizes", bench.size, "--sizes 11M --stored fp16"),
+    "part": Command("engine.lab.bench.parts", bench.part, "--systems tree,auto"),
+    "change": Command("engine.lab.bench.change", bench.change, "--stories 5 --code 10"),
+    "races": Command("engine.lab.bench.races", bench.races, "--races 100"),
+    "order": Command("engine.lab.bench.order", bench.order, "--sizes 256 512 --prefixes 0"),
+    "segments": Command("engine.lab.train.memory", bench.segments, "--segments 1 2 --length 256"),
+}
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 
 
@@ -233,13 +140,9 @@ def main(arguments: list[str]) -> None:
         print(json.dumps(figures))
 
 
-def hush() -> None:
-    """Warnings of libraries are no news to who runs a command: none is printed, unless the environment or `python -W` asks for them."""
+if __name__ == "__main__":
+    # Warnings of libraries are no news to who runs a command: none is printed, unless the environment or `python -W` asks for them
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-
-
-if __name__ == "__main__":
-    hush()
     main(sys.argv[1:])

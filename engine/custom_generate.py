@@ -4,7 +4,7 @@ generate() prepares lengths, logits processors and stopping criteria; the decode
 refused by name.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -14,12 +14,12 @@ from transformers import (
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     StoppingCriteriaList,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
@@ -37,16 +37,9 @@ from engine.systems import System, find
 from engine.tree import LARGEST_TREE
 
 WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", TopPLogitsWarper: "top_p"}
-READ = {
-    "attention_mask",
-    "position_ids",
-    "past_key_values",  # "cache" from transformers 5.24 on
-    "cache",
-    "cache_params",  # of models that have nothing but states
-    "use_cache",
-    "logits_to_keep",
-}  # what generate() adds itself
+# "past_key_values" is "cache" from transformers 5.24 on; "cache_params" is of models that have nothing but states
 CACHES = ("cache", "past_key_values", "cache_params")
+READ = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHES}  # what generate() adds itself
 # Options of generate() that may have any value. It has made lengths and stops into criteria, and the warpers' values into processors.
 HONOURED = {"max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "do_sample", *WARPERS.values()}
 NO_TOKEN = {  # how keys and values are kept, ids that one text of tokens never needs, and what versions wrote the options
@@ -74,14 +67,14 @@ def treerace(
     generation_config: GenerationConfig,
     system: str = "",
     draft: PreTrainedModel | None = None,
-    draft_tokenizer: PreTrainedTokenizerBase | None = None,
+    draft_tokenizer: Tokenizer | None = None,
     depth: int | None = None,
     width: int | None = None,
     nodes: int | None = None,
     seed: int = 0,
     stream_to: BaseStreamer | None = None,
     constraint: str = "",
-    constraint_tokenizer: PreTrainedTokenizerBase | None = None,
+    constraint_tokenizer: Tokenizer | None = None,
     **model_kwargs: Any,
 ) -> torch.Tensor:
     """`[1, L]` int64: `input_ids [1, L_0]` and what `model` writes behind them, as generate() answers.
@@ -101,7 +94,10 @@ def treerace(
         raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     refuse_others(input_ids, generation_config, model_kwargs)
     sampling = sampling_of(model, logits_processor, generation_config, seed)
-    stops, others = stops_of(stopping_criteria)
+    ends = [each.eos_token_id.tolist() for each in stopping_criteria if isinstance(each, EosTokenCriteria)]
+    stops = frozenset(token for each in ends for token in each)
+    others = [each for each in stopping_criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
+    ended = StoppingCriteriaList(others)  # what else may end a text, which is asked after every token
     pair = pair_of(model, draft, draft_tokenizer)
     if constraint:
         if constraint_tokenizer is None:
@@ -122,7 +118,7 @@ def treerace(
             text = torch.cat((text, torch.tensor([[token]])), 1)
             for streamer in streamers:
                 streamer.put(text[0, -1:])
-            if others and bool(others(text, None).all()):
+            if others and bool(ended(text, None).all()):
                 break
     for streamer in streamers:
         streamer.end()
@@ -167,42 +163,27 @@ def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwarg
         asked.append("past_key_values with tokens in it")
     asked += [name for name, value in model_kwargs.items() if name not in READ and value is not None]
     if asked:
-        raise ValueError(
-            f"treerace cannot honour {', '.join(asked)}. Leave that out, or call generate() without treerace."
-        )
+        wrong = ", ".join(asked)
+        raise ValueError(f"treerace cannot honour {wrong}. Leave that out, or call generate() without treerace.")
     if len(input_ids) != 1:
         raise ValueError(f"treerace writes one text at a time, and this batch has {len(input_ids)}. Call it for each.")
 
 
-def sampling_of(
-    model: PreTrainedModel, processors: LogitsProcessorList, config: GenerationConfig, seed: int
-) -> Sampling:
+def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConfig, seed: int) -> Sampling:
     """Temperature, top-k and top-p as generate() has prepared them. Raises `ValueError` for any other processor."""
-    if not config.do_sample:
-        honoured: dict[str, Any] = {}
-        unknown = list(processors)
-    else:
-        known = [each for each in processors if type(each) in WARPERS]
-        honoured = {"temperature": 1.0} | {WARPERS[type(each)]: getattr(each, WARPERS[type(each)]) for each in known}
-        unknown = [each for each in processors if type(each) not in WARPERS]
-    if unknown:
-        raise ValueError(
-            f"treerace honours temperature, top_k and top_p, and cannot honour {type(unknown[0]).__name__}. "
-            "Leave out the option that asks for it."
-        )
+    honoured: dict[str, Any] = {"temperature": 1.0} if config.do_sample else {}
+    for each in processors:
+        name = WARPERS.get(type(each)) if config.do_sample else None
+        if name is None:
+            raise ValueError(
+                f"treerace honours temperature, top_k and top_p, and cannot honour {type(each).__name__}. "
+                "Leave out the option that asks for it."
+            )
+        honoured[name] = getattr(each, name)
     return Sampling(**honoured, seed=seed, device=noise_place(model.device))
 
 
-def stops_of(criteria: StoppingCriteriaList) -> tuple[frozenset[int], Callable | None]:
-    """The tokens that end a text, and what else may end it, which is asked after every token."""
-    ends = [each.eos_token_id.tolist() for each in criteria if isinstance(each, EosTokenCriteria)]
-    others = [each for each in criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
-    return frozenset(token for each in ends for token in each), StoppingCriteriaList(others) if others else None
-
-
-def pair_of(
-    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
-) -> LoadedPair:
+def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
     """The two models as a pair, made once for the same weights. Raises `ValueError` for models that cannot be raced."""
     weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
     state = [(each.data_ptr(), each._version) for each in weights]
@@ -212,9 +193,7 @@ def pair_of(
     return kept[1]
 
 
-def loaded(
-    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase | None
-) -> LoadedPair:
+def loaded(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
     if draft is not None and (reason := draft_obstacle(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):
@@ -223,15 +202,11 @@ def loaded(
                 f'Load {type(each).__name__} with attn_implementation="{attention}", which takes a tree\'s mask and is right for it.'
             )
     if draft is not None and draft.config.vocab_size != model.config.vocab_size:
-        sizes = f"{draft.config.vocab_size:,} and {model.config.vocab_size:,}"
+        differ = f"Draft and target have {draft.config.vocab_size:,} and {model.config.vocab_size:,} logits"
         if tokenizer is None:
-            raise ValueError(
-                f"Draft and target have {sizes} logits. Give draft_tokenizer, which shows what is padding."
-            )
+            raise ValueError(f"{differ}. Give draft_tokenizer, which shows what is padding.")
         if max(tokenizer.get_vocab().values()) >= min(draft.config.vocab_size, model.config.vocab_size):
-            raise ValueError(
-                f"Draft and target have {sizes} logits, and the tokenizer has more tokens than that. Choose another draft."
-            )
+            raise ValueError(f"{differ}, and the tokenizer has more tokens than that. Choose another draft.")
     target = Runner(model)
     drafting = None if draft is None else Runner(draft, eight_bit=eight_bits_pay(draft))
     return LoadedPair(

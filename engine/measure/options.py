@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, one_of, own_pair
 from engine.record.constraint import checked as checked_constraint
-from engine.record.constraint import joined
 from engine.record.files import text_of
 
 if TYPE_CHECKING:  # a command without a server imports no HTTP
@@ -170,12 +169,12 @@ def add_constraint(parser: ArgumentParser) -> None:
 
 def given_constraint(options: Namespace) -> str:
     """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
-    said = "" if options.regex is None else joined("regex", options.regex)
     if options.json_schema is not None:
-        said = joined("json", text_of(options.json_schema, "Give --json-schema a JSON schema's file."))
+        schema = text_of(options.json_schema, "Give --json-schema a JSON schema's file.")
+        return checked_constraint(f"json:{schema}")
     if options.grammar is not None:
-        said = joined("lark", text_of(options.grammar, "Give --grammar a Lark grammar's file."))
-    return checked_constraint(said)
+        return checked_constraint("lark:" + text_of(options.grammar, "Give --grammar a Lark grammar's file."))
+    return checked_constraint("" if options.regex is None else f"regex:{options.regex}")
 
 
 def add_shape(parser: ArgumentParser) -> None:

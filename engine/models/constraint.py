@@ -4,6 +4,7 @@ A `MatcherGuide` stands at the end of one text and answers for every path below 
 (assets/results/README.md): it needs no other package, and its matchers are copied and rolled back in microseconds.
 """
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from engine.models.constraint_trial import matcher_of, refusal
-from engine.record.constraint import KINDS, checked, parts, schema_text
+from engine.record.constraint import KINDS, checked
 from engine.record.trace import first_divergence
 
 if TYPE_CHECKING:
@@ -111,12 +112,12 @@ def compiled(
     Raises `ValueError` with a sentence for a text that `engine.record.constraint.checked` refuses, without stop tokens, and for what
     llguidance cannot compile within the limits.
     """
-    kind, pattern = parts(checked(text))
+    kind, _, pattern = checked(text).partition(":")
     if not stops:
         raise ValueError("A constraint needs a stop token, or a text could not end where it is fulfilled.")
     if guesses not in GUESSES:
         raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
-    pattern = schema_text(pattern) if kind == "json" else pattern
+    pattern = json.dumps(json.loads(pattern), ensure_ascii=False) if kind == "json" else pattern  # on one line
     tokens, source = tokens_of(tokenizer, vocab, stops)
     if why := refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")

@@ -3,7 +3,6 @@
 Knows words and limits; knows no tokenizer. `engine.models.constraint` compiles what passes here.
 """
 
-import json
 import re
 from typing import Any
 
@@ -49,17 +48,6 @@ def checked(value: object) -> str:
     return value
 
 
-def parts(constraint: str) -> tuple[str, str]:
-    """The constraint's kind and text, "" and "" for none."""
-    kind, _, text = constraint.partition(":")
-    return kind, text
-
-
-def joined(kind: str, text: str) -> str:
-    """The constraint of a form with a menu and a field. Without a kind there is none, whatever the field holds."""
-    return f"{kind}:{text}" if kind else ""
-
-
 def refuse_large_multiples(schema: Any) -> None:
     """Raises `ValueError` where the remainders that a schema tells apart are too many to compile within a second."""
     product, left = 1, [schema]
@@ -80,8 +68,3 @@ def refuse_large_multiples(schema: Any) -> None:
             f"The {MULTIPLE} of the schema come to {shown(product)} together; at most {MOST_MULTIPLE:,} is compiled. "
             "Leave one out."
         )
-
-
-def schema_text(text: str) -> str:
-    """The JSON schema on one line, as the compiler takes it."""
-    return json.dumps(json.loads(text), ensure_ascii=False)

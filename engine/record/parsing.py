@@ -69,12 +69,8 @@ Several = Annotated[int, checked(strict=True, ge=1, le=LARGEST_INT)]
 Number = Annotated[float, checked(strict=True)]
 Share = Annotated[float, checked(strict=True, ge=0)]
 Truth = Annotated[bool, checked(strict=True)]
-
-
-# JSON writes every key as a text
-Key = Annotated[
-    int, checked(type="chain", steps=[{"type": "str", "pattern": "^[0-9]{1,9}$", "strict": True}, {"type": "int"}])
-]
+DIGITS = {"type": "str", "pattern": "^[0-9]{1,9}$", "strict": True}
+Key = Annotated[int, checked(type="chain", steps=[DIGITS, {"type": "int"}])]  # JSON writes every key as a text
 
 
 def parse(text: str, most_bytes: int, what: str = "The file") -> Any:

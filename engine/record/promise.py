@@ -4,9 +4,8 @@ import heapq
 
 from engine.record.costs import Costs
 
-Ranks = list[
-    list[float]
-]  # `[d][r]`: the probability that the target's token at depth d + 1 is the drafter's favourite r
+# `[d][r]`: the probability that the target's token at depth d + 1 is the drafter's favourite r
+Ranks = list[list[float]]
 
 
 def best_neighbours(ranks: Ranks, width: int, nodes: int) -> dict[tuple[int, ...], float]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -30,16 +31,7 @@ WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts othe
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
 OF_TREES = ("tokens", *BY_NODE, "path")  # lists that are empty in a lane without trees
 # Equal in all lanes of a race
-SHARED = (
-    "pair",
-    "prompt",
-    "prompt_tokens",
-    "temperature",
-    "seed",
-    "max_new_tokens",
-    "chat",
-    "constraint",
-)
+SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens", "chat", "constraint")
 
 
 @dataclass
@@ -97,25 +89,17 @@ class Record:
 def check(record: Record) -> None:
     """Raises `ValueError` when no race can have had this record."""
     within(record.lanes, LANES, "lanes", "lanes")
-    require(
-        record.recorded == "" or is_day(record.recorded),
-        f"recorded must be a day such as 2026-01-31, got {shown(record.recorded)}.",
-    )
+    day = record.recorded
+    require(day == "" or is_day(day), f"recorded must be a day such as 2026-01-31, got {shown(day)}.")
     first = record.lanes[0].trace
     for at, lane in enumerate(record.lanes):
-        where = f"lanes[{at}]"
-        remote = lane.guarantee == BY_TEXT
-        curve = lane.costs.verify_ms
-        require(
-            min(curve, default=remote) >= 1,
-            f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.",
-        )
+        where, remote = f"lanes[{at}]", lane.guarantee == BY_TEXT
+        costed = min(lane.costs.verify_ms, default=remote) >= 1
+        require(costed, f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.")
         check_trace(lane.trace, f"{where}.trace", check_piece if remote else check_step)
         for name in SHARED:
-            require(
-                getattr(lane.trace, name) == getattr(first, name),
-                f"{where}.trace.{name} differs from the first lane's.",
-            )
+            same = getattr(lane.trace, name) == getattr(first, name)
+            require(same, f"{where}.trace.{name} differs from the first lane's.")
     check_runs(record)
 
 
@@ -126,23 +110,17 @@ def check_runs(record: Record) -> None:
         same_length(run, record.lanes, f"runs[{at}]", "lanes")
         most = max(run, default=0)
         require(0 < min(run) <= most <= LONGEST_SECONDS * STEPS[1], f"runs[{at}] must hold the seconds of every lane.")
-    shown_run = [lane.trace.seconds for lane in record.lanes]
+    shown_run, near = [lane.trace.seconds for lane in record.lanes], partial(math.isclose, rel_tol=ROUNDED)
     of_one = [all(map(near, run, shown_run)) for run in record.runs]
     require(any(of_one) or not of_one, "runs holds no run that took the seconds of the lanes.")
-
-
-def near(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=ROUNDED)
 
 
 def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], None]) -> None:
     within(trace.steps, STEPS, f"{where}.steps", "steps")
     for at, step in enumerate(trace.steps):
         check_one(step, at, f"{where}.steps[{at}]")
-        require(
-            not step.end or step is trace.steps[-1],
-            f"{where}.steps[{at}] ended the text, and yet another step follows.",
-        )
+        goes_on = not step.end or step is trace.steps[-1]
+        require(goes_on, f"{where}.steps[{at}] ended the text, and yet another step follows.")
     require(trace.seconds > 0, f"{where} took no time at all.")
     checked(trace.constraint)
 
@@ -175,10 +153,9 @@ def check_step(step: Step, at: int, where: str) -> None:
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
     same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
-    whole = 1 + len(step.path)
+    whole, replayed = 1 + len(step.path), step.replayed
     require(
-        step.replayed in (0, whole),
-        f"{where}.replayed must be 0 or the {whole} of root and path, got {shown(step.replayed)}.",
+        replayed in (0, whole), f"{where}.replayed must be 0 or the {whole} of root and path, got {shown(replayed)}."
     )
     check_figures(step, at, where)
     ends = ", ".join(map(repr, ENDS))
@@ -194,9 +171,8 @@ def check_figures(step: Step, at: int, where: str) -> None:
 def side_by_side(record: Record) -> list[LaneRecord]:
     """The two lanes that a page or a film shows beside each other. Raises `ValueError` when there are more or fewer."""
     count = len(record.lanes)
-    require(
-        count == 2, f"A race of two lanes can be shown side by side; this one has {count} lane{'s' * (count != 1)}."
-    )
+    many = f"{count} lane{'s' * (count != 1)}"
+    require(count == 2, f"A race of two lanes can be shown side by side; this one has {many}.")
     return record.lanes
 
 
@@ -244,7 +220,8 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
         at = parted(base, trace, attrgetter("text" if by_text else "tokens"))
         same: bool | str = at is None
         if by_text:
-            same = "failed" if failed(base) or failed(trace) else "text" if same else "other text"
+            failed = FAILED in (each.steps[-1].end for each in (base, trace) if each.steps)
+            same = "failed" if failed else "text" if same else "other text"
         elif not same:
             same = promised(guarantee, first_guarantee, base.temperature)
         if at is not None and divergence is None:
@@ -314,11 +291,6 @@ def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool |
     """What other tokens mean where the two lanes promise this: "lossy", "law", or False for a broken promise."""
     worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
     return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
-
-
-def failed(trace: Trace) -> bool:
-    """Whether the lane's server failed."""
-    return bool(trace.steps) and trace.steps[-1].end == FAILED
 
 
 def worst_of(verdicts: list[bool | str]) -> bool | str:

@@ -14,6 +14,7 @@ from engine.record.race_file import require, same_length, within
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
 FLAG = "--per-request-spec-decode-metrics detailed"
 PLACE = "metrics.speculative_decoding"
+STEPWISE = ("per_step_drafted", "per_step_accepted")
 TOTALS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
 
 
@@ -33,12 +34,9 @@ class ServedTrace:
 
     def by_position(self) -> list[dict[str, int]]:
         """For each position in the draft, from 1: the verifications that drafted so far, and those that accepted so far."""
+        counts = {"reached": self.drafted, "accepted": self.accepted}
         return [
-            {
-                "depth": depth,
-                "reached": sum(each >= depth for each in self.drafted),
-                "accepted": sum(each >= depth for each in self.accepted),
-            }
+            {"depth": depth} | {name: sum(each >= depth for each in steps) for name, steps in counts.items()}
             for depth in range(1, max(self.drafted) + 1)
         ]
 
@@ -56,11 +54,9 @@ class ServedTrace:
             f"{PLACE} is not there. Start vLLM with a speculative config and {FLAG}, and ask for one text (n = 1).",
         )
         expect(dict, found, PLACE)
-        for name in ("per_step_drafted", "per_step_accepted"):
+        for name in STEPWISE:
             require(name in found, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
-        drafted, accepted = (
-            build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in ("per_step_drafted", "per_step_accepted")
-        )
+        drafted, accepted = (build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
         within(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
         same_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
         for at, (many, kept) in enumerate(zip(drafted, accepted, strict=True)):

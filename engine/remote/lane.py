@@ -4,6 +4,7 @@ Its clock is the server's own: seconds since the request, network included. No l
 """
 
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 from engine.record.costs import Costs
@@ -12,24 +13,21 @@ from engine.record.trace import WAIT, Step, Trace
 from engine.remote.server import Answer, Server
 
 
-class RemoteLane:
-    """A server at work on the prompt. Each piece of text that arrives is a step without a tree."""
+class RemoteLane(Answer):
+    """A server at work on the prompt. Each piece of text that arrives is a step without a tree. Closing it leaves the trace."""
 
     def __init__(self, server: Server, trace: Trace, tokens_of: Callable[[str], list[int]]):
         """`trace` has no steps yet. `tokens_of` says which tokens of this pair a text is; they are counted, never compared."""
         self.system, self.trace, self.tokens_of = server, trace, tokens_of
         self.finished, self.clock, self.counted = False, 0.0, 0
         asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
-        self.answer = Answer(server, trace.prompt, asked, trace.chat)
-
-    def begin(self) -> None:
-        """Sends the request; the lane's clock begins."""
-        self.answer.begin()
+        super().__init__(server, trace.prompt, asked, trace.chat)
 
     def arrived(self) -> Step | None:
         """The step of the next piece, or None when nothing has arrived. Never waits."""
-        piece = self.answer.arrived()
-        if piece is None:
+        try:
+            piece = self.pieces.get_nowait()
+        except Empty:
             return None
         tokens = self.tokens_of(self.trace.text + piece.text)
         fresh, self.counted = tokens[self.counted :], max(self.counted, len(tokens))
@@ -54,7 +52,3 @@ class RemoteLane:
     def filed(self) -> LaneRecord:
         """The lane as a record that grows with it. What forwards cost there is not known here."""
         return LaneRecord(self.system.title, self.system.idea, self.system.guarantee, Costs({}, 0.0, 0.0), self.trace)
-
-    def close(self) -> None:
-        """Closes the connection at once. The trace stays."""
-        self.answer.close()

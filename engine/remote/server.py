@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,9 +50,8 @@ class Server:
         except ValueError:
             whole = False
         if not whole:
-            raise ValueError(
-                f"A server's address must be one such as http://127.0.0.1:8000/v1, got {self.address[:80]!r}."
-            )
+            got = self.address[:80]
+            raise ValueError(f"A server's address must be one such as http://127.0.0.1:8000/v1, got {got!r}.")
 
     @property
     def label(self) -> str:
@@ -115,12 +114,6 @@ class Answer:
         self.loop = asyncio.new_event_loop()
         self.task = self.loop.create_task(self.read())
         Thread(target=self.work, name="remote", daemon=True).start()
-
-    def arrived(self) -> Piece | None:
-        """The next piece, or None when nothing more has arrived yet."""
-        with suppress(Empty):
-            return self.pieces.get_nowait()
-        return None
 
     def all(self) -> list[Piece]:
         """All pieces, as soon as the last one arrives, which has an `end`."""
@@ -224,10 +217,8 @@ class Answer:
         self.characters, self.count = self.characters + len(text), self.count + 1
         if self.characters > LONGEST_TEXT:
             raise Failure(f"{self.server.label} sent more than {LONGEST_TEXT:,} characters, the most that are read.")
-        if self.count >= STEPS[1]:
-            raise Failure(
-                f"{self.server.label} sent its text in more than {STEPS[1]:,} pieces, the most that are read."
-            )
+        if self.count >= (most := STEPS[1]):
+            raise Failure(f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read.")
         self.pieces.put(Piece(text, time.perf_counter() - self.begun, end, self.note))
         self.note = ""
 
@@ -261,18 +252,14 @@ def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
         return "", None
     choice = choices[0]
     delta = choice.get("delta")
-    text = choice.get("text") if delta is None else spoken(delta)
+    if isinstance(delta, dict):  # of a chat: a model that thinks aloud does so in a field of its own, named in two ways
+        text = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+    else:
+        text = choice.get("text") if delta is None else 0  # which is no text
     finish = choice.get("finish_reason")
     if not isinstance(text, str | None) or not isinstance(finish, str | None):
         raise ValueError("The text and the finish reason of a piece must be texts.")
     return text or "", finish
-
-
-def spoken(delta: Any) -> Any:
-    """What a piece of a chat says. A model that thinks aloud does so in a field of its own, named in two ways."""
-    if not isinstance(delta, dict):
-        return 0
-    return delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
 
 
 async def reason(response: httpx.Response) -> str:

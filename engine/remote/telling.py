@@ -96,10 +96,11 @@ def parsed(client: httpx.Client, url: str) -> Any:
         return None
 
 
-def values(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The object under the address; an empty one where there is none."""
-    found = parsed(client, url)
-    return found if isinstance(found, dict) else {}
+def part(found: Any, *names: str) -> Any:
+    """What stands under these names, each inside of the one before; None where nothing does."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def address_of(given: str) -> str:
@@ -116,7 +117,7 @@ def root(server: Server) -> str:
 def about(server: Server) -> About:
     """Asks the server who it is. Raises `ValueError` where it cannot be reached, and where it has several models and none was named."""
     with asking(server) as client:
-        models = values(client, f"{server.address.rstrip('/')}/models").get("data")
+        models = part(parsed(client, f"{server.address.rstrip('/')}/models"), "data")
         models = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
         engine = next((ENGINES[owner] for each in models if (owner := each.get("owned_by")) in ENGINES), "")
         version, flags = itself(client, root(server), engine)
@@ -141,18 +142,18 @@ def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[s
     flags: dict[str, Any] = {}
     version = None
     if engine == "llama-server":
-        props = values(client, f"{address}/props")
-        settings = props.get("default_generation_settings")
-        params = settings.get("params") if isinstance(settings, dict) else None
-        flags = {"total_slots": props.get("total_slots")} | (params if isinstance(params, dict) else {})
+        props = parsed(client, f"{address}/props")
+        params = part(props, "default_generation_settings", "params")
+        flags = {"total_slots": part(props, "total_slots")} | (params if isinstance(params, dict) else {})
         slots = parsed(client, f"{address}/slots")
         if isinstance(slots, list) and slots and isinstance(slots[0], dict):  # the kind in `/props` is not the server's
             flags |= {TYPES: None, DRAFTS: slots[0].get(DRAFTS)}
-        wanted, version = ("total_slots", DRAFTS), props.get("build_info")
+        wanted, version = ("total_slots", DRAFTS), part(props, "build_info")
     elif engine == "vLLM":
-        version = values(client, f"{address}/version").get("version")
+        version = part(parsed(client, f"{address}/version"), "version")
     elif engine == "SGLang":
-        flags = values(client, f"{address}/get_server_info") or values(client, f"{address}/server_info")
+        told_under = (parsed(client, f"{address}/{name}") for name in ("get_server_info", "server_info"))
+        flags = next((found for found in told_under if found and isinstance(found, dict)), {})
         wanted, version = ("speculative_", "tp_size", "quantization", "attention_backend"), flags.get("version")
     bearing = {name: value for name, value in flags.items() if name.startswith(wanted)}
     told = {name: plain(value) for name, value in bearing.items() if isinstance(value, str | int | float | bool)}
@@ -182,60 +183,47 @@ def counted(server: Server) -> Guesses | None:
 
 def together(each: Iterable[Guesses | None]) -> Guesses | None:
     """The sum, None where any of them is not known."""
-    found = Guesses(0, 0, 0)
-    for guesses in each:
-        if guesses is None:
-            return None
-        found += guesses
-    return found
+    found = list(each)
+    known = [guesses for guesses in found if guesses is not None]
+    return sum(known, Guesses(0, 0, 0)) if len(known) == len(found) else None
 
 
 def tokens_of(told: dict[str, Any]) -> int | None:
     """The tokens that an answer says it has, None where it does not say."""
-    for part, name in (("usage", "completion_tokens"), ("timings", "predicted_n")):
-        if (count := number(told.get(part), name)) is not None:
-            return count
-    return None
+    count = number(told, "usage", "completion_tokens")
+    return number(told, "timings", "predicted_n") if count is None else count
 
 
 def seconds_of(told: dict[str, Any]) -> float | None:
     """The seconds that an answer says it took, prompt included; None where it does not say."""
-    timings = told.get("timings")
-    if not isinstance(timings, dict):
+    parts = [part(told, "timings", name) for name in ("prompt_ms", "predicted_ms")]
+    if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in parts):
         return None
-    total = 0.0
-    for name in ("prompt_ms", "predicted_ms"):
-        part = timings.get(name)
-        if not isinstance(part, int | float) or not 0 <= part < math.inf:
-            return None
-        total += part
-    return total / 1000 or None
+    return sum(parts) / 1000 or None
 
 
 def guesses_of(told: dict[str, Any]) -> Guesses | None:
     """What an answer says of its guesses, None where it says nothing. `told` are the last values of its pieces, by name."""
-    if (written := number(told.get("timings"), "predicted_n")) is not None:
-        accepted = number(told["timings"], "draft_n_accepted") or 0
-        return Guesses(written - accepted, number(told["timings"], "draft_n") or 0, accepted)
+    if (written := number(told, "timings", "predicted_n")) is not None:
+        accepted = number(told, "timings", "draft_n_accepted") or 0
+        return Guesses(written - accepted, number(told, "timings", "draft_n") or 0, accepted)
     for where, inner, names in (
         ("metrics", "speculative_decoding", TOTALS),
         ("sglext", "spec_tokens_details", ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")),
     ):
-        details = told[where].get(inner) if isinstance(told.get(where), dict) else None
-        counts = [count for name in names if (count := number(details, name)) is not None]
+        counts = [count for name in names if (count := number(told, where, inner, name)) is not None]
         if len(counts) == len(names):
             return Guesses(*counts)
-    usage = told.get("usage")
-    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    details = part(told, "usage", "completion_tokens_details")
     accepted, rejected = (number(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected"))
     if not accepted + rejected:  # engines that count none write 0 too
         return None
     return Guesses((tokens_of(told) or accepted) - accepted, accepted + rejected, accepted)
 
 
-def number(found: Any, name: str) -> int | None:
-    """The whole number under that name, None where there is none."""
-    value = found.get(name) if isinstance(found, dict) else None
+def number(found: Any, *names: str) -> int | None:
+    """The whole number under these names (`part`), None where there is none."""
+    value = part(found, *names)
     return value if type(value) is int and value >= 0 else None
 
 

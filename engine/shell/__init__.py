@@ -1,1 +1,1 @@
-"""Shell: what each command takes, by group. Knows argparse and names; imports nothing slow, so that --help is there at once."""
+"""Shell: what each command does and takes. Knows argparse and names; imports nothing slow, so that --help is there at once."""

@@ -4,17 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count, held_out
-from engine.shell.names import (
-    BLOCKS,
-    CONTEXTS,
-    MODEL_SIZES,
-    PREFIXES,
-    SHAPE,
-    STATE_FAMILIES,
-    STORED,
-    TREE_SIZES,
-    USUAL_SIZES,
-)
+from engine.shell import names
 
 
 def add_acceptance(parser: ArgumentParser, systems: str) -> None:
@@ -42,6 +32,7 @@ def add_peers(parser: ArgumentParser) -> None:
 
 
 def bench(parser: ArgumentParser) -> None:
+    """Race systems over held-out prompts, or measure cost by length, tree, size …"""
     parser.add_argument(
         "--by",
         metavar="THING",
@@ -70,7 +61,7 @@ def bench(parser: ArgumentParser) -> None:
         default="masked",
         help="under a constraint: drafts without all that is forbidden, with forced tokens alone, or as they are",
     )
-    for name in SHAPE:
+    for name in names.SHAPE:
         parser.add_argument(f"--{name}", type=int, help="the same for all systems; as --shape says when left out")
     add_shape(parser)
     add_memory(parser)
@@ -78,8 +69,17 @@ def bench(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def growth(parser: ArgumentParser) -> None:
-    """Of `--by length` and `--by context`."""
+def length(parser: ArgumentParser) -> None:
+    """Ms a token up to 128 ... 900 written tokens."""
+    add_growth(parser)
+
+
+def context(parser: ArgumentParser) -> None:
+    """Ms a round and a token behind 64 ... 900 tokens of prompt."""
+    add_growth(parser)
+
+
+def add_growth(parser: ArgumentParser) -> None:
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
     parser.add_argument("--domain", choices=held_out(), default="stories")
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
@@ -88,22 +88,25 @@ def growth(parser: ArgumentParser) -> None:
 
 
 def races(parser: ArgumentParser) -> None:
+    """Memory of this process after many races."""
     parser.add_argument("--races", type=int, default=100)
-    growth(parser)
+    add_growth(parser)
 
 
 def tree(parser: ArgumentParser) -> None:
+    """Ms of a verification by its number of nodes."""
     parser.add_argument("--repeats", type=count, default=25, help="timings of each number of nodes; the median counts")
     add_pair(parser)
     add_json(parser)
 
 
 def state(parser: ArgumentParser) -> None:
+    """What trees and chains cost a target with states, in time and memory."""
     parser.add_argument(
         "--families",
         nargs="+",
-        choices=STATE_FAMILIES,
-        default=list(STATE_FAMILIES),
+        choices=names.STATE_FAMILIES,
+        default=list(names.STATE_FAMILIES),
         help="random models; without --target",
     )
     parser.add_argument("--repeats", type=count, default=15, help="timings of each verification; the median counts")
@@ -112,15 +115,17 @@ def state(parser: ArgumentParser) -> None:
 
 
 def size(parser: ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", choices=MODEL_SIZES, default=list(USUAL_SIZES))
-    parser.add_argument("--stored", nargs="+", choices=STORED, default=list(STORED))
-    parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS), help="tokens before the tree")
-    parser.add_argument("--threads", nargs="+", type=count, default=None, help="1 and all cores when left out")
+    """How near forwards come to the machine's bandwidth, by model, storage and tree."""
+    parser.add_argument("--sizes", nargs="+", choices=names.MODEL_SIZES, default=list(names.USUAL_SIZES))
+    parser.add_argument("--stored", nargs="+", choices=names.STORED, default=list(names.STORED))
+    parser.add_argument("--contexts", nargs="+", type=int, default=list(names.CONTEXTS), help="tokens before the tree")
+    parser.add_argument("--threads", nargs="+", type=count, help="1 and all cores when left out")
     parser.add_argument("--repeats", type=count, default=15, help="timings of each number of nodes; the median counts")
     add_json(parser)
 
 
 def part(parser: ArgumentParser) -> None:
+    """Where a round's time goes: forwards, policy, rule, commit."""
     add_pair(parser)
     parser.add_argument("--systems", default="vanilla,tree,eagle,auto", help="names, separated by commas")
     parser.add_argument("--prompts", type=int, default=4, help="held-out stories to write on")
@@ -130,6 +135,7 @@ def part(parser: ArgumentParser) -> None:
 
 
 def change(parser: ArgumentParser) -> None:
+    """One drafter over a changing subject, frozen against adapting."""
     add_pair(parser)
     parser.add_argument(
         "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
@@ -145,19 +151,23 @@ def change(parser: ArgumentParser) -> None:
 
 
 def order(parser: ArgumentParser) -> None:
-    parser.add_argument("--sizes", type=count, nargs="+", default=TREE_SIZES, help="nodes")
-    parser.add_argument("--prefixes", type=int, nargs="+", default=PREFIXES, help="committed rows before the tree")
-    parser.add_argument("--block", type=int, choices=BLOCKS, default=32, help="tile of the timed paths")
+    """Attention that skips a tree mask's empty tiles, by node order."""
+    parser.add_argument("--sizes", type=count, nargs="+", default=names.TREE_SIZES, help="nodes")
+    parser.add_argument(
+        "--prefixes", type=int, nargs="+", default=names.PREFIXES, help="committed rows before the tree"
+    )
+    parser.add_argument("--block", type=int, choices=names.BLOCKS, default=32, help="tile of the timed paths")
     parser.add_argument("--repeats", type=count, default=7)
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
-    parser.add_argument("--out", type=Path, default=None, help="also write the table and the JSON object to this file")
+    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
+    parser.add_argument("--out", type=Path, help="also write the table and the JSON object to this file")
     add_json(parser)
 
 
 def segments(parser: ArgumentParser) -> None:
+    """Peak memory of a training step by its number of segments."""
     parser.add_argument("--segments", type=count, nargs="+", default=[1, 2, 3, 6])
     parser.add_argument("--length", type=count, default=512, help="tokens a row")
     parser.add_argument("--rows", type=count, default=1)
     parser.add_argument("--depth", type=count, default=6, help="positions an anchor predicts")
-    parser.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
     add_json(parser)

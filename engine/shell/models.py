@@ -9,11 +9,11 @@ from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
 
 def calibrate(parser: ArgumentParser) -> None:
+    """Measure a pair and write the calibration for its static trees."""
     add_pair(parser)
     parser.add_argument(
         "--data",
         type=Path,
-        default=None,
         help="a file of prompts: .txt with a blank line between them, or .jsonl; the gallery's when left out",
     )
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
@@ -23,55 +23,51 @@ def calibrate(parser: ArgumentParser) -> None:
 
 
 def train(parser: ArgumentParser) -> None:
+    """Train an embedded pair, or a learned drafter for any target."""
     recipes = parser.add_subparsers(dest="recipe", required=True)
     pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of an embedded pair")
-    pair.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
-    pair.add_argument(
-        "--out",
-        type=Path,
-        help="where the models are written; the embedded pair's folder when left out",
-    )
-    pair.add_argument("--work", type=Path, default=Path(".train"), help="checkpoints; a run resumes from them")
-    pair.add_argument("--size", choices=TARGET_SIZES, default="11M", help="parameters of the target")
-    pair.add_argument(
+    add = pair.add_argument
+    add("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
+    add("--out", type=Path, help="where the models are written; the embedded pair's folder when left out")
+    add("--work", type=Path, default=Path(".train"), help="checkpoints; a run resumes from them")
+    add("--size", choices=TARGET_SIZES, default="11M", help="parameters of the target")
+    add(
         "--start",
         type=Path,
         help="the folder of a target to go on from, which grows where it is smaller; its tokenizer stays",
     )
-    pair.add_argument(
-        "--tokenizer", type=Path, help="a folder whose tokenizer to keep; a new one is trained when left out"
-    )
-    pair.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
-    pair.add_argument("--dropout", type=float, default=0.0, help="share of numbers left out of what a layer adds")
-    pair.add_argument("--decay", type=float, default=0.1, help="weight decay of the layers' matrices")
-    pair.add_argument("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
-    pair.add_argument("--eight-bits", action="store_true", help="write the target in 8 bits, as bitsandbytes keeps it")
-    pair.add_argument("--compile", action="store_true", help="compile the target's step: faster, needs a C++ compiler")
-    pair.add_argument("--minutes", type=float, default=75, help="wall-clock budget of the target's training")
-    pair.add_argument("--tokens", type=int, help="token budget of the target's training, instead of minutes")
-    pair.add_argument("--draft-minutes", type=float, default=12, help="wall-clock budget of the draft's training")
-    pair.add_argument(
+    add("--tokenizer", type=Path, help="a folder whose tokenizer to keep; a new one is trained when left out")
+    add("--rate", type=float, default=4e-3, help="peak learning rate of the target")
+    add("--dropout", type=float, default=0.0, help="share of numbers left out of what a layer adds")
+    add("--decay", type=float, default=0.1, help="weight decay of the layers' matrices")
+    add("--batch-tokens", type=int, default=6144, help="tokens a step of the target")
+    add("--eight-bits", action="store_true", help="write the target in 8 bits, as bitsandbytes keeps it")
+    add("--compile", action="store_true", help="compile the target's step: faster, needs a C++ compiler")
+    add("--minutes", type=float, default=75, help="wall-clock budget of the target's training")
+    add("--tokens", type=int, help="token budget of the target's training, instead of minutes")
+    add("--draft-minutes", type=float, default=12, help="wall-clock budget of the draft's training")
+    add(
         "--draft-size",
         choices=TARGET_SIZES,
         help="make the draft as large as one for a target of so many parameters; as --size says when left out",
     )
-    pair.add_argument(
-        "--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft"
-    )
+    add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft")
     add_how(pair)
     draft = recipes.add_parser("draft", help="the draft model alone, for an embedded pair's target")
-    draft.add_argument("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
-    draft.add_argument("--pair", choices=EMBEDDED, default="small", help="train for this pair's target")
-    draft.add_argument("--out", type=Path, help="where the draft is written; the pair's own folder when left out")
-    draft.add_argument("--work", type=Path, default=Path(".train"), help="texts and checkpoints; a run resumes")
-    draft.add_argument("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
-    draft.add_argument("--minutes", type=float, default=12, help="wall-clock budget of the training")
-    draft.add_argument("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
+    add = draft.add_argument
+    add("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
+    add("--pair", choices=EMBEDDED, default="small", help="train for this pair's target")
+    add("--out", type=Path, help="where the draft is written; the pair's own folder when left out")
+    add("--work", type=Path, default=Path(".train"), help="texts and checkpoints; a run resumes")
+    add("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
+    add("--minutes", type=float, default=12, help="wall-clock budget of the training")
+    add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
     add_how(draft)
     for name in RECIPES:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
         )
+        add = drafter.add_argument
         texts = drafter.add_mutually_exclusive_group(required=True)
         texts.add_argument("--data", type=Path, help="folder with tinystories/, storybooks/ and gsm8k/")
         texts.add_argument(
@@ -79,45 +75,35 @@ def train(parser: ArgumentParser) -> None:
             type=Path,
             help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; needs --start and --out",
         )
-        drafter.add_argument("--pair", choices=PAIRS, default="small", help="train for this pair's target")
-        drafter.add_argument("--target", help="a folder or a Hub repository instead of a pair")
-        drafter.add_argument("--revision", help="the Hub repository's full commit")
-        drafter.add_argument(
-            "--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out"
-        )
-        drafter.add_argument(
-            "--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes"
-        )
-        drafter.add_argument("--start", type=Path, help="the folder of a drafter whose weights to go on from")
-        drafter.add_argument(
+        add("--pair", choices=PAIRS, default="small", help="train for this pair's target")
+        add("--target", help="a folder or a Hub repository instead of a pair")
+        add("--revision", help="the Hub repository's full commit")
+        add("--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out")
+        add("--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes")
+        add("--start", type=Path, help="the folder of a drafter whose weights to go on from")
+        add(
             "--hidden",
             type=int,
             help="the drafter's width; when left out the target's, or half of it where the target is wide",
         )
-        drafter.add_argument(
+        add(
             "--shared-tables",
             action="store_true",
             help="a drafter narrower than its target reads the target's embedding and head, made narrower, and stores none",
         )
-        drafter.add_argument("--minutes", type=float, default=15, help="wall-clock budget of the training")
-        drafter.add_argument("--tokens", type=int, help="token budget of the training, instead of minutes")
-        drafter.add_argument(
+        add("--minutes", type=float, default=15, help="wall-clock budget of the training")
+        add("--tokens", type=int, help="token budget of the training, instead of minutes")
+        add(
             "--own-rows",
             type=int,
             help="rows of 256 tokens that the target writes; 2048 after a corpus and 512 after own prompts when left out",
         )
-        drafter.add_argument(
-            "--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any"
-        )
-        drafter.add_argument("--rows", type=int, help="rows of a step; the recipe's own number when left out")
-        drafter.add_argument(
-            "--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out"
-        )
+        add("--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any")
+        add("--rows", type=int, help="rows of a step; the recipe's own number when left out")
+        add("--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out")
         add_how(drafter)
         if name == "parallel":
-            drafter.add_argument(
-                "--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory"
-            )
+            add("--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory")
 
 
 def add_how(recipe: ArgumentParser) -> None:
@@ -125,15 +111,17 @@ def add_how(recipe: ArgumentParser) -> None:
     recipe.add_argument(
         "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
     )
-    recipe.add_argument("--device", default=None, help="cpu or cuda; the best one when left out")
+    recipe.add_argument("--device", help="cpu or cuda; the best one when left out")
 
 
 def convert(parser: ArgumentParser) -> None:
+    """Write a published drafter's pickled weights as safetensors."""
     parser.add_argument("source", type=Path, help="a file that ends in .bin, .pt or .pth, or the folder that holds it")
     parser.add_argument("folder", type=Path, help="where model.safetensors and config.json are written")
 
 
 def export(parser: ArgumentParser) -> None:
+    """Write a trained drafter in the layout of speculators, or models as GGUF or for OpenVINO."""
     parser.add_argument(
         "kind",
         choices=(*EXPORTS, *WHOLE),

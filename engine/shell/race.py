@@ -1,13 +1,23 @@
-"""Commands that race, or compare what was raced: the options of each."""
+"""Commands that race, measure many things at once, or make something to look at: the options of each."""
 
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count
+from engine.measure.options import (
+    add_constraint,
+    add_json,
+    add_memory,
+    add_pair,
+    add_remote,
+    add_shape,
+    count,
+    held_out,
+)
 from engine.shell.bench import add_acceptance, add_peers
 
 
 def pays(parser: ArgumentParser) -> None:
+    """Tell whether speculative decoding pays for your own prompts."""
     parser.add_argument(
         "--prompts",
         type=Path,
@@ -49,6 +59,7 @@ def pays(parser: ArgumentParser) -> None:
 
 
 def doctor(parser: ArgumentParser) -> None:
+    """Tell where two runs part and why, or what is wrong with a learned drafter."""
     for letter in "ab":
         parser.add_argument(
             letter, metavar=letter.upper(), nargs="?", type=Path, help="a race file, or a file of prompt and tokens"
@@ -65,8 +76,57 @@ def doctor(parser: ArgumentParser) -> None:
 
 
 def load(parser: ArgumentParser) -> None:
+    """Let fifty visitors race at once, and tell what each of them got."""
     parser.add_argument("--visitors", type=count, default=50, help="open pages at once, each with a race of its own")
     parser.add_argument("--waves", type=count, default=5, help="how often all of them race")
     parser.add_argument("--tokens", type=count, default=100, help="new tokens a race")
     parser.add_argument("--seed", type=int, default=0, help="of the visitors' prompts and settings")
     add_json(parser)
+
+
+def study(parser: ArgumentParser) -> None:
+    """Tell which of the papers' claims hold here, by counts alone."""
+    add_pair(parser)
+    parser.add_argument(
+        "--claims",
+        help="names of claims or tables, separated by commas, such as gbv; every claim with a verdict when left out",
+    )
+    parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out()))
+    parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
+    parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
+    parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
+    add_json(parser)
+
+
+def gpu(parser: ArgumentParser) -> None:
+    """Measure everything that a GPU changes and write it to one JSON file."""
+    parser.add_argument("--out", type=Path, help="the JSON; assets/results/gpu-<name>.json when left out")
+    parser.add_argument(
+        "--quick", action="store_true", help="a minute or two: fewer prompts, systems, sizes and repeats"
+    )
+
+
+def record(parser: ArgumentParser) -> None:
+    """Record a race to a file, or the page's recorded races anew."""
+    parser.add_argument("--prompt", help="record this prompt instead of the races of assets/races")
+    parser.add_argument("--system", default="tree", help="of the right lane; plain decoding is on the left")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    add_pair(parser)
+    add_remote(parser)
+    add_out(parser, "a file with --prompt (race.json), else a folder (assets/races)")
+
+
+def replay(parser: ArgumentParser) -> None:
+    """Turn a race file into a page that plays without a network, or into a GIF."""
+    parser.add_argument("race", type=Path, help="a race file")
+    add_out(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")
+    parser.add_argument("--width", type=int, default=960, help="pixels of a film")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of a film")
+    parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
+
+
+def add_out(parser: ArgumentParser, what: str) -> None:
+    """`-o` and `--out`, in one spelling for all that is written."""
+    parser.add_argument("-o", "--out", type=Path, help=what)

@@ -200,7 +200,12 @@ def main(options):
 def test_a_new_command_is_a_module_its_options_and_an_entry(tmp_path, monkeypatch, capsys):
     (tmp_path / "greeting.py").write_text(NEW, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    entry = Command("greeting", "greet somebody", lambda parser: parser.add_argument("--name"), "--name Ada")
+
+    def greet(parser):
+        """Greet somebody."""
+        parser.add_argument("--name")
+
+    entry = Command("greeting", greet, "--name Ada")
     assert {name: each for group in GROUPS.values() for name, each in group.items()} | {
         f"bench --by {kind}": each for kind, each in BY.items()
     } == ALL

@@ -11,8 +11,8 @@ from engine.models import constraint_trial
 from engine.models.constraint import constraint_of
 from engine.models.constraint_trial import refusal
 from engine.race import Race, Settings
-from engine.record.constraint import LONGEST, checked, joined, parts
-from helpers.pairs import NAMES, bound_pair
+from engine.record.constraint import LONGEST, checked
+from helpers.pairs import bound_pair
 
 PROMPT = "Once: "
 
@@ -114,11 +114,6 @@ def test_a_trial_that_takes_too_long_is_ended(pair, monkeypatch):
     schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
     assert "more time or memory" in refusal(pair.tokenizer.backend_tokenizer.to_str(), "json", schema)
     assert time.monotonic() - begun < 20
-
-
-def test_a_menu_and_a_field_are_one_constraint():
-    assert parts(NAMES)[0] == "json" and joined(*parts(NAMES)) == NAMES
-    assert joined("", "left over") == "" and parts("") == ("", "")
 
 
 def test_commands_take_a_schema_a_pattern_or_a_grammar_and_one_of_them_alone(tmp_path, capsys):

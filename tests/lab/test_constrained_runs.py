@@ -9,7 +9,6 @@ from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.models.constraint import GUESSES
 from engine.race import Race
-from engine.record.constraint import joined
 from engine.record.trace import Trace
 from helpers.commands import SMALL, told
 from helpers.published import mtp
@@ -71,7 +70,7 @@ def test_bench_races_under_a_pattern_however_drafts_are_guided(capsys, embedded,
         capsys, "bench", *OPTIONS, "--systems", "tree,auto,forced", "--prompts", "2", "--tokens", "24",
         "--temperature", "0.8", "--regex", PATTERN, "--guesses", guesses,
     )  # fmt: skip
-    assert (figures["constraint"], figures["guesses"]) == (joined("regex", PATTERN), guesses)
+    assert (figures["constraint"], figures["guesses"]) == (f"regex:{PATTERN}", guesses)
     assert any(f"under a constraint, guesses {guesses}" in line for line in lines)
     assert [row["identical"] for row in figures["systems"]] == [True] * 3
     assert len(races) >= 2 and all(re.fullmatch(PATTERN, same_text(embedded, lanes)) for lanes in races)
@@ -95,7 +94,7 @@ def test_bench_races_under_a_schema(capsys, embedded, races, schema):
         "--json-schema",
         str(schema),
     )
-    assert figures["constraint"] == joined("json", json.dumps(SCHEMA))
+    assert figures["constraint"] == f"json:{json.dumps(SCHEMA)}"
     assert [row["identical"] for row in figures["systems"]] == [True] * 3
     assert all(is_person(same_text(embedded, lanes)) for lanes in races) and len(races[0]) == 4
 
@@ -105,7 +104,7 @@ def test_pays_judges_under_a_schema(capsys, embedded, races, schema, prompts):
         capsys, "pays", *OPTIONS, "--prompts", str(prompts), "--systems", "forced,chain", "--tokens", "64",
         "--json-schema", str(schema),
     )  # fmt: skip
-    assert figures["constraint"] == joined("json", json.dumps(SCHEMA)) and not figures["refused"]
+    assert figures["constraint"] == f"json:{json.dumps(SCHEMA)}" and not figures["refused"]
     assert [row["identical"] for row in figures["systems"]] == [True, True]
     texts = {tuple(lanes[0].prompt_tokens): same_text(embedded, lanes) for lanes in races if len(lanes) == 3}
     assert len(texts) == 3 and all(map(is_person, texts.values()))

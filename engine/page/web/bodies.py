@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SMALL, LARGE = 7_000_000, 26_000_000  # bytes: prompts of 1 MB and a race file of 20 MB, as JSON may write them
+SMALL = 7_000_000  # bytes: prompts of 1 MB, as JSON may write them
+MOST = {
+    "component_server": 26_000_000,
+    "cancel": 20_000,
+    "reset": 20_000,
+}  # of others; the first may be a race file of 20 MB
 FEW, MANY = 20_000, 200_000  # bytes outside of texts, and texts, of a body
-SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
+NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 UNREADABLE = "This is no JSON that can be read here."
 
 
 class Refused(Exception):
-    """A request that is answered with a sentence. `fields` stand beside the sentence in the answer."""
+    """A request that is answered with a sentence. What is `shown` stands under "refused" too, which the page's parts read."""
 
-    def __init__(self, status: int, words: str, fields: Mapping[str, Any] | None = None):
+    def __init__(self, status: int, words: str, shown: bool = False):
         super().__init__(status, words)
-        self.status, self.words, self.fields = status, words, fields or {}
+        self.status, self.words, self.shown = status, words, shown
 
 
 @dataclass(frozen=True)
@@ -34,61 +39,49 @@ class Doors:
     functions: frozenset[tuple[int, str]]
     files: Mapping[str, Path] = field(default_factory=dict)
 
-
-class Bodies:
-    def __init__(self, doors: Doors):
-        self.doors = doors
-
-    def most(self, path: str) -> int:
-        """Bytes that are read of a body for this address."""
-        return {"component_server": LARGE, "cancel": FEW, "reset": FEW}.get(last(path), SMALL)
-
     def checked(self, path: str, body: bytes) -> tuple[bytes, str | None]:
         """The body as the application gets it, and the session that it names. Raises `Refused` with a sentence."""
-        given = parsed(body)
-        return self.as_sent_on(path, given, body), given.get("session_hash")
+        given, asked = parsed(body), last(path)
+        if asked == "component_server":
+            at, name = given.get("component_id"), given.get("fn_name")
+            if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
+                raise Refused(404, "The page has no such function.")
+            check_session(given, needed=True)
+            if "data" not in given:
+                raise Refused(422, "The function's value is missing: send it as data.")
+            return body, given["session_hash"]
+        kept = ending(given) if asked in ("cancel", "reset") else self.event(asked, given)
+        return json.dumps(kept).encode(), given.get("session_hash")
 
-    def as_sent_on(self, path: str, given: dict, body: bytes) -> bytes:
-        if last(path) == "component_server":
-            return self.of_function(given, body)
-        if last(path) in ("cancel", "reset"):
-            names = ("session_hash", "event_id")
-            session(given)
-            kept = {name: given[name] for name in names if isinstance(given.get(name), str)}
-            if not all(SESSION.fullmatch(each) for each in kept.values()):
-                raise Refused(422, "The race to end has no such name.")
-            return json.dumps({**kept, "fn_index": number(given.get("fn_index"))}).encode()
-        return self.of_event(path, given)
-
-    def of_function(self, given: dict, body: bytes) -> bytes:
-        at, name = given.get("component_id"), given.get("fn_name")
-        if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.doors.functions:
-            raise Refused(404, "The page has no such function.")
-        session(given, needed=True)
-        if "data" not in given:
-            raise Refused(422, "The function's value is missing: send it as data.")
-        return body
-
-    def of_event(self, path: str, given: dict) -> bytes:
-        session(given, needed=last(path) == "join")
+    def event(self, asked: str, given: dict) -> dict[str, Any]:
+        check_session(given, needed=asked == "join")
         values = given.get("data")
         kept: dict[str, Any] = {}
-        if last(path) in ("join", "predict"):
-            at, numbered = number(given.get("fn_index")), {"join": self.doors.events, "predict": self.doors.quick}
-            kept = {"fn_index": at, "trigger_id": number(given.get("trigger_id"))}
-            count = None if at is None else numbered[last(path)].get(at)
+        if asked in ("join", "predict"):
+            kept = {name: number(given.get(name)) for name in ("fn_index", "trigger_id")}
+            count = (self.events if asked == "join" else self.quick).get(kept["fn_index"])
         else:
-            count = self.doors.named.get(last(path))
+            count = self.named.get(asked)
         if count is None:
-            raise Refused(404, f"There is no such function. The API has {', '.join(sorted(self.doors.named))}.")
+            raise Refused(404, f"There is no such function. The API has {', '.join(sorted(self.named))}.")
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
             raise Refused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
         for each in values:
             if isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict | list) for one in each)):
                 raise Refused(422, "Values are texts, numbers, true, false, null, or lists of these.")
-        hash_of = {"session_hash": given["session_hash"]} if given.get("session_hash") else {}
-        return json.dumps({**kept, **hash_of, "data": values}).encode()
+        if given.get("session_hash"):
+            kept["session_hash"] = given["session_hash"]
+        return {**kept, "data": values}
+
+
+def ending(given: dict) -> dict[str, Any]:
+    """What ends a run, or forgets it."""
+    check_session(given)
+    kept = {name: given[name] for name in ("session_hash", "event_id") if isinstance(given.get(name), str)}
+    if not all(NAME.fullmatch(each) for each in kept.values()):
+        raise Refused(422, "The race to end has no such name.")
+    return {**kept, "fn_index": number(given.get("fn_index"))}
 
 
 def last(path: str) -> str:
@@ -109,11 +102,11 @@ def parsed(body: bytes) -> dict[str, Any]:
     return found
 
 
-def session(given: dict, needed: bool = False) -> None:
+def check_session(given: dict, needed: bool = False) -> None:
     name = given.get("session_hash")
     if name is None and not needed:
         return
-    if not isinstance(name, str) or not SESSION.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Refused(422, "A session's name has 1 to 64 letters, digits and dashes.")
 
 

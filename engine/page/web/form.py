@@ -3,7 +3,6 @@
 A handler names the fields it needs and gets their values under the same names.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -13,25 +12,12 @@ from engine.page.screens.link import HOTTEST
 from engine.race import LIMITS
 from engine.record.constraint import LONGEST
 
-Fields = dict[str, Any]  # components of any class, by name
+Fields = dict[str, Any]  # components of any class, by name; the shared form is one such
 
 
-@dataclass(frozen=True)
-class Form:
-    """The shared components that every screen may read."""
-
-    prompt: gr.Textbox
-    depth: gr.Slider
-    width: gr.Slider
-    temperature: gr.Slider
-    nodes: gr.Number
-    seed: gr.Number
-    max_new_tokens: gr.Number
-    constraint: gr.Textbox
-
-    def fields(self, *names: str) -> Fields:
-        """The fields of those names; without names, all."""
-        return {name: getattr(self, name) for name in names} if names else dict(vars(self))
+def some(fields: Fields, *names: str) -> Fields:
+    """The fields of those names."""
+    return {name: fields[name] for name in names}
 
 
 def prompt_box() -> gr.Textbox:
@@ -48,13 +34,11 @@ def prompt_box() -> gr.Textbox:
 
 def dials(depth: int, width: int, nodes: int) -> Fields:
     """The dials by name. Only the race uses those of the tree's shape, which is given."""
-    shaping: dict[str, Any] = {"buttons": [], "elem_classes": "shape"}
+    shaping: dict[str, Any] = {"step": 1, "buttons": [], "elem_classes": "shape"}
     return {
-        "depth": gr.Slider(*LIMITS["depth"], value=depth, step=1, label="Depth", **shaping),
-        "width": gr.Slider(*LIMITS["width"], value=width, step=1, label="Width", **shaping),
-        "temperature": gr.Slider(
-            0.0, HOTTEST, value=0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
-        ),
+        "depth": gr.Slider(*LIMITS["depth"], value=depth, label="Depth", **shaping),
+        "width": gr.Slider(*LIMITS["width"], value=width, label="Width", **shaping),
+        "temperature": gr.Slider(0.0, HOTTEST, 0.0, step=0.05, label="Temperature", buttons=[], elem_classes="heat"),
         "nodes": gr.Number(nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
         "seed": gr.Number(0, label="Seed", precision=0, elem_classes="number"),
         "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),

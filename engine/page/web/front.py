@@ -5,7 +5,6 @@ Knows HTTP as ASGI has it. It imports neither Gradio nor PyTorch, so that it ans
 
 import asyncio
 import gzip
-import json
 import math
 import socket
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import uvicorn
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
@@ -26,6 +26,7 @@ READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming 
 ALIVE = "/alive"
 COMING = 3.0  # seconds in which a browser builds the live page
 SILENT = 30.0  # seconds in which a connection must have brought its next request
+FRESH = HEADERS | {"cache-control": "no-store"}
 LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 
 
@@ -116,44 +117,34 @@ class Front:
     # ---- its answers
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
-        if scope["type"] == "http" and (scope["path"] in (READINESS, ALIVE) or self.live is None):
-            turns = SIGNS if scope["path"] in (READINESS, ALIVE) else READS
-            if not await turns.come(sender(scope)):
-                return await answer(scope, send, 429, HURRY.encode(), "text/plain; charset=utf-8")
-        if scope["type"] == "http" and scope["path"] == READINESS:
-            if scope["query_string"] == b"coming" and self.live is not None:
+        sign = scope["path"] in (READINESS, ALIVE)
+        if scope["type"] == "http" and (sign or self.live is None):
+            in_turn = await (SIGNS if sign else READS).come(sender(scope))
+            answer = self.answer(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
+            return await answer(scope, receive, send)
+        if self.live is None:
+            return await send({"type": "websocket.close"})
+        if scope["path"] == "/":
+            self.asked = time.monotonic()
+        await self.live(scope, receive, send)
+
+    def answer(self, scope: dict) -> Response:
+        """How far the engine is, whether a run is still waited for, or the opening page."""
+        if scope["path"] == READINESS:
+            live, words = self.live is not None, self.words()
+            if scope["query_string"] == b"coming" and live:
                 self.asked = time.monotonic()
-            words = self.words()
-            live = self.live is not None
             status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs(), **self.served()}
-            await answer(scope, send, 200, json.dumps(status).encode(), "application/json")
-        elif scope["type"] == "http" and scope["path"] == ALIVE:
+            return JSONResponse(status, headers=FRESH)
+        if scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
             run, state = asked.get("run", ""), asked.get("page")
             here = state != "gone" and self.heard(run, state == "hidden")
             if state == "gone":
                 self.dropped(run)
-            await answer(scope, send, 200, json.dumps({"here": here}).encode(), "application/json")
-        elif self.live is not None:
-            if scope["path"] == "/":
-                self.asked = time.monotonic()
-            await self.live(scope, receive, send)
-        elif scope["type"] != "http":
-            await send({"type": "websocket.close"})
-        elif scope["path"] != "/":
-            await answer(scope, send, 503, LATER.encode(), "text/plain; charset=utf-8", (b"retry-after", b"2"))
-        elif b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b""):
-            await answer(scope, send, 200, self.packed, "text/html; charset=utf-8", (b"content-encoding", b"gzip"))
-        else:
-            await answer(scope, send, 200, self.page, "text/html; charset=utf-8")
-
-
-async def answer(scope: dict, send: Callable, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
-    headers = [
-        (b"content-type", kind.encode()),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-        *HEADERS,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+            return JSONResponse({"here": here}, headers=FRESH)
+        if scope["path"] != "/":
+            return PlainTextResponse(LATER, 503, FRESH | {"retry-after": "2"})
+        if b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b""):
+            return HTMLResponse(self.packed, headers=FRESH | {"content-encoding": "gzip"})
+        return HTMLResponse(self.page, headers=FRESH)

@@ -3,32 +3,34 @@
 Whatever else comes is one sentence in bounded time, before Gradio reads it. Knows HTTP as ASGI has it; knows no component.
 """
 
-import asyncio
-import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
-from engine.page.web.bodies import Bodies, Doors, Refused, last
+import anyio
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
 from engine.page.web.pace import READS, Pace, sender
-from engine.page.web.sessions import LISTENERS
+from engine.page.web.sessions import LISTENERS, GoingOn
 from engine.page.web.shelf import Shelf
 
-HEADERS = (
-    (
-        b"content-security-policy",  # Gradio compiles what its components bring, and writes scripts and styles into its page
-        b"default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; "
-        b"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
-        b"manifest-src 'self'; base-uri 'self'; form-action 'none'; object-src 'none'; "
-        b"frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://*.hf.space",
+HEADERS = {
+    # Gradio compiles what its components bring, and writes scripts and styles into its page
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+        "manifest-src 'self'; base-uri 'self'; form-action 'none'; object-src 'none'; "
+        "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"strict-origin-when-cross-origin"),
-    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=(), display-capture=()"),
-)
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "strict-origin-when-cross-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=(), display-capture=()",
+}
 READ = (  # what may be read beside the page's own files
     r"/",
     r"/config/?",
@@ -67,11 +69,11 @@ class Guard:
     """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
 
     def __init__(self, app: Callable, doors: Doors, document: Callable[[bytes], bytes] = bytes):
-        self.app, self.bodies, self.held = app, Bodies(doors), Counter[str]()
-        self.shelf = Shelf(app, doors.files, document)
+        self.app, self.doors, self.held = app, doors, Counter[str]()
+        self.shelf = Shelf(app, doors.files, document, HEADERS)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
         self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
-        self.going_on = Counter[str]()
+        self.going_on = GoingOn()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -83,24 +85,25 @@ class Guard:
             if asked == "POST" and WRITTEN.fullmatch(path):
                 address = sender(scope)
                 unhurried(self.addresses.allows(address))
-                length = length_of(scope, self.bodies.most(path))
+                length = length_of(scope, MOST.get(last(path), SMALL))
                 with self.room(address) as hold:
-                    body, session = self.bodies.checked(path, await whole(receive, length, hold))
+                    body, session = self.doors.checked(path, await whole(scope, receive, length, hold))
                     if RUNS.fullmatch(path) or last(path) == "component_server":
                         unhurried(self.visitors.allows(session or address))
-                    await self.pass_on(with_length(scope, len(body)), once(body, receive), send)
+                    await self.pass_on(plain(scope, len(body)), once(body, receive), send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or news_of(scope)):
                 address = sender(scope)
                 unhurried(await READS.come(address))
-                if not await self.shelf.answers(scope, send, HEADERS):
-                    with self.open(address), listening(scope):
-                        await self.pass_on(scope, receive, send)
+                if kept := await self.shelf.answer(scope):
+                    return await kept(scope, receive, send)
+                with self.open(address), listening(scope):
+                    await self.pass_on(plain(scope), receive, send)
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
-            # The page's parts read answers, and no errors
-            seen = refusal.fields and "component_server" in scope["path"]
-            await sentence(send, 200 if seen else refusal.status, refusal.words, refusal.fields)
+            part = refusal.shown and "component_server" in scope["path"]  # it reads answers, and no errors
+            told = sentence(200 if part else refusal.status, refusal.words, refusal.shown)
+            await told(scope, receive, send)
 
     @contextmanager
     def room(self, address: str) -> Iterator[Callable[[int], None]]:
@@ -112,7 +115,7 @@ class Guard:
             mine += count
             self.held[address] += count
             if mine > ALWAYS and (self.held[address] > HELD_OF_ADDRESS or self.held.total() > HELD):
-                raise Refused(503, BUSY, {"refused": BUSY})
+                raise Refused(503, BUSY, shown=True)
 
         try:
             yield hold
@@ -120,17 +123,11 @@ class Guard:
             self.held[address] -= mine
             self.held = +self.held  # without those that hold nothing
 
-    @contextmanager
-    def open(self, address: str) -> Iterator[None]:
+    def open(self, address: str) -> AbstractContextManager:
         """An answer that may go on for as long as a page is open. Raises `Refused` when the address has `GOING_ON` of them."""
         if self.going_on[address] >= GOING_ON:
             raise Refused(503, FULL)
-        self.going_on[address] += 1
-        try:
-            yield
-        finally:
-            self.going_on[address] -= 1
-            self.going_on = +self.going_on  # without those that have none
+        return self.going_on.one(address)
 
     async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
@@ -140,24 +137,23 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status < 400:
-                    message = {**message, "headers": [*message["headers"], *HEADERS]}
+                MutableHeaders(scope=message).update(HEADERS)
             if 0 < status < 400:
                 await send(message)
 
         try:
-            await self.app(plain(scope), receive, guarded)
+            await self.app(scope, receive, guarded)
         except Exception as error:  # its text may quote what a visitor wrote
             if not 0 < status < 400:
                 print(f"{scope['path'][:60]!r} ended with {type(error).__name__}", flush=True)
         if not 0 < status < 400:
             words = "The server could not answer. Try again." if status in (0, 500) else WORDS.get(status, NOTHING)
-            await sentence(send, status or 500, words)
+            await sentence(status or 500, words)(scope, receive, send)
 
 
 def unhurried(allowed: bool) -> None:
     if not allowed:
-        raise Refused(429, HURRY, {"refused": HURRY})
+        raise Refused(429, HURRY, shown=True)
 
 
 def news_of(scope: dict) -> str:
@@ -173,26 +169,20 @@ def listening(scope: dict) -> AbstractContextManager:
     name = news_of(scope)
     if FETCHED.fullmatch(scope["path"]) and not LISTENERS.fetches(name):
         raise Refused(404, FETCHED_ONCE)
-    return LISTENERS.listening(name) if name else nullcontext()
+    return LISTENERS.streams.one(name) if name else nullcontext()
 
 
-def plain(scope: dict) -> dict:
-    """The request without what only changes addresses in the answer: another host's name."""
-    own = os.environ.get("SPACE_HOST", "").encode()
-    headers = [
-        (name, value)
-        for name, value in scope["headers"]
-        if name not in (b"x-gradio-server", b"x-forwarded-host", b"x-forwarded-prefix")
-        or (name == b"x-forwarded-host" and value == own)
-    ]
-    return {**scope, "headers": headers}
-
-
-def with_length(scope: dict, length: int) -> dict:
-    others = [
-        (name, value) for name, value in scope["headers"] if name not in (b"content-length", b"transfer-encoding")
-    ]
-    return {**scope, "headers": [*others, (b"content-length", b"%d" % length)]}
+def plain(scope: dict, length: int | None = None) -> dict:
+    """The request without what only changes addresses in the answer, another host's name, and with the length of its body, if any."""
+    passed_on = {**scope}
+    headers = MutableHeaders(scope=passed_on)
+    if headers.getlist("x-forwarded-host") != [os.environ.get("SPACE_HOST")]:
+        del headers["x-forwarded-host"]
+    del headers["x-gradio-server"], headers["x-forwarded-prefix"]
+    if length is not None:
+        del headers["transfer-encoding"]
+        headers["content-length"] = str(length)
+    return passed_on
 
 
 def length_of(scope: dict, most: int) -> int:
@@ -206,29 +196,25 @@ def length_of(scope: dict, most: int) -> int:
     return int(length)
 
 
-async def whole(receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
-    """The request's body. Raises `Refused` when it is too large or too slow."""
+async def whole(scope: dict, receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
+    """The request's body. Raises `Refused` when it is too large or too slow, or when its sender has left."""
+    body = bytearray()
     try:
-        return await asyncio.wait_for(gathered(receive, most, hold), PATIENCE)
-    except (TimeoutError, asyncio.TimeoutError):
+        with anyio.fail_after(PATIENCE):
+            async for chunk in Request(scope, receive).stream():
+                hold(len(chunk))
+                body += chunk
+                if len(body) > most:
+                    raise too_large(most)
+    except TimeoutError:
         raise Refused(408, f"It did not arrive within {PATIENCE:g} seconds.") from None
-
-
-async def gathered(receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        hold(len(message.get("body", b"")))
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > most or message["type"] == "http.disconnect":
-            raise too_large(most)
+    except ClientDisconnect:
+        raise too_large(most) from None
     return bytes(body)
 
 
 def too_large(most: int) -> Refused:
-    words = f"What was sent is too large: at most {most / 1e6:g} MB are read here."
-    return Refused(413, words, {"refused": words})
+    return Refused(413, f"What was sent is too large: at most {most / 1e6:g} MB are read here.", shown=True)
 
 
 def once(body: bytes, receive: Callable) -> Callable:
@@ -241,8 +227,5 @@ def once(body: bytes, receive: Callable) -> Callable:
     return handed
 
 
-async def sentence(send: Callable, status: int, words: str, fields: Mapping[str, Any] | None = None) -> None:
-    body = json.dumps({"detail": words, **(fields or {})}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def sentence(status: int, words: str, shown: bool = False) -> JSONResponse:
+    return JSONResponse({"detail": words} | ({"refused": words} if shown else {}), status, HEADERS)

@@ -1,13 +1,14 @@
 """Lending: ZeroGPU lends a GPU for one call at a time, in a process of its own. Knows orders as plain values; knows no page.
 
-`spaces.GPU` wraps what an order does, on every machine. Elsewhere it changes nothing, and the device's worker carries orders out.
+`spaces.GPU` wraps what an order does, where GPUs are lent. Elsewhere the device's worker carries orders out.
 """
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -23,15 +24,6 @@ LENDS = "SPACES_ZERO_GPU" in os.environ
 LEAST, MOST = 15, 120  # seconds that a loan is asked for
 ARRIVING = 10.0  # seconds until the first step: a GPU arrives, weights move, systems warm up
 SPARE = 1.5  # times the expected seconds
-
-
-class TokenPace:
-    """Seconds that a token takes, of the calls so far."""
-
-    seconds = 0.05  # before a call has ended
-
-    def note(self, seconds: float, tokens: int) -> None:
-        self.seconds += (seconds / max(1, tokens) - self.seconds) / 4
 
 
 @dataclass(eq=False)
@@ -54,24 +46,14 @@ class Served:
         return chosen(self.pairs, name)
 
 
-PACE = TokenPace()
-SERVED: dict[str, Served] = {}  # what a loan's process inherits instead of being sent it
-
-
-def serve(served: Served) -> None:
-    """The page's pair is the one that orders are carried out on."""
-    SERVED["page"] = served
+PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far; it begins with a guess
+SERVED: dict[str, Served] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
 def duration(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
     """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `carried_out`."""
     expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].chosen(pair), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
-
-
-def lendable(function: Callable) -> Callable:
-    """The function as ZeroGPU runs it, in another process; the function itself where no GPU is lent."""
-    return import_module("spaces").GPU(duration=duration)(function) if LENDS else function
 
 
 @dataclass(frozen=True)
@@ -82,8 +64,7 @@ class Failed:
     kind: type[Exception] = RuntimeError
 
 
-@lendable
-def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Iterator[News | Failed]:
+def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generator[News | Failed, None, None]:
     """The order's news, in the run of that name. What it raises comes last."""
     try:
         for event in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
@@ -97,6 +78,10 @@ def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Itera
         yield Failed(f"{type(error).__name__}: {error}")
 
 
+if LENDS:
+    carried_out = import_module("spaces").GPU(duration=duration)(carried_out)
+
+
 async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
     tokens, begun = order(SERVED["page"].chosen(pair), kind, values).tokens, 0.0
@@ -107,6 +92,6 @@ async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncG
             if isinstance(event, Failed):
                 raise event.kind(event.words)
             yield event.text
-        PACE.note(time.monotonic() - begun, tokens)
+        PACE.seconds += ((time.monotonic() - begun) / max(1, tokens) - PACE.seconds) / 4
     finally:
         await run_sync(steps.close)

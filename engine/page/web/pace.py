@@ -4,7 +4,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 MOST_NAMES = 10_000  # that are remembered
@@ -14,14 +14,8 @@ LONGEST = 60.0  # seconds that a turn is waited for: a hall full of visitors at 
 class Pace:
     """Everybody may begin `burst` calls at once, and `rate` more every second. Who comes faster is turned away, or waits."""
 
-    def __init__(
-        self,
-        burst: float,
-        rate: float,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ):
-        self.burst, self.rate, self.now, self.sleep = burst, rate, now, sleep
+    def __init__(self, burst: float, rate: float):
+        self.burst, self.rate, self.now, self.sleep = burst, rate, time.monotonic, asyncio.sleep
         # By name: calls that were left, and when; below 0 some wait for theirs
         self.left: dict[str, tuple[float, float]] = {}
 

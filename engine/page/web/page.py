@@ -1,8 +1,8 @@
-"""The page: its screens, the form and the head that they share, and how it is served. Knows no screen from inside."""
+"""The page: its screens, the form, the head and the look that they share, and how it is served. Knows no screen from inside."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -13,22 +13,20 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens.answers import Answer, opened, recorded, replay_page
-from engine.page.screens.cards import LANES, shape
+from engine.page.screens.cards import LANES, headings, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
 from engine.page.views import fonts, page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
-from engine.page.web.document import with_ours, without_api
-from engine.page.web.form import Form, dials, prompt_box
+from engine.page.web.document import files_of, link, styles, with_ours, without_api
+from engine.page.web.form import Fields, dials, prompt_box
 from engine.page.web.guard import Guard
-from engine.page.web.head import links, styles
-from engine.page.web.lending import Served, serve
+from engine.page.web.lending import SERVED, Served
 from engine.page.web.parts import call, part
 from engine.page.web.sessions import Sessions
 from engine.page.web.streams import QUIET, visitor
-from engine.page.web.theme import rules, theme
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -44,7 +42,7 @@ class Screen:
     name: str
     title: str
     start: str
-    fill: Callable[[Served, Form, gr.Button, gr.Button], None]
+    fill: Callable[[Served, Fields, gr.Button, gr.Button], None]
 
 
 SCREENS = (  # the first one is open at the start
@@ -56,7 +54,7 @@ SCREENS = (  # the first one is open at the start
 
 def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
-    serve(served)
+    SERVED["page"] = served
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(served, screens)
         with gr.Row(elem_id="entry"):
@@ -64,7 +62,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
             buttons = [start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = Form(prompt, **dials(**shape(LANES[1], served.pairs)))
+            form = {"prompt": prompt} | dials(**shape(LANES[1], served.pairs))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)
@@ -73,12 +71,8 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 
 
 def masthead(served: Served, screens: Sequence[Screen]) -> None:
-    about = {
-        **spoken_of(served),
-        "prompts": PROMPTS,
-        "screens": {screen.name: screen.title for screen in screens},
-        "races": races(),
-    }
+    titles = {screen.name: screen.title for screen in screens}
+    about = {**spoken_of(served), "prompts": PROMPTS, "screens": titles, "races": races()}
     part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
 
 
@@ -125,9 +119,7 @@ def doors(page: gr.Blocks) -> Doors:
         quick={at: len(each.inputs) for at, each in events.items() if not each.queue},
         named={str(each.api_name): len(each.inputs) for each in events.values() if each.api_visibility == "public"},
         functions=frozenset(
-            (at, function.__name__)
-            for at, component in page.blocks.items()
-            for function in getattr(component, "server_fns", ())
+            (at, each.__name__) for at, block in page.blocks.items() for each in getattr(block, "server_fns", ())
         ),
         files={f"/{DRAWING}": PLOTLY},
     )
@@ -139,7 +131,8 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     letters = (f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files())
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
     css = "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote)))
-    return with_ours(without_api(made), links(types, *letters, drawing), styles(css), page_files.scripts("page"))
+    links = "\n".join((*map(link, files_of(types)), *letters, drawing))
+    return with_ours(without_api(made), links, styles(css), page_files.scripts("page"))
 
 
 def dress(page: gr.Blocks) -> dict[str, Any]:
@@ -152,11 +145,45 @@ def dress(page: gr.Blocks) -> dict[str, Any]:
     queue.pending_messages_per_session = Sessions(queue)
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
-    return {
-        "theme": theme(),
-        "footer_links": [],
-        "enable_monitoring": False,
-        "run_history": False,
-        "ssr_mode": False,
-        "mcp_server": False,
-    }
+    left_out = ("enable_monitoring", "run_history", "ssr_mode", "mcp_server")
+    return {"theme": theme(), "footer_links": [], **dict.fromkeys(left_out, False)}
+
+
+def theme() -> gr.themes.Base:
+    weights = (*fonts.WEIGHTS.values(),)
+    return gr.themes.Base(
+        primary_hue="orange",
+        secondary_hue="blue",
+        neutral_hue="stone",
+        radius_size="md",
+        font=[gr.themes.LocalFont(fonts.SANS, weights=weights), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont(fonts.MONO, weights=weights), "ui-monospace", "monospace"],
+    ).set(
+        body_background_fill="#f4f3ee",
+        body_background_fill_dark="#0f1113",
+        body_text_color="#1b1c1e",
+        body_text_color_dark="#f1f2f3",
+        body_text_color_subdued="#5b5c5e",
+        body_text_color_subdued_dark="#a4abb3",
+        block_background_fill="#ffffff",
+        block_background_fill_dark="#181b1f",
+        border_color_primary="#d9d8d1",
+        border_color_primary_dark="#33383e",
+        slider_color="#a84300",
+        slider_color_dark="#f08a24",
+    )
+
+
+def rules(screens: Iterable[str], remote: Server | None = None) -> str:
+    """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
+
+    They hide a screen's column and buttons while another one is shown, and write each promise beside its first system in the menus.
+    """
+    hiding = (
+        f'#screen:not([data-screen="{name}"]) :is(#{name}-screen, #{name}-go, #{name}-halt) {{ display: none; }}'
+        for name in screens
+    )
+    heading = (
+        f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings(remote).items()
+    )
+    return "\n".join((*hiding, *heading))

@@ -50,10 +50,8 @@ def hidden(name: str | None = None, value: str | None = None) -> gr.Textbox:
 def carried() -> gr.Textbox:
     """The hidden field that stands for all values that scripts give with an event. A page has one: Gradio lays out every field."""
     there = Context.root_block.blocks.values() if Context.root_block else ()
-    [field] = [each for each in there if isinstance(each, gr.Textbox) and each.elem_id == "carried"] or [
-        hidden("carried")
-    ]
-    return field
+    fields = [each for each in there if isinstance(each, gr.Textbox) and each.elem_id == "carried"]
+    return fields[0] if fields else hidden("carried")
 
 
 def trigger(name: str) -> gr.Button:

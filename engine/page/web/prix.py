@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 
 from engine.page.screens.cards import FIELDS, PROMISES, cards, label
-from engine.page.web.form import Form
+from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import carried, part
 from engine.page.web.streams import api, runs
@@ -13,7 +13,7 @@ from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
 
 
-def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     def prix_on_page(systems, **settings):
         return {"systems": systems.split() if isinstance(systems, str) else systems, **settings}
 
@@ -32,10 +32,8 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         return locals()
 
     about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}
-    least, most = FIELD
-    limits = {"baseline": BASELINE, "least": least, "most": most}
+    limits = {"baseline": BASELINE, "least": FIELD[0], "most": FIELD[1]}
     part("prix", "mountPrix", {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits})
-    chosen = {"systems": carried()}
-    fields = chosen | form.fields("prompt", "temperature", "max_new_tokens", "seed")
+    fields = {"systems": carried()} | some(form, "prompt", "temperature", "max_new_tokens", "seed")
     runs(go, halt, served, "prix", prix_on_page, fields, channel="prix")
     api(served, "prix", prix)

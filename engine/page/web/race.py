@@ -1,34 +1,22 @@
 """The race: two lanes side by side, and its API. The guided walk, and links that set the controls, belong to its screen."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from engine.page.screens import answers
-from engine.page.screens.cards import LANES, MIX, cards, menu, parts, remote_card, shape, unbroken
-from engine.page.web import link, walk
-from engine.page.web.form import Fields, Form
+from engine.breaks import BREAKS
+from engine.page.screens import answers, link
+from engine.page.screens.cards import LANES, MIX, card, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.screens.gallery import PROMPTS
+from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE
-from engine.systems import spelled
+from engine.systems import find, spelled
 
 
-@dataclass(frozen=True)
-class RaceForm(Form):
-    """The form, and the components of the race's own screen."""
-
-    left: gr.Dropdown
-    right: gr.Dropdown
-    left_mix: gr.Textbox  # the system that the visitor mixed, while the menu says `MIX`
-    right_mix: gr.Textbox
-    broken: gr.Textbox  # a system of the walk; it races in place of the menus' two
-    untouched: gr.Textbox  # the shape that the dials took with the right lane's system; "" once a visitor asks for one
-
-
-def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
+def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
     def race_on_page(left, right, left_mix, right_mix, broken, untouched, **settings):
         systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
@@ -57,20 +45,20 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         asked = locals()
         return {"systems": (BASELINE, asked.pop("system")), **asked}
 
-    form = race_form(served, form)
-    runs(go, halt, served, "race", race_on_page, form.fields(), channel="treerace")
-    lanes = form.fields("left", "right")
+    form = race_form(served, shared)
+    runs(go, halt, served, "race", race_on_page, form, channel="treerace")
+    lanes = some(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
     take_shapes(served, form)
     set_controls(form)
     api(served, "race", race)
-    link.fill(served, form)
-    walk.fill(served, form, halt)
+    take_links(served, form)
+    fill_walk(served, some(form, "broken", *shared), halt)
 
 
-def race_form(served: Served, form: Form) -> RaceForm:
-    """The menus above the race, the race itself, and its hidden fields."""
+def race_form(served: Served, shared: Fields) -> Fields:
+    """The menus above the race, the race itself, and its hidden fields. Returns all fields, with those that are `shared`."""
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
@@ -81,7 +69,7 @@ def race_form(served: Served, form: Form) -> RaceForm:
                 container=False,
                 filterable=False,
             )
-            for side, name in zip(("left", "right"), LANES, strict=True)
+            for side, name in zip(link.LANES, LANES, strict=True)
         )
 
     def look(asked: object) -> answers.Answer:
@@ -89,27 +77,32 @@ def race_form(served: Served, form: Form) -> RaceForm:
 
     systems = cards() | ({REMOTE: remote_card(served.pair.remote)} if served.pair.remote else {})
     part("race", "mountRace", {"systems": systems, "parts": parts(), "lanes": LANES}, server_functions=[look])
-    left_mix, right_mix = hidden("mix-0"), hidden("mix-1")
-    untouched = hidden(value=spelled({dial: each.value for dial, each in form.fields(*SHAPE).items()}))
-    own: Fields = {"left": left, "right": right, "left_mix": left_mix, "right_mix": right_mix}
-    return RaceForm(**form.fields(), **own, broken=hidden(), untouched=untouched)
+    return shared | {
+        "left": left,
+        "right": right,
+        "left_mix": hidden("mix-0"),  # the system that the visitor mixed, while the menu says `MIX`
+        "right_mix": hidden("mix-1"),
+        "broken": hidden(),  # a system of the walk; it races in place of the menus' two
+        # The shape that the dials took with the right lane's system; "" once a visitor asks for one
+        "untouched": hidden(value=spelled({dial: shared[dial].value for dial in SHAPE})),
+    }
 
 
-def set_controls(form: RaceForm) -> None:
+def set_controls(form: Fields) -> None:
     """Lets the page's scripts set what a race has: the lab, a card, the walk."""
-    given = {name: each for name, each in form.fields().items() if name not in ("left_mix", "right_mix")}
+    given = {name: each for name, each in form.items() if name not in ("left_mix", "right_mix")}
     components = [*given.values()]
     trigger("race-set").click(None, components, components, js=by_name("controls.take", given), **QUIET).then(
         None, js=call("controls.settled"), **QUIET
     )
 
 
-def take_shapes(served: Served, form: RaceForm) -> None:
+def take_shapes(served: Served, form: Fields) -> None:
     """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever the system changes.
 
     When the pair changes, dials that the visitor has set himself stay.
     """
-    dials, pair = form.fields(*SHAPE, "untouched"), carried()
+    dials, pair = some(form, *SHAPE, "untouched"), carried()
 
     def take(system, pair):
         found = shape(system, served.pairs, pair)
@@ -122,12 +115,41 @@ def take_shapes(served: Served, form: RaceForm) -> None:
 
     quick = {"trigger_mode": "always_last", **QUIET}
     for event, system, name in (
-        (form.right.input, form.right, "pairs.asked"),
-        (form.right_mix.change, form.right_mix, "view.mixed"),  # a mix from a link comes with its shape
+        (form["right"].input, form["right"], "pairs.asked"),
+        (form["right_mix"].change, form["right_mix"], "view.mixed"),  # a mix from a link comes with its shape
     ):
         asked: Fields = {"system": system, "pair": pair}
         event(take, [*asked.values()], [*dials.values()], js=by_name(name, asked), **quick)
-    shown = form.fields("right", "right_mix") | {"pair": pair} | dials
+    shown = some(form, "right", "right_mix") | {"pair": pair} | dials
     trigger("take-shape").click(
         take_anew, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name("pairs.asked", shown), **quick
     )
+
+
+def take_links(served: Served, form: Fields) -> None:
+    """The form takes its values from a link, or from an opened race. Wrong values are reported and leave their fields as they are."""
+    refusals = hidden()
+
+    def restore(query):
+        given, refused = link.read(query, served.pair, served.pairs)
+        for side in link.LANES:
+            if "/" in given.get(side, ""):
+                given |= {f"{side}_mix": given[side], side: MIX}
+        return {refusals: " ".join(refused), **{form[name]: value for name, value in given.items()}}
+
+    asked: Fields = {"query": carried()}
+    trigger("take-link").click(
+        restore, inputs_kwargs=asked, outputs=[*form.values(), refusals], js=by_name("take.asked", asked), **QUIET
+    ).then(None, refusals, js=by_name("take.told", {"refusals": refusals}), **QUIET)
+
+
+def fill_walk(served: Served, fields: Fields, halt: gr.Button) -> None:
+    """The guided walk beside the race: it measures how far a deliberately broken system is off."""
+
+    def distances(**asked):
+        return asked
+
+    broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
+    breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
+    part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
+    runs(trigger("walk-measure"), halt, served, "distance", distances, fields, channel="treebreak")

@@ -33,22 +33,26 @@ class Sessions(OrderedDict[str, Any]):
             super().__delitem__(name)
 
 
+class GoingOn(Counter[str]):
+    """How many answers go on, by name."""
+
+    @contextmanager
+    def one(self, name: str) -> Iterator[None]:
+        self[name] += 1
+        try:
+            yield
+        finally:
+            self[name] -= 1
+            if not self[name]:
+                del self[name]
+
+
 class Listeners:
     """The streams that are open, by the name of a session or of a call."""
 
     def __init__(self) -> None:
-        self.streams = Counter[str]()
+        self.streams = GoingOn()
         self.fetched: dict[str, None] = {}
-
-    @contextmanager
-    def listening(self, name: str) -> Iterator[None]:
-        self.streams[name] += 1
-        try:
-            yield
-        finally:
-            self.streams[name] -= 1
-            if not self.streams[name]:
-                del self.streams[name]
 
     def hear(self, *names: str) -> bool:
         """Whether somebody listens to one of these."""

@@ -2,11 +2,10 @@
 
 import asyncio
 import html
-import re
 import time
 import traceback
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import wraps
 from inspect import signature
@@ -19,6 +18,7 @@ from engine.models.constraint import constraint_of
 from engine.page.screens.device import DEVICE, Call
 from engine.page.screens.orders import order
 from engine.page.views.stream import numbered
+from engine.page.web.bodies import NAME
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
 from engine.page.web.pace import address_of
@@ -31,13 +31,7 @@ Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a 
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
 UNHEARD = 10.0  # seconds after which a run that nobody listens to ends
-NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-
-
-def refusal(sentence: str) -> gr.Error:
-    """A sentence for the visitor, escaped: Gradio renders errors as HTML, and the sentence may quote what the visitor wrote."""
-    return gr.Error(html.escape(sentence, quote=False), title="Not started", print_exception=False)
 
 
 async def order_stream(served: Served, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
@@ -57,13 +51,12 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
         who, address = visitor(watched), visitor(watched=False)
         run = run_of(name)
         work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
-        news_of: AsyncGenerator[str, None] = (
-            lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
-        )
-        async with aclosing(news_of) as stream:
-            is_heard, heard = hearing(), time.monotonic()
+        async with aclosing(lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)) as stream:
+            request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
+            heard = time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
-                heard = time.monotonic() if is_heard() else heard
+                if request is None or LISTENERS.hear(str(request.session_hash), str(event)):
+                    heard = time.monotonic()
                 if time.monotonic() - heard > UNHEARD:
                     raise ValueError(
                         f"Nobody has listened to this run for {UNHEARD:g} s, so it has ended. Listen when you ask."
@@ -72,7 +65,9 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
     except gr.Error:  # ZeroGPU's own, such as a quota that is used up
         raise
     except Exception as error:
-        raise refusal(sentence_of(error)) from None
+        # Gradio renders errors as HTML, and the sentence may quote what the visitor wrote
+        sentence = html.escape(sentence_of(error), quote=False)
+        raise gr.Error(sentence, title="Not started", print_exception=False) from None
 
 
 def run_of(name: object) -> str:
@@ -82,12 +77,6 @@ def run_of(name: object) -> str:
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise ValueError("A run's name has 1 to 64 letters, digits and dashes.")
     return name
-
-
-def hearing() -> Callable[[], bool]:
-    """Asks whether somebody listens to the run that begins now; always true where it was asked for without a request."""
-    request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
-    return lambda: request is None or LISTENERS.hear(str(request.session_hash), str(event))
 
 
 def visitor(watched: bool) -> str:

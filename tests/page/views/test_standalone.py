@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.page.views import page_files, standalone
-from engine.page.web import theme as page_theme
+from engine.page.web import page as live_page
 from helpers.commands import run
 from helpers.traces import made_race
 
@@ -45,7 +45,7 @@ def test_the_replay_page_is_made_from_a_file(capsys, tmp_path):
 
 
 def test_the_replay_page_wears_the_servers_colours():
-    theme, styles = page_theme.theme(), page_files.read("replay/replay.css")
+    theme, styles = live_page.theme(), page_files.read("replay/replay.css")
     light, dark = styles.split(".dark.gradio-container", 1)
     for name in (
         "body_background_fill",

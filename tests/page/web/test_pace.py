@@ -17,7 +17,8 @@ def clock():
 
 
 def test_a_burst_is_allowed_and_a_flood_is_not(clock):
-    calls = Pace(burst=3, rate=2, now=lambda: clock.now)
+    calls = Pace(burst=3, rate=2)
+    calls.now = lambda: clock.now
     assert [calls.allows("a") for _ in range(5)] == [True] * 3 + [False] * 2
     assert calls.allows("b")
     clock.now += 0.5
@@ -28,7 +29,8 @@ def test_a_burst_is_allowed_and_a_flood_is_not(clock):
 
 def test_a_flood_of_names_takes_no_memory(monkeypatch, clock):
     monkeypatch.setattr(pace, "MOST_NAMES", 5)
-    calls = Pace(burst=1, rate=0, now=lambda: clock.now)
+    calls = Pace(burst=1, rate=0)
+    calls.now = lambda: clock.now
     assert all(calls.allows(str(number)) for number in range(20)) and len(calls.left) == 5
     assert not calls.allows("19") and calls.allows("0")
 
@@ -42,7 +44,8 @@ def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):
     async def reads(name, count):
         return [await turns.come(name) for _ in range(count)]
 
-    turns = Pace(burst=3, rate=2, now=lambda: clock.now, sleep=sleep)
+    turns = Pace(burst=3, rate=2)
+    turns.now, turns.sleep = lambda: clock.now, sleep
     assert awaited(reads("a", 5)) == [True] * 5 and waits == [0.5, 1.0]
     assert awaited(reads("b", 3)) == [True] * 3 and len(waits) == 2
     come = awaited(reads("a", 200))

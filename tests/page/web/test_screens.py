@@ -10,8 +10,7 @@ from engine.page.screens.offered import introduced
 from engine.page.views import page_files
 from engine.page.web import streams
 from engine.page.web.lending import Served
-from engine.page.web.page import SCREENS, Screen, build
-from engine.page.web.theme import rules
+from engine.page.web.page import SCREENS, Screen, build, rules
 from engine.remote.server import Server
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair

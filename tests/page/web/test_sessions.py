@@ -97,7 +97,7 @@ def test_a_run_that_nobody_listens_to_ends(endless):
 
 @pytest.mark.parametrize("name", ["nobody", "call"])
 def test_a_run_that_somebody_listens_to_goes_on(endless, name):
-    with LISTENERS.listening(name):
+    with LISTENERS.streams.one(name):
         assert awaited(told(500)) == 500
 
 
@@ -125,8 +125,8 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
 def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
     monkeypatch.setattr(sessions, "MOST_FETCHED", 3)
     listeners = Listeners()
-    with listeners.listening("a"):
-        with listeners.listening("a"):
+    with listeners.streams.one("a"):
+        with listeners.streams.one("a"):
             pass
         assert listeners.hear("b", "a") and not listeners.hear("b")
     assert not listeners.hear("a") and not listeners.streams
